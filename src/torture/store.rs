@@ -13,7 +13,8 @@ use crate::apteam::change::Orders;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::Start;
 use crate::machine::Nid;
-use crate::psched::decide::outbox::{BATCH_MAX, COMMITS_MAX, Commit, Keeper, Outcome, Record};
+use crate::psched::decide::Record;
+use crate::psched::decide::outbox::{BATCH_MAX, COMMITS_MAX, Commit, Keeper, Outcome};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What is on the disk.
@@ -45,8 +46,10 @@ impl Disk {
     fn keep(&mut self, records: &[Record]) {
         for record in records {
             match record {
-                Record::New(team) => drop(self.teams.insert(team.apid, (**team).clone())),
-                Record::Update(team) => {
+                Record::Posted(team) | Record::Adopted(team) => {
+                    drop(self.teams.insert(team.apid, (**team).clone()))
+                }
+                Record::Update { team, .. } => {
                     if let Some(known) = self.teams.get_mut(&team.apid) {
                         *known = (**team).clone();
                     }
@@ -220,7 +223,7 @@ impl World {
         self.disk.keep(records);
         self.disk.commits += 1;
         for record in records {
-            if let Record::New(team) | Record::Update(team) = record {
+            if let Some(team) = record.team() {
                 self.note(|| format!("on disk: {} {}", team.key(), team.state.name()));
                 self.checks.recorded(self.now, &self.disk, team, &self.procs);
             }

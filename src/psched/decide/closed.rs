@@ -9,7 +9,7 @@
 //!
 //! All or nothing: an order in which one node is wrong changes none.
 
-use super::{Effect, LinkId, Now, ReplyId, Scheduler};
+use super::{Effect, LinkId, Now, Record, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::record::State;
@@ -100,14 +100,14 @@ impl Scheduler {
             // (An order says who has given it.)
             let actor = if order.is_some() { String::new() } else { format!(", by {by}") };
             out.push(Effect::Warn(format!("{what}: {after}{actor}")));
-            out.push(Effect::SaveChange(Change { by: by.clone(), what, before, after }));
+            out.push(Effect::Keep(Record::Change(Change { by: by.clone(), what, before, after })));
         }
         let idle: Vec<Nid> = nids.iter().copied().filter(|n| !changed.contains(n)).collect();
         if !idle.is_empty() {
             done.push(format!("{}: open already", nids_text(idle)));
         }
         if !changed.is_empty() {
-            out.push(Effect::SaveNodes { nids: changed, order: order.map(Box::new) });
+            out.push(Effect::Keep(Record::Nodes(changed, order.map(Box::new))));
         }
         if to == NodesTo::Close(Closed::Down) {
             done.extend(self.lose_all_down(now, nids, out));

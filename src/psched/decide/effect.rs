@@ -1,7 +1,7 @@
 //! What the scheduler wants done: effects, and what they say to whom.
 
-use super::{LinkId, ReplyId, SharesRecord};
-use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
+use super::keeping::Record;
+use super::{LinkId, ReplyId};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::Explanation;
@@ -48,22 +48,10 @@ pub enum Looked {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Keep this record. Lazy: with the next one that is not, or soon.
-    Save { team: Box<Apteam>, lazy: bool },
-    /// Keep this new record, of an application that another psched has started.
-    SaveAdopted { team: Box<Apteam> },
-    /// A line of an application's event log.
+    /// Keep this.
+    Keep(Record),
+    /// Keep a line of an application's event log, with the time at which it is taken.
     Log { apid: Apid, name: &'static str, detail: String },
-    /// Keep which boot of their host these nodes were last seen in.
-    SaveBoot { nids: Vec<Nid>, boot_id: String },
-    /// Keep how an administrator has closed these nodes; none: he has opened them again.
-    SaveNodes { nids: Vec<Nid>, order: Option<Box<NodeOrder>> },
-    /// Keep which flavors an administrator has given these nodes; none: he has taken that back.
-    SaveFlavors { nids: Vec<Nid>, order: Option<Box<FlavorOrder>> },
-    /// Keep a line of the log of changes.
-    SaveChange(Change),
-    /// Keep what these users or accounts have had. Nobody waits for it.
-    SaveShares(SharesRecord),
     /// The posting is accepted.
     Accept { reply: ReplyId, apid: Apid },
     /// A request is refused.

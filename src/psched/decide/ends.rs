@@ -1,7 +1,7 @@
 //! Ends and signals: by whom an application is ended or told something, and what its end leads to.
 
 use super::outbox::COMMITS_MAX;
-use super::{Effect, News, Now, Scheduler};
+use super::{Effect, News, Now, Record, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
@@ -110,7 +110,7 @@ impl Scheduler {
             _ => now.wall_ns,
         };
         team.end = Some(end.clone());
-        out.push(Effect::Save { team: Box::new(team), lazy: false });
+        out.push(Effect::Keep(Record::Update { team: Box::new(team), lazy: false }));
         out.push(Effect::Log { apid, name: "ended", detail });
         let end = Box::new(end);
         out.push(if said == Said::ByItsNodes {

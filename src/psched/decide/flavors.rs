@@ -23,7 +23,7 @@
 //! takes from it what others have too, and no more: it has `os ap` until there is another, and that is
 //! said in psched's log.
 
-use super::{Effect, Event, Now, ReplyId, Scheduler};
+use super::{Effect, Event, Now, Record, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, FlavorOrder};
 use crate::apteam::place::PlacementList;
@@ -168,10 +168,10 @@ impl Scheduler {
             done.push(format!("{nids}: {after}; before: {before}"));
             let what = format!("flavors of {nids}");
             out.push(Effect::Warn(format!("{what}: {after}; before: {before}")));
-            out.push(Effect::SaveChange(Change { by: by.clone(), what, before, after }));
+            out.push(Effect::Keep(Record::Change(Change { by: by.clone(), what, before, after })));
         }
         if !all.is_empty() {
-            out.push(Effect::SaveFlavors { nids: all, order: order.map(Box::new) });
+            out.push(Effect::Keep(Record::Flavors(all, order.map(Box::new))));
         }
         let loses: BTreeSet<Nid> =
             nids.iter().copied().filter(|nid| self.is_for_applications(*nid)).collect();

@@ -13,8 +13,8 @@
 //! ordinary inventory, and with that it is ours.
 //!
 //! ```text
-//!   psmgr adopt 0-1 ->  SaveAdopted(12: running on 0-1)  Log(adopted)  Command(Adopt)
-//!   inventory       ->  SaveBoot  Managed("NIDs 0-1 obey this psched now ...")
+//!   psmgr adopt 0-1 ->  Keep(Adopted 12: running on 0-1)  Log(adopted)  Command(Adopt)
+//!   inventory       ->  Keep(Boot)  Managed("NIDs 0-1 obey this psched now ...")
 //! ```
 //!
 //! A psched that is killed in between finds the record when it starts again, and the node foreign
@@ -25,7 +25,7 @@
 mod adoption;
 
 use super::ends::Said;
-use super::{Effect, Link, LinkId, Manage, Now, Refusal, ReplyId, Scheduler};
+use super::{Effect, Link, LinkId, Manage, Now, Record, Refusal, ReplyId, Scheduler};
 use crate::apteam::change::{By, Change};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::Explanation;
@@ -310,12 +310,12 @@ impl Scheduler {
                 (Manage::Purge, true) => "purged".into(),
                 (Manage::Purge, false) => format!("purged of {names}"),
             };
-            out.push(Effect::SaveChange(Change {
+            out.push(Effect::Keep(Record::Change(Change {
                 by: order.by.clone(),
                 what: nids.clone(),
                 before: "foreign".into(),
                 after,
-            }));
+            })));
             let command = match what {
                 Manage::Adopt => Command::Adopt,
                 Manage::Purge => {

@@ -4,7 +4,7 @@
 //! it asks for nothing. An application that has a place keeps it, and runs in no slice; a component
 //! of gangs that compete goes on without it.
 
-use super::{Effect, Now, ReplyId, Scheduler};
+use super::{Effect, Now, Record, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change};
 use crate::apteam::posting::Explanation;
@@ -47,7 +47,7 @@ impl Scheduler {
             let name = if hold { "held" } else { "released" };
             out.push(Effect::Log { apid, name, detail: format!("by {by}") });
             let (before, after) = (before.into(), after.into());
-            out.push(Effect::SaveChange(Change { by: by.clone(), what, before, after }));
+            out.push(Effect::Keep(Record::Change(Change { by: by.clone(), what, before, after })));
             self.turns_changed(now, apid);
         }
         out.push(Effect::Managed { reply, done, problems });

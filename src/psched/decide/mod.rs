@@ -7,7 +7,7 @@
 //!
 //! # Approach
 //! [`Scheduler::apply`] takes an [`Event`] and the time, changes the state, and returns what is to
-//! be done as [`Effect`]s. Nothing is done here: no clock, no disk, no network. Effects that save
+//! be done as [`Effect`]s. Nothing is done here: no clock, no disk, no network. Effects that keep
 //! or log are records; the others leave psched only once the records of the same batch, and of all
 //! before it, are durable, but for a few ([`Effect::waits_for_nothing`]). So whatever anybody
 //! outside has seen is on disk, and after a crash [`Scheduler::restore`] goes on from there.
@@ -17,12 +17,13 @@
 //! the acceptance for aprun, the placement for the node, and the signal to aprun:
 //!
 //! ```text
-//! Posted{..}  ->  Save(12: placed on 0-1)  Log(posted)  Log(placed)
+//! Posted{..}  ->  Keep(Posted 12: placed on 0-1)  Log(posted)  Log(placed)
 //!                 Accept(12)  Command(Place 12.1)  Look(12)
 //! ```
 //!
 //! # Where things are
-//! What it is told is in `event.rs`, what it wants done in `effect.rs`, what it obeys in `settings.rs`.
+//! What it is told is in `event.rs`, what it wants done in `effect.rs`, what is kept of it in `keeping.rs`, what it obeys in
+//! `settings.rs`.
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`, or has
@@ -44,6 +45,7 @@ mod event;
 mod flavors;
 mod foreign;
 mod hold;
+mod keeping;
 mod kept;
 mod linked;
 mod machines;
@@ -67,6 +69,7 @@ pub use effect::{Effect, Looked, News, Refusal};
 pub use ends::SIGNALS_MAX;
 pub use event::{Event, LinkId, Manage, Now, ReplyId};
 pub use foreign::PurgedEnd;
+pub use keeping::Record;
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use restarts::Origin;
 pub use settings::{Abilities, RollsOut, Settings, Turns};
@@ -471,7 +474,7 @@ impl Scheduler {
 
     fn save(&self, apid: Apid, lazy: bool, out: &mut Vec<Effect>) {
         if let Some(team) = self.teams.get(&apid) {
-            out.push(Effect::Save { team: Box::new(team.clone()), lazy });
+            out.push(Effect::Keep(Record::Update { team: Box::new(team.clone()), lazy }));
         }
     }
 

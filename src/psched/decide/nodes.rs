@@ -22,7 +22,7 @@
 //! A node that obeys another store is foreign (`foreign.rs`): it has no inventory for us.
 
 use super::ends::Said;
-use super::{Effect, Link, LinkId, News, Now, Scheduler};
+use super::{Effect, Link, LinkId, News, Now, Record, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
@@ -231,7 +231,7 @@ impl Scheduler {
             self.put_together(now, link, &nids, &boot, apid, &held, out);
         }
         if nids.iter().any(|n| self.boots.get(n) != Some(&boot)) {
-            out.push(Effect::SaveBoot { nids: nids.clone(), boot_id: boot.clone() });
+            out.push(Effect::Keep(Record::Boot(nids.clone(), boot.clone())));
         }
         self.turns_back(link, &nids, out);
         for nid in nids {

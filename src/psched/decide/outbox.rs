@@ -37,13 +37,10 @@
 //! - No more than [`COMMITS_MAX`] commits wait. Beyond that psched takes no postings and orders, and
 //!   leaves out reports of its nodes, which say them again ([`Outbox::leaves_out`]).
 
-use super::tuning::SetValue;
-use super::{Effect, Event, LinkId, SharesRecord};
-use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
-use crate::apteam::record::Apteam;
+use super::keeping::Record;
+use super::{Effect, Event, LinkId};
 use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Key};
-use crate::machine::Nid;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -55,29 +52,6 @@ pub const BATCH_MAX: usize = 512;
 pub const RETRY_TIME: Duration = Duration::from_millis(250);
 /// Commits that may wait for the disk: one for each event in which something has changed.
 pub const COMMITS_MAX: usize = 4_096;
-
-/// One thing to be kept.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Record {
-    /// A new application.
-    New(Box<Apteam>),
-    /// A later state of one that is there; no effect where it is not.
-    Update(Box<Apteam>),
-    /// A line of its event log.
-    Log { apid: Apid, at_ns: u64, name: &'static str, detail: String },
-    /// Nodes and the boot of their host.
-    Boot(Vec<Nid>, String),
-    /// Nodes that an administrator has closed, and how; none: he has opened them again.
-    Nodes(Vec<Nid>, Option<Box<NodeOrder>>),
-    /// Nodes that an administrator has given flavors, and which; none: he has taken that back.
-    Flavors(Vec<Nid>, Option<Box<FlavorOrder>>),
-    /// A variable that psmgr has set; none: it has taken that back.
-    Variable { name: String, set: Option<SetValue> },
-    /// A line of the log of changes.
-    Change(Change),
-    /// What these users or accounts have had.
-    Shares(SharesRecord),
-}
 
 /// Something that waits for records to be durable.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,64 +164,37 @@ impl<L> Outbox<L> {
         }
     }
 
-    /// Splits the effects of an event into what leaves at once and what waits for records. `new` is
-    /// the number that a posting would get if this event is one: it is a posting if its record is
-    /// among the effects (one that came a second time makes no new application).
-    pub fn take<A>(&mut self, at_ns: u64, effects: Vec<Effect>, new: Option<Apid>) -> Leaving<A> {
+    /// Splits the effects of an event into what leaves at once and what waits for records.
+    pub fn take<A>(&mut self, at_ns: u64, effects: Vec<Effect>) -> Leaving<A> {
         if self.waiting.is_empty() {
             self.refused.clear();
         }
-        let saves = |apid: Apid| {
-            effects.iter().any(|e| matches!(e, Effect::Save { team, .. } if team.apid == apid))
-        };
-        let posting = new.filter(|apid| saves(*apid));
+        let posting = effects.iter().find_map(|effect| match effect {
+            Effect::Keep(Record::Posted(team)) => Some(team.apid),
+            _ => None,
+        });
         let mut commit = Commit { lazy: true, posting, ..Commit::default() };
         let mut now = Vec::new();
         let mut replies = Vec::new();
         let mut last: BTreeMap<Apid, usize> = BTreeMap::new();
         for effect in effects {
             match effect {
-                Effect::Save { team, lazy } => {
-                    commit.lazy &= lazy;
-                    let apid = team.apid;
-                    let record = match posting == Some(apid) {
-                        true => Record::New(team),
-                        false => Record::Update(team),
-                    };
+                Effect::Keep(record) => {
+                    commit.lazy &= record.is_lazy();
                     // Only the last state of one event's several is written.
-                    match last.get(&apid) {
-                        Some(i) => commit.records[*i] = record,
+                    match record.team().and_then(|team| last.get(&team.apid)) {
+                        Some(i) => commit.records[*i].update(record),
                         None => {
-                            last.insert(apid, commit.records.len());
+                            last.extend(
+                                record.team().map(|team| (team.apid, commit.records.len())),
+                            );
                             commit.records.push(record);
                         }
                     }
                 }
-                Effect::SaveAdopted { team } => {
-                    commit.lazy = false;
-                    last.insert(team.apid, commit.records.len());
-                    commit.records.push(Record::New(team));
-                }
                 Effect::Log { apid, name, detail } => {
                     commit.records.push(Record::Log { apid, at_ns, name, detail });
                 }
-                Effect::SaveBoot { nids, boot_id } => {
-                    commit.lazy = false;
-                    commit.records.push(Record::Boot(nids, boot_id));
-                }
-                Effect::SaveNodes { nids, order } => {
-                    commit.lazy = false;
-                    commit.records.push(Record::Nodes(nids, order));
-                }
-                Effect::SaveFlavors { nids, order } => {
-                    commit.lazy = false;
-                    commit.records.push(Record::Flavors(nids, order));
-                }
-                Effect::SaveChange(change) => {
-                    commit.lazy = false;
-                    commit.records.push(Record::Change(change));
-                }
-                Effect::SaveShares(had) => commit.records.push(Record::Shares(had)),
                 at_once if at_once.waits_for_nothing() => now.push(at_once),
                 early if let Some(key) = early.may_precede_its_record() => {
                     // A node that has not heard of its place does not know what is to end.
@@ -501,9 +448,8 @@ mod tests {
 
     /// The effects of a posting that waits.
     fn posting(outbox: &mut Outbox<u32>, s: &mut Scheduler, number: u8) -> Commit<u32> {
-        let new = Some(Apid(s.next_apid()));
         let effects = s.apply(Default::default(), posted(number, 1));
-        let Out { now, commit } = outbox.take(5, effects, new);
+        let Out { now, commit } = outbox.take(5, effects);
         assert!(now.is_empty(), "nothing leaves before the record: {now:?}");
         commit.expect("a record")
     }
@@ -520,11 +466,11 @@ mod tests {
     fn what_is_not_kept_does_not_leave() {
         let (mut outbox, mut s) = (Outbox::<u32>::default(), scheduler());
         let commit = posting(&mut outbox, &mut s, 1);
-        assert!(matches!(&commit.records[..], [Record::New(_), Record::Log { at_ns: 5, .. }]));
+        assert!(matches!(&commit.records[..], [Record::Posted(_), Record::Log { at_ns: 5, .. }]));
         assert_eq!((commit.posting, commit.lazy), (Some(Apid(1)), false));
         // The same posting again has nothing to keep, and waits for the first all the same.
         let again = s.apply(Default::default(), posted(1, 1));
-        let Out { now, commit } = outbox.take(6, again, Some(Apid(s.next_apid())));
+        let Out { now, commit } = outbox.take(6, again);
         assert!(now.is_empty());
         assert_eq!(commit.expect("it waits").posting, None);
         // So does an answer; once all has come back, neither does.
@@ -536,7 +482,7 @@ mod tests {
         assert_eq!((outbox.kept(), outbox.kept()), (Some(Held::Look(3)), None));
         assert_eq!(outbox.hold(3), Err(3));
         let again = s.apply(Default::default(), posted(1, 1));
-        let Out { now, commit } = outbox.take(6, again, None);
+        let Out { now, commit } = outbox.take(6, again);
         assert_eq!(now, [Effect::Accept { reply: ReplyId(1), apid: Apid(1) }]);
         assert_eq!(commit, None);
     }
@@ -565,8 +511,7 @@ mod tests {
         let end = Effect::Command { link, command };
         let killed = Effect::Killed { reply: ReplyId(2), problems: vec![None] };
         let log = Effect::Log { apid: key.apid, name: "signal", detail: String::new() };
-        let Out { now, commit } =
-            outbox.take(5, vec![end.clone(), log.clone(), killed.clone()], None);
+        let Out { now, commit } = outbox.take(5, vec![end.clone(), log.clone(), killed.clone()]);
         assert_eq!(now, std::slice::from_ref(&end));
         assert_eq!(commit.expect("a record").releases, []);
         // Whoever asked for it is told when that is on record, or that it is not.
@@ -587,13 +532,13 @@ mod tests {
         }
         placed.retain(|e| matches!(e, Effect::Command { command: Command::Place(_), .. }));
         placed.push(log.clone());
-        let Out { now, commit } = outbox.take(5, placed, None);
+        let Out { now, commit } = outbox.take(5, placed);
         assert_eq!((now, commit.map(|c| c.releases.len())), (vec![], Some(1)));
-        let Out { now, commit } = outbox.take(5, vec![end.clone(), log.clone()], None);
+        let Out { now, commit } = outbox.take(5, vec![end.clone(), log.clone()]);
         assert_eq!(now, std::slice::from_ref(&end));
         assert_eq!(commit.expect("a record").releases, [Release::Effect(end.clone())]);
         (0..2).for_each(|_| outbox.came_back(&released()));
-        let Out { now, commit } = outbox.take(5, vec![end.clone(), log], None);
+        let Out { now, commit } = outbox.take(5, vec![end.clone(), log]);
         assert_eq!((now, commit.map(|c| c.releases.len())), (vec![end], Some(0)));
     }
 
@@ -669,7 +614,7 @@ mod tests {
         let (mut outbox, mut s) = (Outbox::<u32>::default(), scheduler());
         let Commit { releases, .. } = posting(&mut outbox, &mut s, 1);
         let again = s.apply(Default::default(), posted(1, 1));
-        let Out { now, commit } = outbox.take(6, again, Some(Apid(s.next_apid())));
+        let Out { now, commit } = outbox.take(6, again);
         let accept = Release::Effect(Effect::Accept { reply: ReplyId(1), apid: Apid(1) });
         assert_eq!((now, commit.expect("it waits").releases), (vec![], vec![accept]));
         outbox.came_back(&Outcome::Refused { apid: Apid(1), why: "full".into(), releases });
@@ -678,7 +623,7 @@ mod tests {
             Default::default(),
             super::super::Event::StoreRefused { apid: Apid(1), why: "full".into() },
         );
-        outbox.take::<u32>(7, undone, None);
+        outbox.take::<u32>(7, undone);
         assert_eq!(outbox.why_refused(Apid(1)), Some("full"));
         while outbox.under_way() > 0 {
             outbox.came_back(&released());

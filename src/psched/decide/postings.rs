@@ -9,7 +9,7 @@
 use super::domains::DomainId;
 use super::ends::{first_signal, nanos};
 use super::regions::of_shared;
-use super::{Effect, Looked, News, Now, Origin, Refusal, ReplyId, Scheduler};
+use super::{Effect, Looked, News, Now, Origin, Record, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
@@ -106,36 +106,38 @@ impl Scheduler {
                 (vec![log("created", from), log("managed", detail)], Some(restart))
             }
         };
-        self.teams.insert(
+        let team = Apteam {
             apid,
-            Apteam {
-                apid,
-                incarnation,
-                state: State::Posted,
-                posting,
-                owner,
-                front: Some(front),
-                places: PlacementList::default(),
-                hosts: Arc::default(),
-                shares: false,
-                ticket: secret,
-                ticket_until_ns: 0,
-                posted_at_ns: now.wall_ns,
-                running_at_ns: 0,
-                ended_at_ns: 0,
-                end: None,
-                doomed: None,
-                signals: Vec::new(),
-                last_signal: first_signal(now),
-                held: None,
-                domain: self.domain(domain).name.clone(),
-                moves: Default::default(),
-                restart,
-            },
-        );
+            incarnation,
+            state: State::Posted,
+            posting,
+            owner,
+            front: Some(front),
+            places: PlacementList::default(),
+            hosts: Arc::default(),
+            shares: false,
+            ticket: secret,
+            ticket_until_ns: 0,
+            posted_at_ns: now.wall_ns,
+            running_at_ns: 0,
+            ended_at_ns: 0,
+            end: None,
+            doomed: None,
+            signals: Vec::new(),
+            last_signal: first_signal(now),
+            held: None,
+            domain: self.domain(domain).name.clone(),
+            moves: Default::default(),
+            restart,
+        };
+        let record = Box::new(team.clone());
+        // (One that has ended may be posted again under its own number while it is still known.)
+        out.push(Effect::Keep(match self.teams.insert(apid, team) {
+            None => Record::Posted(record),
+            Some(_) => Record::Update { team: record, lazy: false },
+        }));
         self.kept_bytes.add(&self.teams[&apid]);
         self.queue.insert(apid);
-        self.save(apid, false, out);
         out.extend(logs);
         out.push(Effect::Accept { reply, apid });
         self.place_newcomer(now, apid, out);

@@ -12,7 +12,7 @@
 //! ended in that minute.
 
 use super::domains::Domain;
-use super::{Effect, Now, Scheduler};
+use super::{Effect, Now, Record, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::posting::Account;
 use crate::gang::shares::Holder;
@@ -96,8 +96,9 @@ impl Scheduler {
             at_ns: now.wall_ns,
         });
         let had: Vec<Had> = had.collect();
-        (self.settings.keeps_shares && !had.is_empty())
-            .then(|| Effect::SaveShares(SharesRecord { had, charged: self.schedule.charged() }))
+        (self.settings.keeps_shares && !had.is_empty()).then(|| {
+            Effect::Keep(Record::Shares(SharesRecord { had, charged: self.schedule.charged() }))
+        })
     }
 
     fn account_shares(&mut self, now: Now) {

@@ -165,33 +165,34 @@ fn brief(effects: &[Effect]) -> Vec<String> {
     effects
         .iter()
         .map(|e| match e {
-            Effect::Save { team, lazy } => {
+            Effect::Keep(record @ (Record::Posted(team) | Record::Update { team, .. })) => {
                 format!(
                     "save {} {}{}",
                     team.key(),
                     team.state.name(),
-                    if *lazy { " lazy" } else { "" }
+                    if record.is_lazy() { " lazy" } else { "" }
                 )
             }
-            Effect::SaveAdopted { team } => {
+            Effect::Keep(Record::Adopted(team)) => {
                 format!("save-adopted {} {}", team.key(), team.state.name())
             }
             Effect::Managed { reply, done, problems } => {
                 format!("managed {} {} {}", reply.0, done.len(), problems.len())
             }
             Effect::Log { apid, name, .. } => format!("log {apid} {name}"),
-            Effect::SaveBoot { boot_id, .. } => format!("boot {boot_id}"),
-            Effect::SaveNodes { nids, order } => {
+            Effect::Keep(Record::Boot(_, boot_id)) => format!("boot {boot_id}"),
+            Effect::Keep(Record::Nodes(nids, order)) => {
                 let closed = order.as_ref().map_or("open", |order| order.closed.name());
                 format!("nodes {} {closed}", format_nids(nids.iter().copied()))
             }
-            Effect::SaveFlavors { nids, order } => {
+            Effect::Keep(Record::Flavors(nids, order)) => {
                 let flavors =
                     order.as_ref().map_or_else(|| "reset".into(), |o| o.flavors.to_string());
                 format!("flavors {} {flavors}", format_nids(nids.iter().copied()))
             }
-            Effect::SaveChange(change) => format!("change {}", change.what),
-            Effect::SaveShares(record) => format!("shares {}", record.had.len()),
+            Effect::Keep(Record::Change(change)) => format!("change {}", change.what),
+            Effect::Keep(Record::Shares(record)) => format!("shares {}", record.had.len()),
+            Effect::Keep(other) => format!("{other:?}"),
             Effect::Accept { reply, apid } => format!("accept {} {apid}", reply.0),
             Effect::Refuse { reply, refusal, .. } => format!("refuse {} {refusal:?}", reply.0),
             Effect::Look { reply, looked } => match looked {

@@ -8,7 +8,7 @@
 //! A few variables are only looked at when psched starts ([`Definition::at_start`]). Of these what was
 //! in force then stays so, and whoever changes one is told.
 
-use super::outbox::Record;
+use super::keeping::Record;
 use crate::apteam::change::{By, Change};
 use crate::variables::{Definition, Shown, Variables, row};
 use std::collections::{BTreeMap, BTreeSet};

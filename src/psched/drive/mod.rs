@@ -102,7 +102,7 @@ impl<O: Outside> Driver<O> {
 
     /// Takes the effects of the restoration, and finds the front ends that waited before it.
     pub fn begin(&mut self, out: &mut O, effects: Vec<Effect>) {
-        self.take(out, effects, None);
+        self.take(out, effects);
         let waiting: Vec<_> =
             self.scheduler.teams().filter_map(|team| Some((team.apid, team.front?))).collect();
         for (apid, front) in waiting {
@@ -130,7 +130,7 @@ impl<O: Outside> Driver<O> {
     /// Applies an event of which nobody waits for an answer.
     pub fn event(&mut self, out: &mut O, event: Event) {
         let effects = self.scheduler.apply(out.now(), event);
-        self.take(out, effects, None);
+        self.take(out, effects);
     }
 
     /// Applies events that came together. What they leave to be kept is one commit: none of it is seen
@@ -144,6 +144,6 @@ impl<O: Outside> Driver<O> {
             }
         }
         let effects = self.scheduler.apply_all(out.now(), events);
-        self.take(out, effects, None);
+        self.take(out, effects);
     }
 }

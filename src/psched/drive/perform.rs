@@ -55,14 +55,7 @@ impl<O: Outside> Driver<O> {
             }
             Effect::Warn(text) => out.note(Note::Warning(text)),
             // In the store.
-            Effect::Save { .. }
-            | Effect::SaveAdopted { .. }
-            | Effect::Log { .. }
-            | Effect::SaveBoot { .. }
-            | Effect::SaveNodes { .. }
-            | Effect::SaveFlavors { .. }
-            | Effect::SaveChange(_)
-            | Effect::SaveShares(_) => {}
+            Effect::Keep(_) | Effect::Log { .. } => {}
         }
     }
 

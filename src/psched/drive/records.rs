@@ -1,9 +1,8 @@
 //! Records on their way to the disk, and what waits for them.
 
 use super::{Driver, Killed, Managed, Note, Outside, Refused, Waiter};
-use crate::apteam::Apid;
-use crate::psched::decide::outbox::{Commit, Held, Kept, Outcome, Record, Release};
-use crate::psched::decide::{Effect, Event};
+use crate::psched::decide::outbox::{Commit, Held, Kept, Outcome, Release};
+use crate::psched::decide::{Effect, Event, Record};
 
 impl<O: Outside> Driver<O> {
     /// Whether records are with the store.
@@ -16,14 +15,13 @@ impl<O: Outside> Driver<O> {
         self.outbox.is_full()
     }
 
-    /// Lets leave what may leave at once, and has the store keep what is to be kept. `new`: the number
-    /// of the posting that this may be.
-    pub(super) fn take(&mut self, out: &mut O, effects: Vec<Effect>, new: Option<Apid>) {
+    /// Lets leave what may leave at once, and has the store keep what is to be kept.
+    pub(super) fn take(&mut self, out: &mut O, effects: Vec<Effect>) {
         if effects.is_empty() {
             return;
         }
         out.decided(&self.scheduler, &effects);
-        let leaving = self.outbox.take(out.now().wall_ns, effects, new);
+        let leaving = self.outbox.take(out.now().wall_ns, effects);
         for effect in leaving.now {
             self.perform(out, effect);
         }
@@ -42,7 +40,7 @@ impl<O: Outside> Driver<O> {
     /// The last word on what users have had, before psched ends.
     pub fn keep_shares(&mut self, out: &mut O) {
         let shares = self.scheduler.keep_shares(out.now());
-        self.take(out, shares.into_iter().collect(), None);
+        self.take(out, shares.into_iter().collect());
     }
 
     /// Gives a question its answer when all before it is durable, or known to wait.

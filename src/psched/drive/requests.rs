@@ -5,7 +5,6 @@ use crate::apteam::Apid;
 use crate::apteam::record::State;
 use crate::psched::decide::{Event, Looked, ReplyId};
 use crate::variables::raise;
-use std::collections::BTreeSet;
 
 /// SIGKILL on every Linux.
 const KILL: i32 = 9;
@@ -37,19 +36,7 @@ impl<O: Outside> Driver<O> {
                 .refuse(stream, Refused::Now(format!("the posting was not taken: {reason}")));
         }
         let event = event(self.reply(Waiter::Post { stream, front }));
-        let mut new = BTreeSet::from([Apid(self.scheduler.next_apid())]);
-        if let Event::Restarted { origin, .. } = &event {
-            // One that has ended may be posted again under its own number.
-            let again = Some(origin.apid());
-            new.extend(again.filter(|apid| self.scheduler.team(*apid).is_none()));
-        }
-        let effects = self.scheduler.apply(out.now(), event);
-        // Which of the two it is: that of its acceptance.
-        let accepted = effects.iter().find_map(|effect| match effect {
-            crate::psched::decide::Effect::Accept { apid, .. } => Some(*apid),
-            _ => None,
-        });
-        self.take(out, effects, accepted.filter(|apid| new.contains(apid)));
+        self.event(out, event);
     }
 
     /// Tells a stream of an application from now on. `front`: the process that asks, if the kernel knows

@@ -96,7 +96,7 @@ pub enum StoreError {
     Failed { path: PathBuf, detail: String },
 }
 
-pub use crate::psched::decide::outbox::Record;
+pub use crate::psched::decide::Record;
 
 /// The open store.
 pub struct Store {
@@ -429,7 +429,7 @@ const PRUNE_EVERY: u64 = 1_000;
 /// Large records count for more: so that what is kept beyond its bounds is bounded in bytes too.
 fn weight(record: &Record) -> u64 {
     match record {
-        Record::New(team) => 1 + team.posting.kept_bytes() / 16_384,
+        Record::Posted(team) | Record::Adopted(team) => 1 + team.posting.kept_bytes() / 16_384,
         _ => 1,
     }
 }
@@ -583,7 +583,7 @@ fn put(
 ) -> rusqlite::Result<()> {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     match record {
-        Record::New(team) => {
+        Record::Posted(team) | Record::Adopted(team) => {
             transaction
                 .prepare_cached(
                     "INSERT OR REPLACE INTO application
@@ -601,7 +601,7 @@ fn put(
                     records::encode(team),
                 ])?;
         }
-        Record::Update(team) => {
+        Record::Update { team, .. } => {
             transaction
                 .prepare_cached(
                     "UPDATE application SET state = ?2, ended_at_ns = ?3, status = ?4,

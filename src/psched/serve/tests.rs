@@ -91,13 +91,15 @@ fn a_store_keeps_its_id_and_counts_its_epochs() {
     let (id, path_of_store) = {
         let mut store = Store::open(&path).expect("a new store");
         assert_eq!((store.id.len(), store.epoch), (32, 1));
-        let waiting = Record::New(Box::new(team(1, State::Posted)));
+        let waiting = Record::Posted(Box::new(team(1, State::Posted)));
         let log = Record::Log { apid: Apid(1), at_ns: 5, name: "posted", detail: "x".into() };
         let boot = Record::Boot(vec![Nid(3)], "boot".into());
         store.write(&[&waiting, &log, &boot]).expect("written");
-        store.write(&[&Record::New(Box::new(team(2, State::Ended)))]).expect("written");
+        store.write(&[&Record::Posted(Box::new(team(2, State::Ended)))]).expect("written");
         // What was never taken is not brought back by a later state of it.
-        store.write(&[&Record::Update(Box::new(team(3, State::Running)))]).expect("written");
+        store
+            .write(&[&Record::Update { team: Box::new(team(3, State::Running)), lazy: false }])
+            .expect("written");
         (store.id.clone(), store.path().to_path_buf())
     };
     let store = Store::open(&path).expect("the same store");
@@ -184,7 +186,7 @@ fn a_store_of_version_1_goes_on() {
                         ended_at_ns, record, at_ns, why) = (2, 'running', 1000, 'b', 1, 0, x'ff', 9, \
                         'can not be read') AND status IS NULL";
             assert_eq!(count(&path, kept), i64::from(with_aside));
-            store.write(&[&Record::New(Box::new(team(3, State::Posted)))]).expect("written");
+            store.write(&[&Record::Posted(Box::new(team(3, State::Posted)))]).expect("written");
             drop(store);
             for table in ["application", "set_aside"] {
                 let columns = format!(
@@ -206,7 +208,7 @@ fn records_of_one_user_are_bounded_and_the_file_gets_smaller() {
         let mut team = team(apid, State::Ended);
         team.owner.uid = uid;
         team.posting.saving = Saving::by_command(&"x".repeat(4_000)).ok();
-        Record::New(Box::new(team))
+        Record::Posted(Box::new(team))
     };
     let size = || std::fs::metadata(folder.path().join("psched.db")).expect("there").len();
     // As a release left it that kept all, and could not get smaller.
@@ -318,12 +320,12 @@ fn what_administrators_say_comes_back() {
 fn a_posting_that_has_ended_is_found_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = Store::open(folder.path()).expect("a store");
-    store.write(&[&Record::New(Box::new(team(1, State::Ended)))]).expect("written");
-    store.write(&[&Record::New(Box::new(team(2, State::Running)))]).expect("written");
+    store.write(&[&Record::Posted(Box::new(team(1, State::Ended)))]).expect("written");
+    store.write(&[&Record::Posted(Box::new(team(2, State::Running)))]).expect("written");
     // The bytes are there, and are not its number.
     let mut named = team(3, State::Ended);
     named.posting.command = "\u{9}".repeat(16);
-    store.write(&[&Record::New(Box::new(named))]).expect("written");
+    store.write(&[&Record::Posted(Box::new(named))]).expect("written");
     let reader = Reader::open(store.path()).expect("a reader");
     let requested = |uid, number| reader.requested(uid, [number; 16]).expect("looked");
     assert_eq!(requested(1000, 1), Some(Apid(1)));
@@ -338,7 +340,7 @@ fn only_so_much_history_is_kept() {
     let mut store = Store::open(folder.path()).expect("a store");
     store.history_max = 5;
     for apid in 1..=2_000 {
-        store.write(&[&Record::New(Box::new(team(apid, State::Ended)))]).expect("written");
+        store.write(&[&Record::Posted(Box::new(team(apid, State::Ended)))]).expect("written");
     }
     let kept = Reader::open(store.path()).expect("a reader").history(10_000).expect("history");
     assert!(kept.len() < 1_100, "{} are kept", kept.len());
@@ -436,9 +438,14 @@ fn a_full_disk_refuses_postings_and_keeps_the_rest() {
             posting: posting.map(Apid),
         };
         let posting =
-            |apid| commit(Record::New(Box::new(team(apid, State::Posted))), Some(apid), apid);
-        let end =
-            |apid| commit(Record::Update(Box::new(team(apid, State::Ended))), None, apid + 1_000);
+            |apid| commit(Record::Posted(Box::new(team(apid, State::Posted))), Some(apid), apid);
+        let end = |apid| {
+            commit(
+                Record::Update { team: Box::new(team(apid, State::Ended)), lazy: false },
+                None,
+                apid + 1_000,
+            )
+        };
         let mut next = async || {
             let outcome = tokio::time::timeout(Duration::from_secs(20), outcomes.recv()).await;
             outcome.expect("an answer in time").expect("the thread lives")
@@ -501,11 +508,11 @@ fn events_go_with_their_application() {
     let path = store.path().to_path_buf();
     store.history_max = 100;
     let line = |apid| Record::Log { apid: Apid(apid), at_ns: 5, name: "x", detail: "y".into() };
-    store.write(&[&Record::New(Box::new(team(1, State::Running))), &line(1)]).expect("written");
+    store.write(&[&Record::Posted(Box::new(team(1, State::Running))), &line(1)]).expect("written");
     // The old one is there all the time.
     for first in (2..3_002).step_by(500) {
         let records: Vec<Record> = (first..first + 500)
-            .flat_map(|apid| [Record::New(Box::new(team(apid, State::Ended))), line(apid)])
+            .flat_map(|apid| [Record::Posted(Box::new(team(apid, State::Ended))), line(apid)])
             .collect();
         store.write(&records.iter().collect::<Vec<_>>()).expect("written");
     }
@@ -531,7 +538,7 @@ fn a_row_that_can_not_be_read_is_set_aside() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = Store::open(folder.path()).expect("a new store");
     let path = store.path().to_path_buf();
-    let teams = [1, 2, 3, 4].map(|apid| Record::New(Box::new(team(apid, State::Running))));
+    let teams = [1, 2, 3, 4].map(|apid| Record::Posted(Box::new(team(apid, State::Running))));
     store.write(&teams.iter().collect::<Vec<_>>()).expect("written");
     let boot = Record::Boot(vec![Nid(0), Nid(1)], "boot".into());
     store.write(&[&boot]).expect("written");
@@ -556,7 +563,7 @@ fn a_row_that_can_not_be_read_is_set_aside() {
     }
     // One that its nodes have is put on record again.
     let mut store = Store::open(folder.path()).expect("the same store");
-    store.write(&[&Record::New(Box::new(team(3, State::Running)))]).expect("written");
+    store.write(&[&Record::Posted(Box::new(team(3, State::Running)))]).expect("written");
     assert_eq!(store.restore().expect("restored").unreadable, [2, 4].map(Apid));
     let kept = "SELECT count(*) FROM set_aside WHERE length(why) > 5 AND record IS NOT NULL";
     assert_eq!(count(&path, kept), 3);
@@ -573,7 +580,7 @@ fn the_log_is_short_again_when_its_reader_has_gone() {
     let mut write = |number: usize| {
         let mut long = team(1, State::Posted);
         long.posting.command = number.to_string().repeat(400_000);
-        store.write(&[&Record::New(Box::new(long))]).expect("written");
+        store.write(&[&Record::Posted(Box::new(long))]).expect("written");
     };
     let reader = rusqlite::Connection::open(&path).expect("opened");
     reader.execute_batch("BEGIN; SELECT count(*) FROM application;").expect("reads");
@@ -598,7 +605,7 @@ fn an_event_log_has_a_bound() {
     let mut store = Store::open(folder.path()).expect("opened");
     let path = store.path().to_path_buf();
     let lines = || Reader::open(&path).expect("opened").events(Apid(7)).expect("read");
-    store.write(&[&Record::New(Box::new(team(7, State::Running)))]).expect("written");
+    store.write(&[&Record::Posted(Box::new(team(7, State::Running)))]).expect("written");
     write(&mut store, 990);
     write(&mut store, 20);
     assert_eq!(lines().len(), 1_001);

@@ -23,7 +23,7 @@ use super::committer::Answer;
 use super::views;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::format_nids;
-use crate::psched::decide::outbox::Record;
+use crate::psched::decide::Record;
 
 /// The target of these events, to be named in a filter.
 pub const TARGET: &str = "usage";
@@ -68,7 +68,11 @@ pub fn lines(records: &[Record]) -> Vec<Answer> {
         return Vec::new();
     }
     let ended = records.iter().filter_map(|record| match record {
-        Record::New(team) | Record::Update(team) if team.state == State::Ended => Some(&**team),
+        Record::Posted(team) | Record::Adopted(team) | Record::Update { team, .. }
+            if team.state == State::Ended =>
+        {
+            Some(&**team)
+        }
         _ => None,
     });
     let write = |team: &Apteam| -> Answer {

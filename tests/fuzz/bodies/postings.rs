@@ -213,7 +213,11 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                     assert_eq!(to, reply, "an answer to somebody else");
                     answers += 1;
                 }
-                Effect::Save { team, .. } => drop(records.insert(team.apid, *team)),
+                Effect::Keep(record) => {
+                    if let Some(team) = record.team() {
+                        records.insert(team.apid, team.clone());
+                    }
+                }
                 _ => {}
             }
         }

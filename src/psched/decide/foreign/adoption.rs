@@ -19,7 +19,7 @@ use crate::apteam::talk::node::{ForeignApplication, Phase, PlaceCommand};
 use crate::machine::{Nid, format_nids};
 use crate::occupancy::{Claim, Occupancy};
 use crate::psched::decide::ends::first_signal;
-use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
+use crate::psched::decide::{Effect, LinkId, Now, Record, Scheduler};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -394,7 +394,7 @@ impl Scheduler {
         if state == State::Placed {
             self.tickets.insert((team.ticket_until_ns, apid));
         }
-        out.push(Effect::SaveAdopted { team: Box::new(team.clone()) });
+        out.push(Effect::Keep(Record::Adopted(Box::new(team.clone()))));
         self.kept_bytes.add(&team);
         self.teams.insert(apid, team);
         self.relink(apid);

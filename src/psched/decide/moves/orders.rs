@@ -12,7 +12,7 @@ use crate::machine::{Nid, nids_text};
 use crate::placement::migration::{
     Move, Mover, Situation, Target, compacted, elsewhere, order as in_order,
 };
-use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
+use crate::psched::decide::{Effect, LinkId, Now, Record, Scheduler};
 use crate::variables::units::{count, format_duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -281,12 +281,12 @@ impl Scheduler {
             let why = "other moves are being made: try again when they are over (a moment)";
             return out.push(refuse(why.to_owned()));
         }
-        out.push(Effect::SaveChange(Change {
+        out.push(Effect::Keep(Record::Change(Change {
             by,
             what: what.to_owned(),
             before: String::new(),
             after: done.join("; "),
-        }));
+        })));
         self.begin_moves(now, Sequence::of(moves, reply), out);
     }
 

@@ -11,7 +11,8 @@ use crate::machine::{Flavor, Flavors, Machine, Members, Nid, Region};
 use crate::placement::packing::SITS_MAX;
 use crate::psched::decide::tests::{machine, posted, sharing};
 use crate::psched::decide::{
-    Abilities, Effect, Event, Manage, NodesTo, Now, Origin, ReplyId, RollsOut, Scheduler, Turns,
+    Abilities, Effect, Event, Manage, NodesTo, Now, Origin, Record, ReplyId, RollsOut, Scheduler,
+    Turns,
 };
 use crate::variables::APPLICATION;
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,11 +124,11 @@ impl World {
 
     pub fn effects(&mut self, effects: Vec<Effect>) {
         let saves =
-            |effect: &Effect| matches!(effect, Effect::Save { .. } | Effect::SaveAdopted { .. });
+            |effect: &Effect| matches!(effect, Effect::Keep(record) if record.team().is_some());
         self.kept.commits += u64::from(effects.iter().any(saves));
         for effect in effects {
             match effect {
-                Effect::Save { team, .. } => {
+                Effect::Keep(Record::Posted(team) | Record::Update { team, .. }) => {
                     self.check_place(&team);
                     if team.state == State::Posted {
                         // (One that waited has its number again, and may end once more.)
@@ -138,11 +139,11 @@ impl World {
                     }
                     self.kept.saved.insert(team.apid, *team);
                 }
-                Effect::SaveAdopted { team } => {
+                Effect::Keep(Record::Adopted(team)) => {
                     self.kept.accepted.insert(team.apid);
                     self.kept.saved.insert(team.apid, *team);
                 }
-                Effect::SaveNodes { nids, order } => {
+                Effect::Keep(Record::Nodes(nids, order)) => {
                     for nid in nids {
                         match &order {
                             Some(order) => {
@@ -152,7 +153,7 @@ impl World {
                         }
                     }
                 }
-                Effect::SaveFlavors { nids, order } => {
+                Effect::Keep(Record::Flavors(nids, order)) => {
                     let flavors = &mut self.kept.orders.flavors;
                     for nid in nids {
                         match &order {

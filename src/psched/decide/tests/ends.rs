@@ -288,7 +288,7 @@ fn the_time_run_is_what_the_nodes_measured() {
     let end = Box::new(HostEnd { run, frozen, ..*end });
     let late = Event::Report { link: LinkId(1), report: Box::new(Report::Ended(end)) };
     let effects = s.apply(at(90), late);
-    let Effect::Save { team, .. } = &effects[0] else { panic!("{effects:?}") };
+    let Effect::Keep(Record::Update { team, .. }) = &effects[0] else { panic!("{effects:?}") };
     // It ended then, and not when it would have if it had never been frozen.
     assert_eq!(team.ended_at_ns - team.running_at_ns, 5 * SECOND);
 }

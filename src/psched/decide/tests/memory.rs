@@ -98,7 +98,7 @@ fn the_most_that_it_had_goes_with_its_end() {
     let report = Box::new(Report::Ended(Box::new(end)));
     let effects = s.apply(ms(3), Event::Report { link: LinkId(1), report });
     let peak = effects.iter().find_map(|effect| match effect {
-        Effect::Save { team, .. } => team.end.as_ref().map(|end| end.peak_memory),
+        Effect::Keep(record) => record.team()?.end.as_ref().map(|end| end.peak_memory),
         _ => None,
     });
     assert_eq!(peak, Some(900 * MIB));

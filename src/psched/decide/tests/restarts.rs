@@ -244,7 +244,7 @@ fn it_has_ended_when_it_had_run_so_much_longer() {
     let report = Box::new(Report::Ended(Box::new(end)));
     let effects = s.apply(at(60), Event::Report { link: LinkId(1), report });
     let kept = effects.iter().find_map(|effect| match effect {
-        Effect::Save { team, .. } => Some(team.ended_at_ns),
+        Effect::Keep(record) => record.team().map(|team| team.ended_at_ns),
         _ => None,
     });
     assert_eq!(kept, Some(at(6).wall_ns));

@@ -29,7 +29,7 @@ fn alice_before_bob() -> Play {
 fn saved(effects: Vec<Effect>) -> Vec<(String, u64)> {
     let had = |had: Had| (had.holder.to_string(), had.had_s.round() as u64);
     let of = |effect| match effect {
-        Effect::SaveShares(record) => record.had.into_iter().map(had).collect(),
+        Effect::Keep(Record::Shares(record)) => record.had.into_iter().map(had).collect(),
         _ => Vec::new(),
     };
     effects.into_iter().flat_map(of).collect()
@@ -67,7 +67,9 @@ fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
     // When psched is stopped, what there is.
     let last: Vec<Effect> = play.s.keep_shares(at(90)).into_iter().collect();
     assert_eq!(saved(last.clone()), [("alice".into(), 179)]);
-    let Some(Effect::SaveShares(mut record)) = last.into_iter().next() else { panic!("saved") };
+    let Some(Effect::Keep(Record::Shares(mut record))) = last.into_iter().next() else {
+        panic!("saved")
+    };
     // An hour later, on a host that has just been booted.
     let mut again = Scheduler::new(machine(1, 2), settings());
     let nonsense = |holder: &str, had_s| Had { holder: holder.into(), had_s, at_ns: 0 };
@@ -138,7 +140,9 @@ fn what_is_run_while_psched_is_away_is_charged() {
     play.take(posted_by(2, "bob"));
     play.take(posted_by(3, "carol"));
     play.pass(10);
-    let Some(Effect::SaveShares(record)) = play.s.keep_shares(at(60)) else { panic!("kept") };
+    let Some(Effect::Keep(Record::Shares(record))) = play.s.keep_shares(at(60)) else {
+        panic!("kept")
+    };
     play.pass(5);
     play.take(posted_by(4, "dave"));
     play.pass(10);
@@ -164,7 +168,9 @@ fn what_is_run_while_psched_is_away_is_charged() {
     // Once only.
     play.pass(10);
     assert_eq!(had(&play).collect::<Vec<_>>(), [310, 80, 210, 180]);
-    let Some(Effect::SaveShares(record)) = play.s.keep_shares(at(155)) else { panic!("kept") };
+    let Some(Effect::Keep(Record::Shares(record))) = play.s.keep_shares(at(155)) else {
+        panic!("kept")
+    };
     let charged = record.charged.iter().map(|(apid, time)| (apid.0, time.as_secs_f64().round()));
     assert_eq!(charged.collect::<Vec<_>>(), [(1, 155.0), (3, 105.0), (4, 90.0)]);
 }

@@ -1,0 +1,61 @@
+//! What is kept: one record for each kind of thing that psched's successor must know.
+
+use super::SharesRecord;
+use super::tuning::SetValue;
+use crate::apteam::Apid;
+use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
+use crate::apteam::record::Apteam;
+use crate::machine::Nid;
+
+/// One thing to be kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// A new application, that was posted just now: where it can't be kept it is refused.
+    Posted(Box<Apteam>),
+    /// A new application, that another psched has started.
+    Adopted(Box<Apteam>),
+    /// A later state of one that is there; no effect where it is not. Lazy: its node would tell it again.
+    Update { team: Box<Apteam>, lazy: bool },
+    /// A line of its event log.
+    Log { apid: Apid, at_ns: u64, name: &'static str, detail: String },
+    /// Nodes, and which boot of their host they were last seen in.
+    Boot(Vec<Nid>, String),
+    /// Nodes that an administrator has closed, and how; none: he has opened them again.
+    Nodes(Vec<Nid>, Option<Box<NodeOrder>>),
+    /// Nodes that an administrator has given flavors, and which; none: he has taken that back.
+    Flavors(Vec<Nid>, Option<Box<FlavorOrder>>),
+    /// A variable that psmgr has set; none: it has taken that back.
+    Variable { name: String, set: Option<SetValue> },
+    /// A line of the log of changes.
+    Change(Change),
+    /// What these users or accounts have had.
+    Shares(SharesRecord),
+}
+
+impl Record {
+    /// Whether nobody waits for it: it is written with the next one that is not lazy, or soon.
+    pub fn is_lazy(&self) -> bool {
+        matches!(self, Record::Update { lazy: true, .. } | Record::Log { .. } | Record::Shares(_))
+    }
+
+    /// The state of an application that this is, if it is one.
+    pub fn team(&self) -> Option<&Apteam> {
+        match self {
+            Record::Posted(team) | Record::Adopted(team) | Record::Update { team, .. } => {
+                Some(team)
+            }
+            _ => None,
+        }
+    }
+
+    /// The state that a later record of the same application says; it stays a new one if it is one.
+    pub(super) fn update(&mut self, later: Record) {
+        match (self, later) {
+            (
+                Record::Posted(of) | Record::Adopted(of) | Record::Update { team: of, .. },
+                Record::Posted(team) | Record::Adopted(team) | Record::Update { team, .. },
+            ) => *of = team,
+            (of, later) => *of = later,
+        }
+    }
+}
