@@ -55,7 +55,7 @@ pub mod apinit {
 /// aprun and mpirun, the front ends.
 pub mod aprun {
     pub mod host;
-    pub use psched_pure::aprun::decide;
+    pub use psched_pure::aprun::{decide, drive};
 }
 /// apshepherd, around the PEs of one application on one host.
 pub mod apshepherd {

@@ -29,8 +29,9 @@ pub mod apinit {
     pub mod decide;
 }
 pub mod aprun {
-    //! What aprun and mpirun decide.
+    //! What aprun and mpirun decide, and what carries it out.
     pub mod decide;
+    pub mod drive;
 }
 pub mod apshepherd {
     //! What apshepherd decides.

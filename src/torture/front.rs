@@ -1,4 +1,4 @@
-//! aprun around its course, and the people who type it. As `aprun::host::drive` does it.
+//! aprun's driver in this world, and the people who type it.
 
 use super::apinit::Slot;
 use super::faults::Fault;
@@ -7,11 +7,16 @@ use super::restarts::Returning;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
-use crate::aprun::decide::course::{Action, Ask, Front, Happening, Looked, Setup};
+use crate::aprun::decide::closing::Ended;
+use crate::aprun::decide::course::{
+    Action, Ask, Front, Happening, Looked, Placement, ReportRow, Setup,
+};
+use crate::aprun::drive::{Driver, Outside};
+use crate::apteam::Apid;
 use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::record::State;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::attach::{FromApinit, Output, ToApinit};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -19,27 +24,39 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Aprun {
     pub posting: (Posting, Owner),
-    core: Front,
-    /// It has posted before.
+    /// None: it is doing something.
+    driver: Option<Box<Driver>>,
+    apid: Option<Apid>,
+    /// The posting may have come before.
     posted: bool,
-    psched: Option<(WireId, Ask)>,
-    looks: u32,
-    kills: u32,
-    pub apinit: Option<WireId>,
+    psched: Option<(WireId, u32, Ask)>,
+    pub apinit: Option<(WireId, u32)>,
+    /// The conversation with an apinit that is to begin, perhaps only after a door.
+    attaching: u32,
     not_there: bool,
     /// Bytes of its stdin that it has read.
     typed: u64,
-    pending: VecDeque<Happening>,
-    busy: bool,
+    pending: VecDeque<Said>,
     timer: (u64, u64),
     /// It is no aprun: it is `cpr -r`.
     pub returning: Option<Box<Returning>>,
 }
 
+/// What is said to a driver, in a conversation of this number or in none.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    By(Happening),
+    ByPsched(u32, Happening),
+    ByApinit(u32, Happening),
+}
+
+/// After so long what was said in a conversation that has been given up is heard: when the next may have begun.
+const LATE: u64 = 60 * MS;
+
 impl Aprun {
     /// Its number, once it has one.
-    pub fn apid(&self) -> Option<crate::apteam::Apid> {
-        self.core.apid()
+    pub fn apid(&self) -> Option<Apid> {
+        self.apid
     }
 
     /// Its posting is on record, and it has not begun to launch.
@@ -149,16 +166,15 @@ impl World {
         let setup = Setup { launch, uid, files, restarts, ..Setup::default() };
         let aprun = Aprun {
             posting: (posting, owner),
-            core: Front::new(setup),
+            driver: Some(Box::new(Driver::new(setup))),
+            apid: None,
             posted: false,
             psched: None,
-            looks: 0,
-            kills: 0,
             apinit: None,
+            attaching: 0,
             not_there: false,
             typed,
             pending: VecDeque::new(),
-            busy: false,
             timer: (0, 0),
             returning,
         };
@@ -167,35 +183,44 @@ impl World {
     }
 
     pub fn front_happens(&mut self, pid: Pid, happening: Happening) {
+        self.front_hears(pid, Said::By(happening));
+    }
+
+    /// What is said to it while it does something is heard after that.
+    pub fn front_hears(&mut self, pid: Pid, said: Said) {
         self.counts.heard += 1;
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
-        aprun.pending.push_back(happening);
-        if std::mem::replace(&mut aprun.busy, true) {
-            return;
-        }
-        loop {
-            let mono = self.mono(0);
-            let Some(aprun) = self.fronts.get_mut(&pid) else { return };
-            let Some(next) = aprun.pending.pop_front() else { break };
-            let text = self.trace.on().then(|| super::trace::cut(&next));
-            let actions = aprun.core.apply(mono, next);
-            if let Some(text) = text {
-                self.note(|| format!("aprun {pid}: {text}"));
-            }
-            for action in actions {
-                self.front_acts(pid, action);
+        aprun.pending.push_back(said);
+        let Some(mut driver) = aprun.driver.take() else { return };
+        while let Some(next) = self.fronts.get_mut(&pid).and_then(|a| a.pending.pop_front()) {
+            let mut around = Around { pid, world: self };
+            let over = match next {
+                Said::By(happening) => driver.happens(&mut around, happening),
+                Said::ByPsched(link, happening) => driver.psched(&mut around, link, happening),
+                Said::ByApinit(link, happening) => driver.apinit(&mut around, link, happening),
+            };
+            if let Some(status) = over {
+                return self.front_gone(pid, Some(status));
             }
         }
         if let Some(aprun) = self.fronts.get_mut(&pid) {
-            aprun.busy = false;
+            aprun.driver = Some(driver);
         }
         self.front_sets_timer(pid);
+    }
+
+    /// What was said in a conversation that has been given up since.
+    pub fn front_hears_late(&mut self, pid: Pid, said: Said) {
+        match self.paused_until(Who::FrontPsched(pid)) {
+            Some(pause) => self.at(pause, Ev::FrontLate(pid, Box::new(said))),
+            None => self.front_hears(pid, said),
+        }
     }
 
     fn front_sets_timer(&mut self, pid: Pid) {
         let number = self.number();
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
-        let at = aprun.core.deadline().unwrap_or(0);
+        let at = aprun.driver.as_ref().and_then(|driver| driver.deadline_ns()).unwrap_or(0);
         if aprun.timer.0 == at {
             return;
         }
@@ -216,9 +241,9 @@ impl World {
         self.front_happens(pid, Happening::Time);
     }
 
-    /// Whether this posting of its is not the first.
-    pub fn posts_again(&mut self, pid: Pid) -> bool {
-        self.fronts.get_mut(&pid).is_some_and(|aprun| std::mem::replace(&mut aprun.posted, true))
+    /// Whether it says that this posting may have come before.
+    pub fn posts_again(&self, pid: Pid) -> bool {
+        self.fronts.get(&pid).is_some_and(|aprun| aprun.posted)
     }
 
     /// A piece of output is written.
@@ -272,88 +297,6 @@ impl World {
         self.apinits_hear_of_front(pid);
     }
 
-    fn front_acts(&mut self, pid: Pid, action: Action) {
-        let Some(aprun) = self.fronts.get_mut(&pid) else { return };
-        if self.trace.on() {
-            let text = format!("aprun {pid} does {}", super::trace::cut(&action));
-            self.trace.line(self.now, text);
-        }
-        match action {
-            Action::Psched(ask) => {
-                let old = aprun.psched.take();
-                (aprun.looks, aprun.kills) = (0, 0);
-                if let Some((wire, _)) = old {
-                    self.hang_up(wire, 0);
-                }
-                let target = Target::PschedFront(pid);
-                let wire = self.dial_psched(Who::FrontPsched(pid), 0, target);
-                if let Some(aprun) = self.fronts.get_mut(&pid) {
-                    aprun.psched = Some((wire, ask));
-                }
-            }
-            // Nobody asks for that here.
-            Action::Deposit(_) => {}
-            Action::Look(apid) => match aprun.psched {
-                Some((wire, _)) => {
-                    aprun.looks += 1;
-                    self.send(wire, 0, Msg::Look(apid));
-                }
-                None => {
-                    let failed = Looked::Failed("not connected with psched".into());
-                    aprun.pending.push_back(Happening::Looked(failed));
-                }
-            },
-            Action::Kill { apid, signal } => match aprun.psched {
-                Some((wire, _)) => {
-                    aprun.kills += 1;
-                    self.send(wire, 0, Msg::Kill(apid, signal));
-                }
-                None => aprun.pending.push_back(Happening::Killed),
-            },
-            Action::OpenFiles(_) => aprun.pending.push_back(Happening::Files(Ok(()))),
-            Action::Attach { socket, first } => {
-                aprun.not_there = false;
-                let returns = aprun.returning.is_some();
-                if let Some(wire) = aprun.apinit.take() {
-                    self.hang_up(wire, 0);
-                }
-                let Some(slot) = self.slot_of(&socket) else { return };
-                match *first {
-                    ToApinit::Launch { .. } if returns => self.goes_to_the_door(pid, slot, first),
-                    _ => self.attach(pid, slot, first),
-                }
-            }
-            Action::Send(message) => {
-                if let Some(wire) = aprun.apinit {
-                    self.send(wire, 0, Msg::ToApinit(Box::new(message)));
-                }
-            }
-            Action::ReadStdin(most) => {
-                let left = self.checks.plan(pid).map_or(0, |p| p.stdin) - aprun.typed;
-                if left == 0 {
-                    return aprun.pending.push_back(Happening::StdinEnd);
-                }
-                let most = left.min(most as u64).min(20_000);
-                let count = self.work.u64(1..=most);
-                let late = self.work.u64(5 * US..300 * MS);
-                self.after(late, Ev::FrontTyped(pid, count));
-            }
-            Action::Write(output) => {
-                let apid = aprun.apid();
-                self.checks.shown(apid, &output);
-                let (source, end) = (output.source, output.end());
-                let late = self.work.u64(5 * US..100 * US);
-                self.after(late, Ev::FrontWrote { pid, source, end });
-            }
-            Action::Say(line) => self.checks.said(pid, line),
-            Action::Warn(text) => self.note(|| format!("aprun {pid} warns: {text}")),
-            // Nobody asks for it here.
-            Action::Report(_) => {}
-            Action::Close(ended) => self.checks.closed(pid, ended.status),
-            Action::Exit(status) => self.front_gone(pid, Some(status)),
-        }
-    }
-
     fn slot_of(&self, socket: &str) -> Option<usize> {
         (0..self.slots.len()).find(|slot| Slot::socket(*slot) == socket)
     }
@@ -361,45 +304,30 @@ impl World {
     /// psched says something.
     pub fn front_psched_says(&mut self, wire: WireId, pid: Pid, msg: Msg) {
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
-        let Some((_, ask)) = aprun.psched.filter(|(of, _)| *of == wire) else { return };
-        match msg {
+        let Some((_, link, ask)) = aprun.psched.filter(|(of, ..)| *of == wire) else { return };
+        let down = |text: String, answered| Happening::PschedDown { text, absent: false, answered };
+        let happening = match msg {
             Msg::Up(of) => {
-                self.front_happens(pid, Happening::PschedUp { pid: of });
+                self.front_hears(pid, Said::ByPsched(link, Happening::PschedUp { pid: of }));
                 self.send(wire, 0, Msg::Ask(ask));
+                return;
             }
-            Msg::Event(event) => self.front_happens(pid, Happening::Event(*event)),
-            Msg::Looked(looked) => {
-                aprun.looks = aprun.looks.saturating_sub(1);
-                self.front_happens(pid, Happening::Looked(*looked));
-            }
-            Msg::Killed => {
-                aprun.kills = aprun.kills.saturating_sub(1);
-                self.front_happens(pid, Happening::Killed);
-            }
-            Msg::Refused(text, true) => self.front_happens(pid, Happening::PschedRefused(text)),
-            Msg::Refused(text, false) => {
-                let (absent, answered) = (false, true);
-                self.front_happens(pid, Happening::PschedDown { text, absent, answered });
-            }
+            Msg::Event(event) => Happening::Event(*event),
+            Msg::Looked(looked) => Happening::Looked(*looked),
+            Msg::Killed => Happening::Killed,
+            Msg::Refused(text, true) => Happening::PschedRefused(text),
+            Msg::Refused(text, false) => down(text, true),
             Msg::Eof => {
                 aprun.psched = None;
-                let (looks, kills) =
-                    (std::mem::take(&mut aprun.looks), std::mem::take(&mut aprun.kills));
-                let text = "psched closed the connection".to_owned();
-                let (absent, answered) = (false, false);
-                self.front_happens(
-                    pid,
-                    Happening::PschedDown { text: text.clone(), absent, answered },
-                );
-                for _ in 0..looks {
-                    self.front_happens(pid, Happening::Looked(Looked::Failed(text.clone())));
-                }
-                for _ in 0..kills {
-                    self.front_happens(pid, Happening::Killed);
-                }
+                // Each question says by itself that it has failed, sooner or later.
+                let failed = Happening::Looked(Looked::Failed("it came too late".into()));
+                let late = Said::ByPsched(link, failed);
+                self.after(LATE, Ev::FrontLate(pid, Box::new(late)));
+                down("psched closed the connection".to_owned(), false)
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.front_hears(pid, Said::ByPsched(link, happening));
     }
 
     /// The apinit says something.
@@ -407,27 +335,31 @@ impl World {
         if matches!(msg, Msg::FromApinit(FromApinit::Accepted)) {
             self.checks.let_in(pid);
         }
-        let Some(aprun) = self.fronts.get_mut(&pid).filter(|a| a.apinit == Some(wire)) else {
-            return;
-        };
-        if matches!(msg, Msg::FromApinit(FromApinit::Going))
-            && let Some(mut returning) = aprun.returning.take()
-        {
-            self.lets_go(&mut returning);
-            if let Some(aprun) = self.fronts.get_mut(&pid) {
-                aprun.returning = Some(returning);
-            }
-        }
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
-        match msg {
-            Msg::FromApinit(message) => self.front_happens(pid, Happening::Apinit(message)),
-            Msg::NotThere => aprun.not_there = true,
+        let Some((_, link)) = aprun.apinit.filter(|(of, _)| *of == wire) else { return };
+        let happening = match msg {
+            Msg::FromApinit(message) => Happening::Apinit(message),
+            Msg::NotThere => return aprun.not_there = true,
             Msg::Eof => {
                 aprun.apinit = None;
                 let (text, connected) = ("the connection is closed".to_owned(), !aprun.not_there);
-                self.front_happens(pid, Happening::ApinitDown { text, connected });
+                Happening::ApinitDown { text, connected }
             }
-            _ => {}
+            _ => return,
+        };
+        self.front_hears(pid, Said::ByApinit(link, happening));
+    }
+
+    /// At the door of the apinit with which a conversation is to begin it goes like this.
+    pub fn front_at_the_door(&mut self, pid: Pid, happening: Happening) {
+        let Some(aprun) = self.fronts.get(&pid) else { return };
+        self.front_hears(pid, Said::ByApinit(aprun.attaching, happening));
+    }
+
+    /// The conversation with an apinit has this wire.
+    pub fn front_attaches(&mut self, pid: Pid, wire: WireId) {
+        if let Some(aprun) = self.fronts.get_mut(&pid) {
+            aprun.apinit = Some((wire, aprun.attaching));
         }
     }
 
@@ -473,5 +405,156 @@ impl World {
         let signal = [0, 9, 15, 2, 10][self.work.usize(0..5)];
         self.counts.add("apkill");
         self.psched_kill(None, apid, signal, uid);
+    }
+}
+
+/// The world around one aprun.
+struct Around<'a> {
+    pid: Pid,
+    world: &'a mut World,
+}
+
+impl Around<'_> {
+    fn aprun(&mut self) -> Option<&mut Aprun> {
+        self.world.fronts.get_mut(&self.pid)
+    }
+}
+
+impl Outside for Around<'_> {
+    fn now_ns(&self) -> u64 {
+        self.world.mono(0)
+    }
+
+    fn hears(&mut self, happening: &Happening) {
+        if self.world.trace.on() {
+            let text = format!("aprun {}: {}", self.pid, super::trace::cut(happening));
+            self.world.note(|| text);
+        }
+    }
+
+    fn decides(&mut self, front: &Front, actions: &[Action]) {
+        if let Some(aprun) = self.aprun() {
+            aprun.apid = front.apid();
+        }
+        if self.world.trace.on() {
+            for action in actions {
+                let text = format!("aprun {} does {}", self.pid, super::trace::cut(action));
+                self.world.trace.line(self.world.now, text);
+            }
+        }
+    }
+
+    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Happening> {
+        let pid = self.pid;
+        let Some(aprun) = self.aprun() else { return Vec::new() };
+        aprun.posted = again;
+        if let Some((wire, ..)) = aprun.psched.take() {
+            self.world.hang_up(wire, 0);
+        }
+        let target = Target::PschedFront(pid);
+        let wire = self.world.dial_psched(Who::FrontPsched(pid), 0, target);
+        if let Some(aprun) = self.aprun() {
+            aprun.psched = Some((wire, link, ask));
+        }
+        Vec::new()
+    }
+
+    fn look(&mut self, _: u32, apid: Apid) -> Vec<Happening> {
+        if let Some((wire, ..)) = self.aprun().and_then(|aprun| aprun.psched) {
+            self.world.send(wire, 0, Msg::Look(apid));
+        }
+        Vec::new()
+    }
+
+    fn kill(&mut self, _: u32, apid: Apid, signal: i32) -> Vec<Happening> {
+        if let Some((wire, ..)) = self.aprun().and_then(|aprun| aprun.psched) {
+            self.world.send(wire, 0, Msg::Kill(apid, signal));
+        }
+        Vec::new()
+    }
+
+    fn deposit(&mut self, _: Apid) {
+        // Nobody asks for that here.
+    }
+
+    fn make_files(&mut self, _: &Placement) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn attach(&mut self, link: u32, socket: String, first: Box<ToApinit>, _: Vec<String>) {
+        let pid = self.pid;
+        let Some(aprun) = self.aprun() else { return };
+        (aprun.not_there, aprun.attaching) = (false, link);
+        let returns = aprun.returning.is_some();
+        if let Some((wire, of)) = aprun.apinit.take() {
+            self.world.hang_up(wire, 0);
+            // It may have said that it has broken before it was given up.
+            let (text, connected) = ("it came too late".to_owned(), true);
+            let late = Said::ByApinit(of, Happening::ApinitDown { text, connected });
+            self.world.after(LATE, Ev::FrontLate(pid, Box::new(late)));
+        }
+        let Some(slot) = self.world.slot_of(&socket) else { return };
+        match *first {
+            ToApinit::Launch { .. } if returns => self.world.goes_to_the_door(pid, slot, first),
+            _ => self.world.attach(pid, slot, first),
+        }
+    }
+
+    fn send(&mut self, message: ToApinit) {
+        if let Some((wire, _)) = self.aprun().and_then(|aprun| aprun.apinit) {
+            self.world.send(wire, 0, Msg::ToApinit(Box::new(message)));
+        }
+    }
+
+    fn let_go(&mut self) {
+        let Some(mut returning) = self.aprun().and_then(|aprun| aprun.returning.take()) else {
+            return;
+        };
+        self.world.lets_go(&mut returning);
+        if let Some(aprun) = self.aprun() {
+            aprun.returning = Some(returning);
+        }
+    }
+
+    fn read_stdin(&mut self, most: usize) -> Vec<Happening> {
+        let (pid, all) = (self.pid, self.world.checks.plan(self.pid).map_or(0, |p| p.stdin));
+        let left = self.aprun().map_or(0, |aprun| all - aprun.typed);
+        if left == 0 {
+            return vec![Happening::StdinEnd];
+        }
+        let most = left.min(most as u64).min(20_000);
+        let count = self.world.work.u64(1..=most);
+        let late = self.world.work.u64(5 * US..300 * MS);
+        self.world.after(late, Ev::FrontTyped(pid, count));
+        Vec::new()
+    }
+
+    fn write(&mut self, output: Output) -> Vec<Happening> {
+        let (pid, apid) = (self.pid, self.aprun().and_then(|aprun| aprun.apid));
+        self.world.checks.shown(apid, &output);
+        let (source, end) = (output.source, output.end());
+        let late = self.world.work.u64(5 * US..100 * US);
+        self.world.after(late, Ev::FrontWrote { pid, source, end });
+        Vec::new()
+    }
+
+    fn say(&mut self, line: String) -> Vec<Happening> {
+        self.world.checks.said(self.pid, line);
+        Vec::new()
+    }
+
+    fn warn(&mut self, text: String) {
+        let pid = self.pid;
+        self.world.note(|| format!("aprun {pid} warns: {text}"));
+    }
+
+    fn report(&mut self, _: Vec<ReportRow>) -> Vec<Happening> {
+        // Nobody asks for it here.
+        Vec::new()
+    }
+
+    fn close(&mut self, ended: Box<Ended>) -> Vec<Happening> {
+        self.world.checks.closed(self.pid, ended.status);
+        Vec::new()
     }
 }

@@ -303,7 +303,7 @@ impl World {
                 Ok(true) => return self.passes(pid, door),
             }
         };
-        self.front_happens(pid, happening);
+        self.front_at_the_door(pid, happening);
     }
 
     /// The apinit has the folder; now the launch.
@@ -324,9 +324,7 @@ impl World {
         let target = Target::Apinit { slot, front: Some(pid), uid };
         let wire = self.connect(Who::FrontApinit(pid), [0, host], target);
         self.send(wire, 0, Msg::ToApinit(first));
-        if let Some(aprun) = self.fronts.get_mut(&pid) {
-            aprun.apinit = Some(wire);
-        }
+        self.front_attaches(pid, wire);
     }
 
     /// cpr gets KILL, at whichever step it is.

@@ -147,6 +147,8 @@ pub enum Ev {
     },
     /// psched's own signal.
     FrontNudged(Pid),
+    /// What was said in a conversation that has been given up since.
+    FrontLate(Pid, Box<super::front::Said>),
     /// Somebody posts.
     Post,
     /// Somebody types apkill.
@@ -507,6 +509,7 @@ impl World {
             Ev::FrontWrote { pid, source, end } => self.front_wrote(pid, source, end),
             Ev::FrontSignal { pid, signal, sender } => self.front_signal(pid, signal, sender),
             Ev::FrontNudged(pid) => self.front_nudged(pid),
+            Ev::FrontLate(pid, said) => self.front_hears_late(pid, *said),
             Ev::Post => self.somebody_posts(),
             Ev::Apkill => self.somebody_kills(),
             Ev::Signals => self.somebody_signals(),

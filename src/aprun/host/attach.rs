@@ -1,6 +1,6 @@
 //! The conversation with the apinit of PE 0.
 
-use super::drive::Note;
+use super::shell::Note;
 use crate::aprun::decide::course::Happening;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
 use crate::node::checkpoint::door::Door;

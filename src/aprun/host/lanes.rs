@@ -10,9 +10,9 @@
 //! What is queued is bounded by the window of output that is on its way from an apshepherd and not
 //! reported as taken: a piece is reported only when write(2) has returned.
 
-use super::drive::Note;
 use super::files::Files;
 use super::program::plain;
+use super::shell::Note;
 use crate::aprun::decide::course::{Happening, Loss};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::output::Labels;

@@ -1,12 +1,11 @@
 //! aprun and mpirun: the shell around [`crate::aprun::decide`].
 //!
 //! [`run`] reads the command line, checks what can be checked alone (before psched is asked for
-//! anything), and enters the [`drive`] loop. There is one thread, until output or stdin has to wait
+//! anything), and enters the loop ([`shell`]). There is one thread, until output or stdin has to wait
 //! for somebody: starting an application should cost no more than it must.
 
 mod attach;
 mod caller;
-pub(crate) mod drive;
 mod dry;
 mod files;
 mod images;
@@ -15,6 +14,7 @@ mod lanes;
 mod program;
 pub(crate) mod psched;
 mod report;
+pub(crate) mod shell;
 mod signals;
 mod stdin;
 
@@ -32,8 +32,8 @@ use crate::commands::question::write_out;
 use crate::os::instance;
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
-use drive::Restart;
 use inside::Home;
+use shell::Restart;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::future::Future;
@@ -137,7 +137,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         inside: home.is_some(),
         patience: psched::patience(&socket, options.wait_for_psched),
     };
-    driven(runtime, drive::run(setup, &options, socket, request, Restart::default(), home))
+    driven(runtime, shell::run(setup, &options, socket, request, Restart::default(), home))
 }
 
 /// The application in which this process runs.
@@ -180,7 +180,7 @@ pub(crate) fn restart(
         ..pb::PostRequest::default()
     };
     start_log("cpr");
-    driven(runtime()?, drive::run(setup, options, socket_path(), request, from, None))
+    driven(runtime()?, shell::run(setup, options, socket_path(), request, from, None))
 }
 
 /// The variables that the command line's meaning depends on.

@@ -3,7 +3,7 @@
 //! Everything runs in tasks, whose outcome goes to the loop as a [`Note`]; what an older connection
 //! still has to say is told apart by its number.
 
-use super::drive::Note;
+use super::shell::Note;
 use crate::aprun::decide::closing::Ended;
 use crate::aprun::decide::course::{Ask, Event, Happening, Looked, Placement};
 use crate::apteam::Apid;

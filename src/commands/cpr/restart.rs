@@ -16,7 +16,7 @@ use super::problem;
 use crate::aprun::decide::course::Setup;
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::output::Template;
-use crate::aprun::host::{self as aprun, Failure, drive};
+use crate::aprun::host::{self as aprun, Failure, shell};
 use crate::apteam::launch::Launch;
 use crate::checkpoint::{Files, Flaw, MANIFEST, MANIFEST_MAX, Manifest, listed};
 use crate::commands::table::clean;
@@ -69,7 +69,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         inside: false,
         patience: aprun::psched::patience(&socket_path(), None),
     };
-    let from = drive::Restart {
+    let from = shell::Restart {
         name: Some(clean(&restart.dir.display().to_string())),
         held: Some(Arc::new(dir)),
         images: manifest.kind.is_dumped(),

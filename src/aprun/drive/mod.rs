@@ -1,0 +1,197 @@
+//! aprun's driver: what happens goes to the pure [`Front`], and what it wants is done through [`Outside`].
+//!
+//! # Problem
+//! The order in which things are done is as easily wrong as the decisions: an answer of a connection that was given up
+//! is taken for one of its successor's, a question stays without an answer when its connection breaks, a posting is said
+//! a second time as if it were the first. A driver that only the program has is tried by nobody.
+//!
+//! # Approach
+//! One driver, generic over the world outside; aprun, mpirun and `cpr -r` run it as the simulated cluster does.
+//!
+//! - *Conversations have numbers.* What one of an older number says is not heard.
+//! - *Each look and each kill is answered once*: by psched, or here when the conversation ends, or where there is none.
+//! - *The first posting is the only one that is not said again.*
+
+mod outside;
+
+pub use outside::Outside;
+
+use crate::aprun::decide::course::{Action, Front, Happening, Looked, Setup};
+use crate::apteam::Apid;
+use crate::apteam::talk::attach::FromApinit;
+use crate::machine::Nid;
+use std::collections::VecDeque;
+
+/// The conversation with psched.
+#[derive(Debug, Default)]
+struct Psched {
+    link: u32,
+    /// It has been reached.
+    up: bool,
+    /// Questions that have no answer yet.
+    looks: u32,
+    kills: u32,
+}
+
+/// An aprun, or a `cpr -r`.
+#[derive(Debug)]
+pub struct Driver {
+    front: Front,
+    psched: Psched,
+    /// The number of the conversation with an apinit.
+    apinit: u32,
+    /// The posting may have come to psched.
+    posted: bool,
+    /// What has happened while something was done.
+    pending: VecDeque<Happening>,
+}
+
+impl Driver {
+    /// Before anything has happened; the first is [`Happening::Start`].
+    pub fn new(setup: Setup) -> Driver {
+        Driver {
+            front: Front::new(setup),
+            psched: Psched::default(),
+            apinit: 0,
+            posted: false,
+            pending: VecDeque::new(),
+        }
+    }
+
+    /// The application's number, once it has one.
+    pub fn apid(&self) -> Option<Apid> {
+        self.front.apid()
+    }
+
+    /// The node of PE 0, once there is a placement.
+    pub fn nid(&self) -> Option<Nid> {
+        self.front.nid()
+    }
+
+    /// When [`Happening::Time`] is wanted.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.front.deadline()
+    }
+
+    /// Something happens, with all that comes of it at once. The exit status once all is over: nothing is to be said
+    /// to it after that.
+    pub fn happens(&mut self, out: &mut impl Outside, happening: Happening) -> Option<u8> {
+        self.pending.push_back(happening);
+        while let Some(next) = self.pending.pop_front() {
+            if !self.is_awaited(&next) {
+                continue;
+            }
+            out.hears(&next);
+            let actions = self.front.apply(out.now_ns(), next);
+            out.decides(&self.front, &actions);
+            for action in actions {
+                if let Action::Exit(status) = action {
+                    return Some(status);
+                }
+                self.act(out, action);
+            }
+        }
+        None
+    }
+
+    /// psched says something in the conversation of this number.
+    pub fn psched(&mut self, out: &mut impl Outside, link: u32, said: Happening) -> Option<u8> {
+        match link == self.psched.link {
+            true => self.happens(out, said),
+            false => None,
+        }
+    }
+
+    /// An apinit says something in the conversation of this number.
+    pub fn apinit(&mut self, out: &mut impl Outside, link: u32, said: Happening) -> Option<u8> {
+        if link != self.apinit {
+            return None;
+        }
+        if said == Happening::Apinit(FromApinit::Going) {
+            out.let_go();
+        }
+        self.happens(out, said)
+    }
+
+    /// Notes what becomes of the conversation with psched. False: an answer to what was answered already.
+    fn is_awaited(&mut self, next: &Happening) -> bool {
+        let psched = &mut self.psched;
+        let answers = |questions: &mut u32| {
+            let awaited = *questions > 0;
+            *questions -= u32::from(awaited);
+            awaited
+        };
+        match next {
+            Happening::PschedUp { .. } => psched.up = true,
+            // (Where psched has said that it can't do it now, it may still be asked something else.)
+            Happening::PschedDown { text, answered: false, .. } => {
+                psched.up = false;
+                let looked = || Happening::Looked(Looked::Failed(text.clone()));
+                self.pending.extend((0..psched.looks).map(|_| looked()));
+                self.pending.extend((0..psched.kills).map(|_| Happening::Killed));
+            }
+            Happening::Looked(_) => return answers(&mut psched.looks),
+            Happening::Killed => return answers(&mut psched.kills),
+            _ => {}
+        }
+        true
+    }
+
+    fn act(&mut self, out: &mut impl Outside, action: Action) {
+        let psched = &mut self.psched;
+        let at_once = match action {
+            Action::Psched(ask) => {
+                *psched = Psched { link: psched.link + 1, ..Psched::default() };
+                out.converse(psched.link, ask, std::mem::replace(&mut self.posted, true))
+            }
+            Action::Look(apid) => {
+                psched.looks += 1;
+                match psched.up {
+                    true => out.look(psched.link, apid),
+                    false => {
+                        let failed = Looked::Failed("not connected with psched".to_owned());
+                        vec![Happening::Looked(failed)]
+                    }
+                }
+            }
+            Action::Kill { apid, signal } => {
+                psched.kills += 1;
+                match psched.up {
+                    true => out.kill(psched.link, apid, signal),
+                    false => vec![Happening::Killed],
+                }
+            }
+            Action::Deposit(apid) => {
+                if psched.up {
+                    out.deposit(apid);
+                }
+                Vec::new()
+            }
+            Action::OpenFiles(placement) => {
+                vec![Happening::Files(out.make_files(&placement))]
+            }
+            Action::Attach { socket, first } => {
+                self.apinit += 1;
+                let others = self.front.other_sockets().map(str::to_owned).collect();
+                out.attach(self.apinit, socket, first, others);
+                Vec::new()
+            }
+            Action::Send(message) => {
+                out.send(message);
+                Vec::new()
+            }
+            Action::ReadStdin(most) => out.read_stdin(most),
+            Action::Write(output) => out.write(output),
+            Action::Say(line) => out.say(line),
+            Action::Warn(text) => {
+                out.warn(text);
+                Vec::new()
+            }
+            Action::Report(rows) => out.report(rows),
+            Action::Close(ended) => out.close(ended),
+            // It is over, and nothing of it is left to be done.
+            Action::Exit(_) => Vec::new(),
+        };
+        self.pending.extend(at_once);
+    }
+}

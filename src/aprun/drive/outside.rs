@@ -1,0 +1,69 @@
+//! What aprun's driver needs of the world: one trait.
+
+use crate::aprun::decide::closing::Ended;
+use crate::aprun::decide::course::{Action, Ask, Front, Happening, Placement, ReportRow};
+use crate::apteam::Apid;
+use crate::apteam::talk::attach::{Output, ToApinit};
+
+/// The world outside of the driver: connections, files and the terminal. aprun may be killed between any two calls;
+/// nothing that it does is durable but by psched.
+///
+/// What is returned has happened at once, and is heard after what was to be done before. All else that happens is said
+/// to [`super::Driver`] later: by psched and by apinits with the number of their conversation.
+pub trait Outside {
+    /// Nanoseconds since some moment; never fall.
+    fn now_ns(&self) -> u64;
+
+    /// For the log: this is heard now.
+    fn hears(&mut self, happening: &Happening);
+
+    /// For the log: this is done about it next.
+    fn decides(&mut self, front: &Front, actions: &[Action]);
+
+    /// A conversation with psched of this number begins, in place of the one before. `again`: the posting may have
+    /// come already.
+    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Happening>;
+
+    /// Asks psched, with which this conversation is held, for the placement: [`Happening::Looked`].
+    fn look(&mut self, link: u32, apid: Apid) -> Vec<Happening>;
+
+    /// Asks it to send a signal to the application: [`Happening::Killed`].
+    fn kill(&mut self, link: u32, apid: Apid, signal: i32) -> Vec<Happening>;
+
+    /// Says to it what would be launched. No answer is waited for.
+    fn deposit(&mut self, apid: Apid);
+
+    /// Makes the files of --output and --error.
+    ///
+    /// # Errors
+    /// In words, with the file's name.
+    fn make_files(&mut self, placement: &Placement) -> Result<(), String>;
+
+    /// A conversation with the apinit of this socket begins, in place of the one before; this is said first. `others`:
+    /// the sockets of the other apinits of the application.
+    fn attach(&mut self, link: u32, socket: String, first: Box<ToApinit>, others: Vec<String>);
+
+    /// Says this to the apinit. A conversation that has broken tells so itself.
+    fn send(&mut self, message: ToApinit);
+
+    /// The PEs run: what was held for their launch is let go.
+    fn let_go(&mut self);
+
+    /// Reads at most so many bytes from stdin.
+    fn read_stdin(&mut self, most: usize) -> Vec<Happening>;
+
+    /// Writes a piece of output: [`Happening::Written`], or that it is lost.
+    fn write(&mut self, output: Output) -> Vec<Happening>;
+
+    /// A line for stderr, after all output that was to be written before.
+    fn say(&mut self, line: String) -> Vec<Happening>;
+
+    /// For the log: something that should not be.
+    fn warn(&mut self, text: String);
+
+    /// Tells on stderr how each PE ended.
+    fn report(&mut self, rows: Vec<ReportRow>) -> Vec<Happening>;
+
+    /// Tells on stderr how the application ended.
+    fn close(&mut self, ended: Box<Ended>) -> Vec<Happening>;
+}

@@ -1,0 +1,422 @@
+//! The loop, and the world around aprun's driver: what comes goes to the [`Driver`], and what it asks for is done here.
+
+use super::inside::Home;
+use super::lanes::Lanes;
+use super::stdin::Stdin;
+use super::{Failure, attach, images, psched, report, signals};
+use crate::aprun::decide::closing;
+use crate::aprun::decide::course::{
+    Action, Ask, Ended, Front, Happening, Looked, Placement, ReportRow, Setup,
+};
+use crate::aprun::decide::options::Options;
+use crate::aprun::drive::{Driver, Outside};
+use crate::apteam::Apid;
+use crate::apteam::ending::STATUS_FAILED;
+use crate::apteam::launch::Launch;
+use crate::apteam::talk::attach::{Output, ToApinit};
+use crate::node::checkpoint::dir::Dir;
+use crate::os::nudge::{Came, came};
+use crate::rpc::pb;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio_stream::StreamExt;
+use tonic::transport::Channel;
+use tracing::field::Empty;
+
+/// What may wait for the loop: more makes the tasks and threads wait.
+const NOTES_MAX: usize = 256;
+/// HUP, INT, QUIT, TERM: what ends this process while it does nothing but write its last lines.
+const ENDING: [i32; 4] = [1, 2, 3, 15];
+
+/// What the tasks and threads tell the loop.
+#[derive(Debug)]
+pub enum Note {
+    /// Of threads.
+    Happening(Happening),
+    /// Connected with psched: for looks and kills.
+    Channel {
+        /// Of this connection.
+        link: u32,
+        /// The channel.
+        channel: Channel,
+    },
+    /// psched has the posting on record, there.
+    Store(psched::Store),
+    /// From psched.
+    Psched {
+        /// On this connection.
+        link: u32,
+        /// What.
+        happening: Happening,
+    },
+    /// From the apinit.
+    Apinit {
+        /// On this connection.
+        link: u32,
+        /// What.
+        happening: Happening,
+    },
+}
+
+/// How to stop a conversation. What it has said before, and nobody has read yet, has an old number.
+#[derive(Default)]
+struct Task(Option<AbortHandle>);
+
+impl Task {
+    /// It goes on in place of the one before.
+    fn replace(&mut self, conversation: impl Future<Output = ()> + Send + 'static) {
+        if let Some(task) = self.0.replace(tokio::spawn(conversation).abort_handle()) {
+            task.abort();
+        }
+    }
+}
+
+/// What `cpr -r` has beside that which aprun has.
+#[derive(Debug, Default)]
+pub struct Restart {
+    /// The checkpoint, for messages about it.
+    pub name: Option<String>,
+    /// Its folder, which nobody else may use until the application runs.
+    pub held: Option<Arc<Dir>>,
+    /// There are images in it: its apinits are given the folder before the launch.
+    pub images: bool,
+    /// stdin is at its end from the beginning.
+    pub no_stdin: bool,
+}
+
+struct Shell {
+    restart: Restart,
+    /// --inside: this process is its own psched and apinit.
+    home: Option<Home>,
+    program: &'static str,
+    begun: Instant,
+    socket: PathBuf,
+    request: pb::PostRequest,
+    launch: Launch,
+    quiet: bool,
+    /// A socket that is not there is waited for.
+    waits: bool,
+    notes: mpsc::Sender<Note>,
+    psched: Task,
+    /// The connection with psched, of the conversation of this number.
+    channel: Option<(u32, Channel)>,
+    store: psched::Store,
+    apinit: Task,
+    says: Option<mpsc::UnboundedSender<ToApinit>>,
+    lanes: Lanes,
+    stdin: Stdin,
+    span: tracing::Span,
+    /// Whether the span has these already: one that is recorded anew would be shown twice.
+    told_apid: bool,
+    told_nid: bool,
+}
+
+/// Posts, launches, and stays until the end. Gives the exit status.
+pub async fn run(
+    setup: Setup,
+    options: &Options,
+    socket: PathBuf,
+    request: pb::PostRequest,
+    restart: Restart,
+    home: Option<Home>,
+) -> Result<u8, Failure> {
+    let mut signals = signals::catch().map_err(|e| {
+        Failure::new(
+            STATUS_FAILED,
+            format!("signals can't be caught: {}", super::program::plain(&e)),
+        )
+    })?;
+    let (notes, mut inbox) = mpsc::channel(NOTES_MAX);
+    let mut shell = Shell {
+        begun: Instant::now(),
+        socket,
+        request,
+        launch: setup.launch.clone(),
+        quiet: options.quiet,
+        waits: setup.patience.is_some(),
+        psched: Task::default(),
+        channel: None,
+        store: psched::Store::default(),
+        apinit: Task::default(),
+        says: None,
+        lanes: Lanes::new(options, notes.clone()),
+        stdin: match restart.no_stdin {
+            true => Stdin::none(notes.clone()),
+            false => Stdin::new(notes.clone()),
+        },
+        notes,
+        restart,
+        home,
+        program: setup.program(),
+        // The application's, as every process of psched's has it.
+        span: tracing::info_span!("application", uid = setup.uid, apid = Empty, nid = Empty),
+        told_apid: false,
+        told_nid: false,
+    };
+    let mut driver = Driver::new(setup);
+    let mut over = driver.happens(&mut shell, Happening::Start);
+    let status = loop {
+        if let Some(status) = over {
+            break status;
+        }
+        let deadline = driver.deadline_ns().map(|ns| shell.begun + Duration::from_nanos(ns));
+        let timer = async {
+            match deadline {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        over = tokio::select! {
+            biased;
+            Some(info) = signals.next() => {
+                let Came { signal, sender, nudge } = came(&info);
+                let happening = match nudge {
+                    true => Happening::Nudged,
+                    false => Happening::Signal { signal, sender },
+                };
+                driver.happens(&mut shell, happening)
+            }
+            Some(note) = inbox.recv() => shell.noted(&mut driver, note),
+            () = timer => driver.happens(&mut shell, Happening::Time),
+        };
+    };
+    // The last lines; whoever stops their reader may still end this process.
+    let mut flushed = shell.lanes.flush();
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut flushed => return Ok(status),
+            Some(info) = signals.next() => {
+                let signal = came(&info).signal;
+                if ENDING.contains(&signal) {
+                    return Ok(128 + signal as u8);
+                }
+            }
+            // So that the threads, which tell of what they have written, do not wait for the loop.
+            Some(_) = inbox.recv() => {}
+        }
+    }
+}
+
+/// For the log: no launch with its whole environment, no output.
+fn cut(what: &impl std::fmt::Debug) -> String {
+    const SHOWN: usize = 160;
+    let text = format!("{what:?}");
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+impl Shell {
+    fn noted(&mut self, driver: &mut Driver, note: Note) -> Option<u8> {
+        match note {
+            Note::Happening(happening) => driver.happens(self, happening),
+            Note::Channel { link, channel } => {
+                if self.channel.as_ref().is_none_or(|(known, _)| *known < link) {
+                    self.channel = Some((link, channel));
+                }
+                None
+            }
+            Note::Store(store) => {
+                self.store = store;
+                None
+            }
+            Note::Psched { link, happening } => {
+                let happening = match (happening, &self.restart.name) {
+                    (Happening::PschedRefused(text), Some(name)) => {
+                        Happening::PschedRefused(format!("{name}: {text}"))
+                    }
+                    (happening, _) => happening,
+                };
+                driver.psched(self, link, happening)
+            }
+            Note::Apinit { link, happening } => driver.apinit(self, link, happening),
+        }
+    }
+
+    /// The connection of this conversation.
+    fn channel(&self, link: u32) -> Option<Channel> {
+        let (of, channel) = self.channel.as_ref()?;
+        (*of == link).then(|| channel.clone())
+    }
+}
+
+impl Outside for Shell {
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn hears(&mut self, happening: &Happening) {
+        tracing::trace!(parent: &self.span, "{}", cut(happening));
+    }
+
+    fn decides(&mut self, front: &Front, actions: &[Action]) {
+        if let Some(apid) = front.apid().filter(|_| !self.told_apid) {
+            self.span.record("apid", apid.0);
+            self.told_apid = true;
+        }
+        if let Some(nid) = front.nid().filter(|_| !self.told_nid) {
+            self.span.record("nid", nid.0);
+            self.told_nid = true;
+        }
+        for action in actions {
+            tracing::debug!(parent: &self.span, "{}", cut(action));
+        }
+    }
+
+    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Happening> {
+        if let Some(home) = &self.home {
+            return home.events().into();
+        }
+        self.request.again = again;
+        let (socket, request) = (self.socket.clone(), self.request.clone());
+        let store = self.store.clone();
+        let (waits, notes) = (self.waits, self.notes.clone());
+        self.psched.replace(psched::events(link, socket, waits, ask, request, store, notes));
+        Vec::new()
+    }
+
+    fn look(&mut self, link: u32, apid: Apid) -> Vec<Happening> {
+        if let Some(home) = &self.home {
+            return vec![Happening::Looked(Looked::Placement(Box::new(home.placement())))];
+        }
+        match self.channel(link) {
+            Some(channel) => {
+                tokio::spawn(psched::look(link, channel, apid, self.notes.clone()));
+                Vec::new()
+            }
+            None => vec![Happening::Looked(Looked::Failed("not connected with psched".to_owned()))],
+        }
+    }
+
+    fn kill(&mut self, link: u32, apid: Apid, signal: i32) -> Vec<Happening> {
+        match self.channel(link) {
+            Some(channel) => {
+                tokio::spawn(psched::kill(link, channel, apid, signal, self.notes.clone()));
+                Vec::new()
+            }
+            None => vec![Happening::Killed],
+        }
+    }
+
+    fn deposit(&mut self, apid: Apid) {
+        if let Some((_, channel)) = self.channel.clone() {
+            tokio::spawn(psched::deposit(channel, apid, self.launch.clone()));
+        }
+    }
+
+    fn make_files(&mut self, placement: &Placement) -> Result<(), String> {
+        self.lanes.make_files(placement.key.apid, &placement.places)
+    }
+
+    fn attach(&mut self, link: u32, socket: String, first: Box<ToApinit>, others: Vec<String>) {
+        let (says, hears) = mpsc::unbounded_channel();
+        if let Some(home) = self.home.clone() {
+            self.says = Some(says);
+            return self.apinit.replace(home.converse(link, *first, hears, self.notes.clone()));
+        }
+        let several = match &*first {
+            ToApinit::Launch { launch, .. } => launch.parts() > 1,
+            _ => false,
+        };
+        let passed = match &*first {
+            ToApinit::Launch { key, ticket, .. } if self.restart.images => Some((*key, *ticket)),
+            _ => None,
+        };
+        let _ = says.send(*first);
+        self.says = Some(says);
+        let (notes, socket) = (self.notes.clone(), PathBuf::from(socket));
+        let folder = self.restart.held.clone();
+        let others: Vec<PathBuf> = others.into_iter().map(PathBuf::from).collect();
+        self.apinit.replace(async move {
+            // Its apinits have the images before the first has the launch, which goes on to the others.
+            let mut doors = Vec::new();
+            if let Some((key, ticket)) = passed {
+                for socket in std::iter::once(&socket).chain(&others) {
+                    match images::pass(socket, key, ticket, folder.clone()).await {
+                        Ok(door) => doors.push(door),
+                        Err(happening) => {
+                            let _ = notes.send(Note::Apinit { link, happening }).await;
+                            return;
+                        }
+                    }
+                }
+            }
+            // Who holds it until the application runs is the one above.
+            drop(folder);
+            attach::converse(link, socket, several, hears, notes, doors).await;
+        });
+    }
+
+    fn send(&mut self, message: ToApinit) {
+        if let Some(says) = &self.says {
+            let _ = says.send(message);
+        }
+    }
+
+    fn let_go(&mut self) {
+        self.restart.held = None;
+    }
+
+    fn read_stdin(&mut self, most: usize) -> Vec<Happening> {
+        let mut at_once = Vec::new();
+        self.stdin.read(most, &mut at_once);
+        at_once
+    }
+
+    fn write(&mut self, output: Output) -> Vec<Happening> {
+        let mut at_once = Vec::new();
+        self.lanes.write(output, &mut at_once);
+        at_once
+    }
+
+    fn say(&mut self, line: String) -> Vec<Happening> {
+        let mut at_once = Vec::new();
+        self.lanes.say(line, &mut at_once);
+        at_once
+    }
+
+    fn warn(&mut self, text: String) {
+        tracing::warn!("{text}");
+    }
+
+    fn report(&mut self, rows: Vec<ReportRow>) -> Vec<Happening> {
+        report::table(&rows).lines().flat_map(|line| self.say(line.to_owned())).collect()
+    }
+
+    fn close(&mut self, ended: Box<Ended>) -> Vec<Happening> {
+        let mut at_once = Vec::new();
+        for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
+            let line = match line.strip_prefix("aprun: ") {
+                Some(text) => format!("{}: {text}", self.program),
+                None => line,
+            };
+            // The application itself tells of its end in the same words.
+            let line = match line.strip_prefix("Application ") {
+                Some(rest) if self.home.is_some() => format!("Inside application {rest}"),
+                _ => line,
+            };
+            self.lanes.say(line, &mut at_once);
+        }
+        at_once
+    }
+}
+
+/// The local time of what decided the end; of now, where that is not told by this host's clock.
+fn stamp(ended: &Ended) -> String {
+    // Finding out the time zone takes longer than all else here.
+    let Some(first) = &ended.end.first else { return String::new() };
+    let now = jiff::Zoned::now();
+    let monotonic = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map(|t| Duration::from(t).as_nanos() as u64)
+        .unwrap_or(0);
+    let ago = Duration::from_nanos(monotonic.saturating_sub(first.at_ns));
+    // Another host's clock may have begun at any time.
+    const PLAUSIBLE: Duration = Duration::from_secs(24 * 3600);
+    let then = if ago < PLAUSIBLE { now.checked_sub(ago).unwrap_or(now) } else { now };
+    then.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
