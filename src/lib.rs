@@ -27,7 +27,7 @@
 //! | [`psched`] | [`decide`](psched::decide), the scheduler; [`drive`](psched::drive) | [`serve`](psched::serve): gRPC services, store, node links |
 //! | [`apinit`] | [`decide`](apinit::decide), the agent of a host's nodes | [`host`](apinit::host): control groups, the switching thread, runtime folders |
 //! | [`apshepherd`] | [`decide`](apshepherd::decide): start, ends, output, PMI | [`host`](apshepherd::host): PEs, pipes |
-//! | [`aprun`] | [`decide`](aprun::decide): options, the course of a launch | [`host`](aprun::host): connections, terminal, files |
+//! | [`aprun`] | [`decide`](aprun::decide): options, the course of a launch; [`drive`](aprun::drive) | [`host`](aprun::host): connections, terminal, files |
 //!
 //! The rest:
 //!
