@@ -215,16 +215,18 @@ impl Scheduler {
         };
         let mut candidates = candidates;
         let mut packing = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
+        let mut fuller = false;
         if fuller::may_be(&packing, &candidates, of.processors) {
             let held = fuller::held(&packing, &candidates);
             fuller::wide_first(&mut candidates);
             let other = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
             if fuller::held(&other, &candidates) >= held + fuller::gain(of.processors) {
-                packing = other;
+                (packing, fuller) = (other, true);
             }
         }
         let candidates = emptied(candidates);
         (self.schedule.decision.room, self.schedule.decision.candidates) = (room, candidates);
+        self.domain_mut(domain).fuller = fuller;
         packing
     }
 

@@ -56,6 +56,8 @@ pub(super) struct Domain {
     /// When a user whose applications run has had as much as one whose applications wait, and which
     /// of those leads then, if it takes turns.
     pub overtakes: Option<(u64, Option<Apid>)>,
+    /// Some stand for the sake of a fuller machine.
+    pub fuller: bool,
     /// When it is looked again who is to run, or to be moved, if nothing happens.
     pub due_ns: Option<u64>,
 }
@@ -86,6 +88,7 @@ pub(super) fn of(machine: &Machine, settings: &Settings) -> Vec<Domain> {
         processors: domain.processors,
         wanted: false,
         overtakes: None,
+        fuller: false,
         due_ns: None,
     };
     machine.domains().into_iter().map(domain).collect()

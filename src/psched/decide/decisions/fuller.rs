@@ -80,16 +80,24 @@ fn parted<'a, 'b>(
 impl Scheduler {
     /// Whether one of the line may stand for the sake of a fuller machine.
     pub(super) fn gives_way(&self, domain: DomainId, one: &InLine) -> bool {
-        matches!(one.stands, Stands::Turn(_))
-            && one.place.is_of_last_level(&self.domain(domain).turns.levels)
-            && (self.schedule.share_of(one.apid))
-                .is_some_and(|(holder, _)| !self.schedule.dues.is_short(holder))
+        self.is_short(domain, one) == Some(false)
     }
 
-    /// When it is to be looked who is short of what was due; none: nobody of this line would give way.
+    /// Whether the user of one of the last level is short of what was due; none: it is not of that level.
+    fn is_short(&self, domain: DomainId, one: &InLine) -> Option<bool> {
+        let levels = &self.domain(domain).turns.levels;
+        if !matches!(one.stands, Stands::Turn(_)) || !one.place.is_of_last_level(levels) {
+            return None;
+        }
+        let (holder, _) = self.schedule.share_of(one.apid)?;
+        Some(self.schedule.dues.is_short(holder))
+    }
+
+    /// When it is to be looked who is short of what was due; none: it would make no difference. It does where somebody
+    /// stands who may become short, or somebody is short who would stand.
     pub(super) fn looks_who_is_short(&self, domain: DomainId, line: &[InLine]) -> Option<u64> {
-        let of = self.domain(domain);
-        let last = |one: &InLine| one.place.is_of_last_level(&of.turns.levels);
-        (of.has_shares() && line.iter().any(last)).then(|| self.schedule.dues.looks_ns()).flatten()
+        let may_differ = self.domain(domain).fuller
+            || line.iter().any(|one| self.is_short(domain, one) == Some(true));
+        may_differ.then(|| self.schedule.dues.looks_ns()).flatten()
     }
 }
