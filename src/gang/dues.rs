@@ -2,17 +2,19 @@
 //!
 //! # The problem
 //!
-//! Usage alone says who has had less than another, not whether anybody has had too little: a user with one narrow
-//! application has always had less than one with a hundred wide ones, though all that was asked for was given. Where
-//! programs are to step back for the sake of a fuller machine it must be known who can.
+//! Usage compares users with each other. It does not say whether a user has had too little: a user
+//! with one narrow application has always had less than a user with a hundred wide ones, even if the
+//! narrow one has never waited. psched has to know which users can spare time before it
+//! deschedules their programs for a fuller machine.
 //!
 //! # The approach
 //!
-//! *Max-min fair shares* (water filling): each user is to have an equal part of the processors by weight, nobody more
-//! than the user's applications could use; what one can't use is shared among the others. Summed up over time, with
-//! the half-life of usage, that is what was *due*. A user is *short* who has had less than a third of it, and stays
-//! so until it is half: between the two nothing changes, so that programs do not change places all the time. (What
-//! `apstat --shares` calls due is another figure: equal parts, by weight, of what all have had.)
+//! *Max-min fair shares* (water filling): each user gets an equal part of the processors by weight,
+//! but not more than the user's applications can use; the rest is shared among the other users. The
+//! sum over time, with the half-life of usage, is what was *due*. A user becomes *short* below a
+//! third of it, and stops being short at half: the gap keeps programs from changing places all the
+//! time. (The column Due of `apstat --shares` is another figure: equal parts, by weight, of what
+//! all users have had.)
 //!
 //! ```text
 //!   12 processors   weight   wants   is due
@@ -25,11 +27,11 @@ use super::shares::{Holder, REMEMBERED_MAX, Shares};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Who has had a smaller part of what was due is short.
+/// A user becomes short below this part of what was due.
 const SHORT: f64 = 1.0 / 3.0;
-/// Who is short stays so until that part is had.
+/// A short user stays short below this part of what was due.
 const SHORT_UNTIL: f64 = 0.5;
-/// How often in a half-life it is looked who is short.
+/// Looks for short users in a half-life.
 const LOOKS: u64 = 8;
 
 /// What one user could use.
@@ -74,7 +76,7 @@ impl<P: Ord> Dues<P> {
         self.rates.insert(part, fair(processors, wants));
     }
 
-    /// Looks who is short, if it is time for that; `had`: what one has had, in processor nanoseconds.
+    /// Finds the short users, if the next look is due. `had`: usage in processor nanoseconds.
     pub fn look(&mut self, had: impl Fn(&str) -> f64, now_ns: u64) {
         if self.looks_ns().is_none_or(|at| now_ns < at) {
             return;
@@ -94,20 +96,24 @@ impl<P: Ord> Dues<P> {
         }
     }
 
-    /// When it is to be looked again who is short; none: what was due is not remembered.
+    /// The time of the next look; none: what was due is not remembered.
     pub fn looks_ns(&self) -> Option<u64> {
         let every = u64::try_from(self.due.half_life().as_nanos()).unwrap_or(u64::MAX) / LOOKS;
         (every > 0).then(|| self.looked_ns.map_or(0, |at| at.saturating_add(every)))
     }
 
-    /// Whether a user was short when that was looked at last.
+    /// Whether a user was short at the last look.
     pub fn is_short(&self, holder: &str) -> bool {
         self.short.contains(holder)
     }
 
-    /// What has become due by then, of which the older part counts less already.
+    /// Adds what has become due by then; its older part has decayed already.
     fn pass(&mut self, now_ns: u64) {
         let time = now_ns.saturating_sub(std::mem::replace(&mut self.at_ns, now_ns)) as f64;
+        // (Several decisions may be taken at one moment.)
+        if time == 0.0 {
+            return;
+        }
         let half_life = self.due.half_life().as_nanos() as f64;
         let counts = match half_life {
             0.0 => 0.0,
@@ -183,7 +189,7 @@ mod tests {
         assert_eq!(look(&mut dues, 76, 0.4), (false, true));
         assert_eq!(look(&mut dues, 84, 0.6), (false, false));
         assert_eq!(look(&mut dues, 92, 0.2), (false, true));
-        // Whoever is not here any more is not short; nor is anybody where nothing is remembered.
+        // A user without applications is not short; without memory of dues no user is.
         dues.clear_parts(92 * MINUTE);
         assert_eq!(look(&mut dues, 100, 0.0), (false, false));
         dues.set_wants(1, 4, vec![want("bob", 1, 400)], 100 * MINUTE);
@@ -192,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        /// By the simplest way: a little for everybody who wants more, again and again.
+        /// The simplest way: a small step for each user who wants more, again and again.
         #[test]
         fn due_is_what_a_little_for_each_comes_to(
             processors in 1u64..50,

@@ -50,7 +50,7 @@ pub enum Said {
     ByApinit(u32, Happening),
 }
 
-/// After so long what was said in a conversation that has been given up is heard: when the next may have begun.
+/// The delay of what a closed conversation said last: the next one may have begun by then.
 const LATE: u64 = 60 * MS;
 
 impl Aprun {
@@ -474,7 +474,7 @@ impl Outside for Around<'_> {
     }
 
     fn deposit(&mut self, _: Apid) {
-        // Nobody asks for that here.
+        // No checkpoint asks for the launch of a posting in this world.
     }
 
     fn make_files(&mut self, _: &Placement) -> Result<(), String> {
@@ -549,7 +549,7 @@ impl Outside for Around<'_> {
     }
 
     fn report(&mut self, _: Vec<ReportRow>) -> Vec<Happening> {
-        // Nobody asks for it here.
+        // No program is started with the option for it.
         Vec::new()
     }
 

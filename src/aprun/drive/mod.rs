@@ -1,25 +1,26 @@
 //! aprun's driver: what happens goes to the pure [`Front`], and what it wants is done through [`Outside`].
 //!
 //! # Problem
-//! The order in which things are done is as easily wrong as the decisions: an answer of a connection that was given up
-//! is taken for one of its successor's, a question stays without an answer when its connection breaks, a posting is said
-//! a second time as if it were the first. A driver that only the program has is tried by nobody.
+//! The order of steps is as easily wrong as the decisions. The driver may take a late answer from a
+//! closed connection for one from the next connection; a question may stay without an answer when
+//! its connection breaks; a retried posting may look like a new one. The simulated cluster can't
+//! find such a fault in a driver that it does not run.
 //!
 //! # Approach
-//! One driver, generic over the world outside; aprun, mpirun and `cpr -r` run it as the simulated cluster does.
+//! One driver, generic over the world outside: aprun, mpirun, `cpr -r` and the simulated cluster run
+//! it.
 //!
-//! - *Conversations have numbers.* What one of an older number says is not heard.
-//! - *Each look and each kill is answered once*: by psched, or here when the conversation ends, or where there is none.
-//! - *The first posting is the only one that is not said again.*
+//! - *Conversations have numbers.* The driver ignores what an older conversation says.
+//! - *Each look and each kill is answered once*: by psched, or by the driver if the connection
+//!   breaks or there is none.
+//! - *Every posting after the first is marked as a retry.*
 
 mod outside;
 
 pub use outside::Outside;
 
 use crate::aprun::decide::course::{Action, Front, Happening, Looked, Setup};
-use crate::apteam::Apid;
 use crate::apteam::talk::attach::FromApinit;
-use crate::machine::Nid;
 use std::collections::VecDeque;
 
 /// The conversation with psched.
@@ -58,23 +59,13 @@ impl Driver {
         }
     }
 
-    /// The application's number, once it has one.
-    pub fn apid(&self) -> Option<Apid> {
-        self.front.apid()
-    }
-
-    /// The node of PE 0, once there is a placement.
-    pub fn nid(&self) -> Option<Nid> {
-        self.front.nid()
-    }
-
     /// When [`Happening::Time`] is wanted.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.front.deadline()
     }
 
-    /// Something happens, with all that comes of it at once. The exit status once all is over: nothing is to be said
-    /// to it after that.
+    /// Hears a happening, and carries out everything that follows from it at once. Returns the exit
+    /// status when the front end is done; the driver must not be called after that.
     pub fn happens(&mut self, out: &mut impl Outside, happening: Happening) -> Option<u8> {
         self.pending.push_back(happening);
         while let Some(next) = self.pending.pop_front() {

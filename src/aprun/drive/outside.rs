@@ -5,11 +5,12 @@ use crate::aprun::decide::course::{Action, Ask, Front, Happening, Placement, Rep
 use crate::apteam::Apid;
 use crate::apteam::talk::attach::{Output, ToApinit};
 
-/// The world outside of the driver: connections, files and the terminal. aprun may be killed between any two calls;
-/// nothing that it does is durable but by psched.
+/// The world outside of the driver: connections, files and the terminal. aprun may be killed between
+/// any two calls; only psched keeps records.
 ///
-/// What is returned has happened at once, and is heard after what was to be done before. All else that happens is said
-/// to [`super::Driver`] later: by psched and by apinits with the number of their conversation.
+/// The happenings that a method returns are heard after the actions that are under way. Everything
+/// else is passed to [`super::Driver`] later, with the number of the conversation if psched or an
+/// apinit said it.
 pub trait Outside {
     /// Nanoseconds since some moment; never fall.
     fn now_ns(&self) -> u64;
@@ -20,11 +21,11 @@ pub trait Outside {
     /// For the log: this is done about it next.
     fn decides(&mut self, front: &Front, actions: &[Action]);
 
-    /// A conversation with psched of this number begins, in place of the one before. `again`: the posting may have
-    /// come already.
+    /// Begins a conversation with psched, of this number, in place of the one before. `again`: psched
+    /// may have the posting already.
     fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Happening>;
 
-    /// Asks psched, with which this conversation is held, for the placement: [`Happening::Looked`].
+    /// Asks psched for the placement, in this conversation: [`Happening::Looked`].
     fn look(&mut self, link: u32, apid: Apid) -> Vec<Happening>;
 
     /// Asks it to send a signal to the application: [`Happening::Killed`].
@@ -39,8 +40,8 @@ pub trait Outside {
     /// In words, with the file's name.
     fn make_files(&mut self, placement: &Placement) -> Result<(), String>;
 
-    /// A conversation with the apinit of this socket begins, in place of the one before; this is said first. `others`:
-    /// the sockets of the other apinits of the application.
+    /// Begins a conversation with the apinit of this socket, in place of the one before, with this
+    /// message. `others`: the sockets of the application's other apinits.
     fn attach(&mut self, link: u32, socket: String, first: Box<ToApinit>, others: Vec<String>);
 
     /// Says this to the apinit. A conversation that has broken tells so itself.

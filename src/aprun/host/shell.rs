@@ -1,4 +1,4 @@
-//! The loop, and the world around aprun's driver: what comes goes to the [`Driver`], and what it asks for is done here.
+//! The event loop, and the world around aprun's [`Driver`]: connections, terminal, files.
 
 use super::inside::Home;
 use super::lanes::Lanes;
@@ -61,7 +61,7 @@ pub enum Note {
     },
 }
 
-/// How to stop a conversation. What it has said before, and nobody has read yet, has an old number.
+/// Stops a conversation. Notes that it has left in the queue have an old number.
 #[derive(Default)]
 struct Task(Option<AbortHandle>);
 
@@ -109,7 +109,7 @@ struct Shell {
     lanes: Lanes,
     stdin: Stdin,
     span: tracing::Span,
-    /// Whether the span has these already: one that is recorded anew would be shown twice.
+    /// Whether the span has the field already: a field that is recorded again is shown twice.
     told_apid: bool,
     told_nid: bool,
 }

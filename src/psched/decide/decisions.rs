@@ -216,11 +216,10 @@ impl Scheduler {
         let mut candidates = candidates;
         let mut packing = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
         let mut fuller = false;
-        if fuller::may_be(&packing, &candidates, of.processors) {
-            let held = fuller::held(&packing, &candidates);
+        if let Some(least) = fuller::wanted(&packing, &candidates, of.processors) {
             fuller::wide_first(&mut candidates);
             let other = pack(&self.occupancy, &candidates, &rules, &loses, &chosen, &mut room);
-            if fuller::held(&other, &candidates) >= held + fuller::gain(of.processors) {
+            if fuller::held(&other, &candidates) >= least {
                 (packing, fuller) = (other, true);
             }
         }

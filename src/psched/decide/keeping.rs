@@ -14,7 +14,8 @@ pub enum Record {
     Posted(Box<Apteam>),
     /// A new application, that another psched has started.
     Adopted(Box<Apteam>),
-    /// A later state of one that is there; no effect where it is not. Lazy: its node would tell it again.
+    /// A later state of a known application; no effect on an unknown one. Lazy: its node would
+    /// report the state again.
     Update { team: Box<Apteam>, lazy: bool },
     /// A line of its event log.
     Log { apid: Apid, at_ns: u64, name: &'static str, detail: String },
@@ -33,7 +34,8 @@ pub enum Record {
 }
 
 impl Record {
-    /// Whether nobody waits for it: it is written with the next one that is not lazy, or soon.
+    /// Whether the record may be written late: with the next one that is not lazy, or after
+    /// [`LAZY_TIME`](super::outbox::LAZY_TIME).
     pub fn is_lazy(&self) -> bool {
         matches!(self, Record::Update { lazy: true, .. } | Record::Log { .. } | Record::Shares(_))
     }
@@ -48,7 +50,7 @@ impl Record {
         }
     }
 
-    /// The state that a later record of the same application says; it stays a new one if it is one.
+    /// Takes the state from a later record of the same application. A new application stays new.
     pub(super) fn update(&mut self, later: Record) {
         match (self, later) {
             (

@@ -131,7 +131,7 @@ impl Scheduler {
             restart,
         };
         let record = Box::new(team.clone());
-        // (One that has ended may be posted again under its own number while it is still known.)
+        // (A restart may have the number of an ended application that is still known.)
         out.push(Effect::Keep(match self.teams.insert(apid, team) {
             None => Record::Posted(record),
             Some(_) => Record::Update { team: record, lazy: false },

@@ -61,8 +61,7 @@ fn who_keeps_half_of_the_machine_idle_stands_until_its_user_is_short() {
     assert!(before["alice"] > 0.3 * due_s, "{before:?} of {due_s}");
 }
 
-/// Where the wide ones do not fill the machine any better it goes by users, as ever; and where what was due is not
-/// remembered nobody is short.
+/// Users take turns as ever if the wide programs fill the machine no better.
 #[test]
 fn nobody_stands_for_nothing() {
     let mut play = Play::new(8, 1, settings(8));
