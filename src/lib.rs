@@ -25,7 +25,7 @@
 //! | wing | pure | real |
 //! | --- | --- | --- |
 //! | [`psched`] | [`decide`](psched::decide), the scheduler; [`drive`](psched::drive) | [`serve`](psched::serve): gRPC services, store, node links |
-//! | [`apinit`] | [`decide`](apinit::decide), the agent of a host's nodes | [`host`](apinit::host): control groups, the switching thread, runtime folders |
+//! | [`apinit`] | [`decide`](apinit::decide), the agent of a host's nodes; [`drive`](apinit::drive) | [`host`](apinit::host): control groups, the switching thread, runtime folders |
 //! | [`apshepherd`] | [`decide`](apshepherd::decide): start, ends, output, PMI | [`host`](apshepherd::host): PEs, pipes |
 //! | [`aprun`] | [`decide`](aprun::decide): options, the course of a launch; [`drive`](aprun::drive) | [`host`](aprun::host): connections, terminal, files |
 //!
@@ -50,7 +50,7 @@ pub mod rpc;
 /// apinit, on each host.
 pub mod apinit {
     pub mod host;
-    pub use psched_pure::apinit::decide;
+    pub use psched_pure::apinit::{decide, drive};
 }
 /// aprun and mpirun, the front ends.
 pub mod aprun {

@@ -25,8 +25,9 @@ pub mod occupancy;
 pub mod placement;
 // Each process has a wing: what it decides, and what carries that out.
 pub mod apinit {
-    //! What apinit decides.
+    //! What apinit decides, and what carries it out.
     pub mod decide;
+    pub mod drive;
 }
 pub mod aprun {
     //! What aprun and mpirun decide, and what carries it out.

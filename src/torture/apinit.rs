@@ -1,5 +1,9 @@
-//! apinit around its agent: the link, front ends, other hosts, shepherds, and the runtime directory
-//! from which it takes up after its death. As `apinit::host::shell` does it.
+//! apinit in the simulated cluster: the driver that ships, and around it the link, front ends, other hosts,
+//! shepherds, and the runtime directory from which it takes up after its death.
+//!
+//! What apinit's own threads do is here as well: waiting for groups to empty, moving threads, removing.
+
+mod outside;
 
 use super::away::{Mark, Returning};
 use super::host::ProcId;
@@ -9,13 +13,15 @@ use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apinit::decide::switcher::{Event as TurnEvent, Switcher};
-use crate::apinit::decide::{Action, Agent, Conn, Found, Happening, Me, Rebind};
+use crate::apinit::decide::{Agent, Conn, Found, Happening, Me, Rebind};
+use crate::apinit::drive::{Driver, Heard, Left};
 use crate::apteam::Key;
-use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, Restoring, RollOut, Welcome};
+use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, RollOut, Welcome};
 use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::talk::turns::{SlicePlan, Switches};
 use crate::machine::Nid;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use outside::At;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A host's apinit: what is there also while it is dead.
@@ -66,8 +72,8 @@ struct Journal {
 #[derive(Debug, Default)]
 pub struct App {
     pub shepherd: Option<(Pid, WireId)>,
-    /// What waits for its shepherd while it is dumped.
-    pub hung_up: Option<Vec<ToShepherd>>,
+    /// Nothing more can be said to it.
+    pub hung_up: bool,
     /// What cpr has passed.
     pub restore_from: Option<Arc<Checkpoint>>,
     /// It is being brought back.
@@ -85,14 +91,16 @@ struct Front {
 /// An apinit that runs.
 #[derive(Debug)]
 pub struct Apinit {
-    pub agent: Agent,
+    /// None: it is just being called.
+    driver: Option<Box<Driver>>,
+    /// What has come of calls of it.
+    happened: Vec<Heard>,
     pub apps: BTreeMap<Key, App>,
     fronts: BTreeMap<Conn, Front>,
-    peers: BTreeMap<(Key, u32), (u64, WireId)>,
+    peers: BTreeMap<(Key, u32), WireId>,
     /// The wire to psched, and whether it has been welcomed on it.
     link: Option<(WireId, bool)>,
     back_off: u64,
-    pub own: VecDeque<Happening>,
     timer: u64,
     pub switcher: Switcher,
     pub turns_timer: u64,
@@ -107,6 +115,13 @@ pub struct Apinit {
     pub returns: BTreeSet<Key>,
     /// It dies after so many more actions.
     pub dies_after: Option<u32>,
+}
+
+impl Apinit {
+    /// Its agent, while the driver is not just being called.
+    pub fn agent(&self) -> Option<&Agent> {
+        self.driver.as_ref().map(|driver| driver.agent())
+    }
 }
 
 impl Slot {
@@ -156,13 +171,15 @@ impl World {
         let me =
             Me { nids: at.nids.clone(), uid: 0, cpus: at.cpus.clone(), numa: [].into(), boot_id };
         at.proc = Some(Box::new(Apinit {
-            agent: Agent::new(me, at.welcome.clone()).planned(at.plans.clone()),
+            driver: Some(Box::new(Driver::new(
+                Agent::new(me, at.welcome.clone()).planned(at.plans.clone()),
+            ))),
+            happened: Vec::new(),
             apps: BTreeMap::new(),
             fronts: BTreeMap::new(),
             peers: BTreeMap::new(),
             link: None,
             back_off: 20 * MS,
-            own: VecDeque::new(),
             timer: 0,
             switcher: Switcher::default(),
             turns_timer: 0,
@@ -191,9 +208,7 @@ impl World {
                 None => self.clear(slot, key, &directory),
             }
         }
-        self.apinit_settles(slot);
-        self.tell_switcher(slot, TurnEvent::Begin);
-        self.apinit_settles(slot);
+        self.drive(slot, |driver, out| driver.begin(out));
         self.after(0, Ev::ApinitDial(slot, life));
         self.measure(slot);
     }
@@ -213,12 +228,13 @@ impl World {
             self.shepherd_gone(pid);
         }
         self.kill_group(slot, key);
+        if directory.groups {
+            self.groups.remove(&(slot, key));
+        }
         self.slots[slot].apps.remove(&key);
     }
 
     fn take_up(&mut self, slot: usize, key: Key, directory: &Directory, place: PlaceCommand) {
-        // What has only begun to be brought back is not gone on with.
-        let whole = place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
         let away = directory.away.is_some();
         if away {
             self.counts.found_away += 1;
@@ -226,7 +242,7 @@ impl World {
             self.vanish(slot, key);
             self.freeze(slot, key);
         }
-        let known = directory.shepherd.filter(|_| whole && !away);
+        let known = directory.shepherd.filter(|_| Driver::goes_on(&place, away));
         let found = known.and_then(|pid| self.find_shepherd(slot, key, pid));
         let (shepherd, hello) = found.unzip();
         if hello.is_none()
@@ -234,28 +250,14 @@ impl World {
         {
             self.shepherd_gone(pid);
         }
-        let mut died = None;
-        let front = directory.front.map(|process| {
-            let conn = Conn(self.number());
-            let alive = self.fronts.contains_key(&process);
-            died = (!alive).then_some(conn);
-            (conn, process)
-        });
+        let front = directory.front.map(|process| (Conn(self.number()), process));
+        let front_died = front.is_some_and(|(_, process)| !self.fronts.contains_key(&process));
         let (going_ns, ran_ns) = (directory.going, self.found_ran(slot, key));
         let Some(proc) = &mut self.slots[slot].proc else { return };
-        if let Some(conn) = died {
-            proc.own.push_back(Happening::FrontDied(conn));
-        }
         if let Some((conn, process)) = front {
             proc.fronts.insert(conn, Front { wire: None, process: Some(process) });
         }
-        let hung_up = away.then(Vec::new);
-        proc.apps.insert(key, App { shepherd, hung_up, ..App::default() });
-        if away {
-            proc.away.insert(key);
-        }
-        let front = front.map(|(conn, _)| conn);
-        let gone = directory.gone;
+        proc.apps.insert(key, App { shepherd, ..App::default() });
         let found = Found {
             place,
             going_ns,
@@ -263,10 +265,10 @@ impl World {
             hello,
             silent: false,
             away: away.then_some(7),
-            front,
-            gone,
+            front: front.map(|(conn, _)| conn),
+            gone: directory.gone,
         };
-        proc.own.push_front(Happening::Found(Box::new(found)));
+        self.drive(slot, |driver, _| driver.left(Left { found, front_died, thawing: false }));
     }
 
     /// Connects to the shepherd of a former life and hears its hello.
@@ -326,35 +328,38 @@ impl World {
         });
     }
 
-    /// What has happened to it, and what follows.
+    /// The agent hears this, and what follows is done.
     pub fn apinit_happens(&mut self, slot: usize, happening: Happening) {
+        self.apinit_hears(slot, Heard::Happens(happening));
+    }
+
+    /// The driver hears this, and what follows is done. (While it is being called: after that.)
+    pub fn apinit_hears(&mut self, slot: usize, heard: Heard) {
         self.counts.heard += 1;
-        if let Some(proc) = &mut self.slots[slot].proc {
-            proc.own.push_back(happening);
-            self.apinit_settles(slot);
+        match &mut self.slots[slot].proc {
+            None => {}
+            Some(proc) if proc.driver.is_none() => proc.happened.push(heard),
+            Some(_) => self.drive(slot, |driver, out| driver.hears(out, heard)),
         }
     }
 
+    /// What has come of calls is heard, and what follows is done.
     pub fn apinit_settles(&mut self, slot: usize) {
+        self.drive(slot, |driver, out| driver.settle(out));
+    }
+
+    fn drive(&mut self, slot: usize, call: impl FnOnce(&mut Driver, &mut At<'_>)) {
         let life = self.slots[slot].life;
-        loop {
-            let mono = self.mono(self.slots[slot].host);
-            let Some(proc) = &mut self.slots[slot].proc else { return };
-            let Some(happening) = proc.own.pop_front() else { break };
-            let text = self.trace.on().then(|| super::trace::cut(&happening));
-            let actions = proc.agent.apply(mono, happening);
-            let (apps, streams) = proc.agent.held();
-            let bounds = proc.agent.bounds();
-            self.checks.bound("applications of an apinit", apps, bounds.applications as usize);
-            self.checks.bound("streams of an apinit", streams, bounds.connections as usize);
-            if let Some(text) = text {
-                self.note(|| format!("apinit {slot}: {text}"));
-            }
-            for action in actions {
-                if !self.apinit_acts(slot, action) || self.slots[slot].life != life {
-                    return;
-                }
-            }
+        let driver = self.slots[slot].proc.as_mut().and_then(|proc| proc.driver.take());
+        let Some(mut driver) = driver else { return };
+        let mut out = At::new(self, slot);
+        call(&mut driver, &mut out);
+        driver.keep_plans(&mut out);
+        // (It may have been killed.)
+        if self.slots[slot].life == life
+            && let Some(proc) = &mut self.slots[slot].proc
+        {
+            proc.driver = Some(driver);
         }
     }
 
@@ -375,189 +380,14 @@ impl World {
         }
     }
 
-    fn apinit_acts(&mut self, slot: usize, action: Action) -> bool {
-        if !self.survives(slot) {
-            return false;
-        }
-        self.note(|| format!("apinit {slot} does {}", super::trace::cut(&action)));
-        let host = self.slots[slot].host;
-        let Some(proc) = &mut self.slots[slot].proc else { return false };
-        match action {
-            Action::MakeAndSpawn { place, .. } => return self.make(slot, *place),
-            Action::SendShepherd(key, message) => {
-                let Some(app) = proc.apps.get_mut(&key) else { return true };
-                if let Some(waiting) = &mut app.hung_up {
-                    waiting.push(message);
-                } else if let Some((_, wire)) = app.shepherd {
-                    self.send(wire, 0, Msg::ToShepherd(message));
-                }
-            }
-            Action::SendFront(conn, message) => {
-                if let Some(wire) = proc.fronts.get(&conn).and_then(|f| f.wire) {
-                    self.send(wire, 1, Msg::FromApinit(message));
-                }
-            }
-            Action::CloseFront(conn) => {
-                if let Some(wire) = proc.fronts.remove(&conn).and_then(|f| f.wire) {
-                    self.hang_up(wire, 1);
-                }
-            }
-            Action::KeepFront(key, conn) => {
-                let process = proc.fronts.get(&conn).and_then(|f| f.process);
-                if let (Some(process), Some(directory)) =
-                    (process, self.slots[slot].apps.get_mut(&key))
-                {
-                    directory.front = Some(process);
-                }
-            }
-            Action::KeepGone(key) => {
-                if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
-                    directory.gone = true;
-                }
-            }
-            Action::KeepGoing(key, at) => {
-                if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
-                    directory.going = Some(at);
-                }
-                self.checkpoint_soon(key);
-            }
-            Action::Dump { key, number } => self.dump(slot, key, number),
-            Action::TakeOut(key) => self.take_out(slot, key),
-            Action::BringBack { place, cpus } => self.bring_back(slot, place, cpus),
-            Action::RefuseDump(number, _) => self.dump_refused(number),
-            Action::DumpEnds(number) => self.ends_by_dump(number),
-            Action::KeepPlace(place) => self.keep_place(slot, place),
-            Action::Restore { place, cpus } => return self.restore(slot, place, cpus),
-            Action::Rebind { key, parts, place } => return self.rebind(slot, key, &parts, place),
-            Action::Turns(event) => self.tell_switcher(slot, event),
-            Action::TellRan(key) => self.tell_ran(slot, key),
-            Action::KeepPlans(plans) => self.slots[slot].plans = plans,
-            Action::OpenPeer { key, index, socket } => {
-                let old = proc.peers.remove(&(key, index));
-                if let Some((_, wire)) = old {
-                    self.hang_up(wire, 0);
-                }
-                let Some(other) = Slot::of_socket(&socket) else { return true };
-                let generation = self.number();
-                let who = Who::ApinitPeer(slot, key, index, generation);
-                let hosts = [host, self.slots[other].host];
-                let target = Target::Apinit { slot: other, front: None, uid: 0 };
-                let wire = self.connect(who, hosts, target);
-                if let Some(proc) = &mut self.slots[slot].proc {
-                    proc.peers.insert((key, index), (generation, wire));
-                }
-            }
-            Action::SendPeer(key, index, message) => {
-                if let Some((_, wire)) = proc.peers.get(&(key, index)).copied() {
-                    self.send(wire, 0, Msg::ToApinit(Box::new(message)));
-                }
-            }
-            Action::Inventory { items, .. } => self.tell_psched(slot, Msg::Inventory(items)),
-            Action::Report(report) => self.tell_psched(slot, Msg::Report(Box::new(report))),
-            // Of a psched that counts its commits no node needs that.
-            Action::Distrust(_) => {}
-            Action::Foreign(foreign) => {
-                self.checks.warned(&foreign.why);
-                if let Some((wire, _)) = proc.link.take() {
-                    let own = self.wires.get(&wire).map(|w| w.ends[1]);
-                    if let Some(Who::PschedLink(_)) = own {
-                        let why = &foreign.why;
-                        self.checks.broken(format!("an apinit does not obey its psched: {why}"));
-                    }
-                    self.hang_up(wire, 0);
-                    self.link_down(slot);
-                    if let Some(proc) = &mut self.slots[slot].proc {
-                        proc.own.push_back(Happening::Unlinked);
-                    }
-                }
-            }
-            Action::Remember(welcome) => self.slots[slot].welcome = Some(welcome),
-            Action::RememberCommits(commits) => {
-                if let Some(welcome) = &mut self.slots[slot].welcome {
-                    welcome.commits = commits;
-                }
-            }
-            Action::VerifyPlaces { key, .. } => {
-                proc.own.push_back(Happening::PlacesVerified(key, Ok(())));
-            }
-            Action::Yield { .. } => {}
-            Action::KillGroups { key, shepherd } => {
-                if self.killed_away(slot, key) {
-                    return true;
-                }
-                let known = self.shepherd_of(slot, key).map(|s| s.0);
-                self.kill_group(slot, key);
-                if shepherd {
-                    let of = |(pid, s): (&Pid, &super::shepherd::Shep)| {
-                        (Some(*pid) == known || s.slot == slot && s.key == key).then_some(*pid)
-                    };
-                    let pids: Vec<Pid> = self.sheps.iter().filter_map(of).collect();
-                    pids.into_iter().for_each(|pid| self.shepherd_gone(pid));
-                }
-            }
-            Action::CheckGroupsEmpty(key) => {
-                let life = self.slots[slot].life;
-                if self.group_count(slot, key) == 0 {
-                    self.tell_ran(slot, key);
-                    let Some(proc) = &mut self.slots[slot].proc else { return false };
-                    proc.own.push_back(Happening::GroupsEmpty(key));
-                } else {
-                    let begun = self.now;
-                    self.after(100 * US, Ev::ApinitGroups { slot, life, key, begun });
-                }
-            }
-            Action::Warn(key, text) => {
-                self.note(|| format!("apinit {slot} warns of {key}: {text}"))
-            }
-            Action::Remove(key) => {
-                proc.peers.retain(|(of, _), _| *of != key);
-                let app = proc.apps.remove(&key);
-                self.close_ends(
-                    |who| matches!(who, Who::ApinitPeer(s, k, ..) if s == slot && k == key),
-                );
-                if let Some(app) = app {
-                    if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
-                        directory.place = None;
-                    }
-                    if !self.survives(slot) {
-                        return false;
-                    }
-                    if let Some((_, wire)) = app.shepherd {
-                        self.send(wire, 0, Msg::ToShepherd(ToShepherd::Release));
-                    }
-                    let life = self.slots[slot].life;
-                    self.after(MS, Ev::ApinitRemoved { slot, life, key });
-                }
-            }
-            Action::SetTimer(at) => {
-                let number = self.number();
-                let life = self.slots[slot].life;
-                if let Some(proc) = &mut self.slots[slot].proc {
-                    proc.timer = number;
-                }
-                if let Some(at) = at {
-                    let at = self.hosts[host].true_time(self.now, at);
-                    self.at(at, Ev::ApinitTimer(slot, life, number));
-                }
-            }
-        }
-        true
-    }
-
     pub fn keep_place(&mut self, slot: usize, place: Box<PlaceCommand>) {
         if let Some(directory) = self.slots[slot].apps.get_mut(&place.key) {
             directory.place = Some(place);
         }
     }
 
-    /// Journal, threads, placement, in the order of the shell; it may die between any two.
-    fn rebind(
-        &mut self,
-        slot: usize,
-        key: Key,
-        parts: &[Rebind],
-        place: Box<PlaceCommand>,
-    ) -> bool {
+    /// Journal, threads, placement, in the order of `apinit::host::rebind`; it may die between any two.
+    fn rebind(&mut self, slot: usize, key: Key, parts: &[Rebind], place: Box<PlaceCommand>) {
         let now_on: BTreeMap<Nid, Nid> =
             place.moved.born.iter().copied().zip(place.places.nids()).collect();
         let mut bound = BTreeMap::new();
@@ -568,22 +398,20 @@ impl World {
             let nid = now_on.get(&proc.born).copied().unwrap_or(proc.nid);
             bound.insert(*id, (nid, cpus));
         }
-        let Some(directory) = self.slots[slot].apps.get_mut(&key) else { return true };
+        let Some(directory) = self.slots[slot].apps.get_mut(&key) else { return };
         // Now and then the kernel refuses.
         let refused = self.faults.u32(0..8) == 0;
         if !refused {
             directory.journal = Some(Journal { place, bound });
         }
         if !self.survives(slot) {
-            return false;
+            return;
         }
         if !refused {
             self.finish_rebinding(slot, key);
         }
-        let Some(proc) = &mut self.slots[slot].proc else { return false };
         let result = if refused { Err("the kernel says no".to_owned()) } else { Ok(()) };
-        proc.own.push_back(Happening::Rebound(key, result));
-        true
+        self.apinit_happens(slot, Happening::Rebound(key, result));
     }
 
     /// What a journal says, by whoever finds it.
@@ -601,60 +429,6 @@ impl World {
         self.keep_place(slot, place);
     }
 
-    /// Groups, directory, shepherd, in the order of the shell; it may die between any two.
-    fn make(&mut self, slot: usize, place: PlaceCommand) -> bool {
-        let key = place.key;
-        self.slots[slot].apps.insert(key, Directory::default());
-        if !self.survives(slot) {
-            return false;
-        }
-        if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
-            directory.groups = true;
-        }
-        if !self.survives(slot) {
-            return false;
-        }
-        if self.slots[slot].sick || self.mix.spawn && self.faults.u32(0..100) == 0 {
-            let text = "can't start apshepherd: no process can be made just now".to_owned();
-            self.checks.shepherd_killed(key.apid, &self.slots[slot].nids);
-            self.counts.add("no process for a shepherd");
-            if let Some(proc) = &mut self.slots[slot].proc {
-                proc.apps.insert(key, App::default());
-                proc.own.push_back(Happening::SpawnFailed { key, text });
-            }
-            return true;
-        }
-        if place.restart.is_some() {
-            // Its shepherd comes with it.
-            self.keep_place(slot, Box::new(place));
-            let Some(proc) = &mut self.slots[slot].proc else { return false };
-            proc.apps.insert(key, App::default());
-            proc.own.push_back(Happening::ShepherdSpawned(key));
-            return true;
-        }
-        let pid = self.shepherd_born(slot, key);
-        if !self.survives(slot) {
-            return false;
-        }
-        let host = self.slots[slot].host;
-        let wire = self.plug(Who::ApinitShepherd(slot, key), Who::Shepherd(pid), host);
-        self.shepherd_connected(pid, wire);
-        self.greet(wire, key);
-        if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
-            directory.shepherd = Some(pid);
-        }
-        if !self.survives(slot) {
-            return false;
-        }
-        if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
-            directory.place = Some(Box::new(place));
-        }
-        let Some(proc) = &mut self.slots[slot].proc else { return false };
-        proc.apps.insert(key, App { shepherd: Some((pid, wire)), ..App::default() });
-        proc.own.push_back(Happening::ShepherdSpawned(key));
-        true
-    }
-
     fn group_count(&self, slot: usize, key: Key) -> u32 {
         self.groups.get(&(slot, key)).map_or(0, |g| g.len() as u32)
     }
@@ -668,10 +442,7 @@ impl World {
             return;
         }
         match self.group_count(slot, key) {
-            0 => {
-                self.tell_ran(slot, key);
-                self.apinit_happens(slot, Happening::GroupsEmpty(key));
-            }
+            0 => self.apinit_hears(slot, Heard::GroupsEmpty(key)),
             processes if self.now - begun > SECOND => {
                 self.apinit_happens(slot, Happening::GroupsStuck { key, processes, named: vec![] });
             }
@@ -679,7 +450,7 @@ impl World {
         }
     }
 
-    /// Its shepherd is waited for, then directory and groups go.
+    /// Its shepherd is waited for, then its groups and its directory go.
     pub fn apinit_removed(&mut self, slot: usize, life: u64, key: Key) {
         let at = &self.slots[slot];
         if at.life != life || at.proc.is_none() {
@@ -689,14 +460,14 @@ impl World {
         if there.is_some_and(|pid| self.sheps.contains_key(&pid)) {
             return self.after(20 * MS, Ev::ApinitRemoved { slot, life, key });
         }
+        if self.group_count(slot, key) > 0 {
+            return self.after(20 * MS, Ev::ApinitRemoved { slot, life, key });
+        }
+        self.groups.remove(&(slot, key));
+        self.frozen.remove(&(slot, key));
+        // Last: by it an apinit that is started again knows of the groups.
         if self.slots[slot].apps.get(&key).is_some_and(|d| d.place.is_none()) {
             self.slots[slot].apps.remove(&key);
-        }
-        if self.group_count(slot, key) == 0 {
-            self.groups.remove(&(slot, key));
-            self.frozen.remove(&(slot, key));
-        } else {
-            self.after(20 * MS, Ev::ApinitRemoved { slot, life, key });
         }
     }
 
@@ -719,6 +490,19 @@ impl World {
         }
     }
 
+    /// Its psched is told that it is not obeyed, and hung up on.
+    fn is_not_obeyed(&mut self, slot: usize, why: &str) {
+        self.checks.warned(why);
+        let link = self.slots[slot].proc.as_mut().and_then(|proc| proc.link.take());
+        let Some((wire, _)) = link else { return };
+        if let Some(Who::PschedLink(_)) = self.wires.get(&wire).map(|wire| wire.ends[1]) {
+            self.checks.broken(format!("an apinit does not obey its psched: {why}"));
+        }
+        self.hang_up(wire, 0);
+        self.link_down(slot);
+        self.apinit_happens(slot, Happening::Unlinked);
+    }
+
     /// It dials psched.
     pub fn apinit_dial(&mut self, slot: usize, life: u64) {
         if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
@@ -729,7 +513,8 @@ impl World {
             return;
         };
         let host = &self.hosts[at.host];
-        let (store, epoch) = proc.agent.store();
+        let Some(driver) = &proc.driver else { return };
+        let (store, epoch) = driver.agent().store();
         let hello = Hello {
             protocol: PROTOCOL,
             socket: Slot::socket(slot),
@@ -784,9 +569,7 @@ impl World {
                 proc.link = Some((wire, true));
                 proc.back_off = 20 * MS;
                 self.welcomed(slot, welcome.mono_ns);
-                self.apinit_happens(slot, Happening::Linked(welcome));
-                self.tell_peaks(slot, true);
-                self.apinit_settles(slot);
+                self.apinit_hears(slot, Heard::Linked(welcome));
             }
             Msg::Command(seq, commits, command) => {
                 if commits > 0 {
@@ -895,21 +678,15 @@ impl World {
         generation: u64,
         msg: Msg,
     ) {
-        let Some(proc) = &mut self.slots[slot].proc else { return };
-        if proc.peers.get(&(key, index)).is_none_or(|p| p.0 != generation) {
-            return;
-        }
-        match msg {
-            Msg::FromApinit(message) => {
-                self.apinit_happens(slot, Happening::PeerMessage(key, index, message));
-            }
+        let heard = match msg {
+            Msg::FromApinit(message) => Heard::PeerSaid(key, index, generation, message),
             Msg::Eof => {
-                proc.peers.remove(&(key, index));
                 let text = "it has closed the stream".to_owned();
-                self.apinit_happens(slot, Happening::PeerLost { key, index, text });
+                Heard::PeerLost(key, index, generation, text)
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.apinit_hears(slot, heard);
     }
 
     // ---- shepherds ----
@@ -941,8 +718,9 @@ impl World {
 
     /// A shepherd can't be heard any more.
     pub fn apinit_shepherd_silent(&mut self, slot: usize, life: u64, key: Key, text: String) {
-        if self.slots[slot].life == life {
-            self.apinit_happens(slot, Happening::ShepherdLost { key, text });
+        // (Of one that has gone meanwhile it is known.)
+        if self.slots[slot].life == life && self.shepherd_of(slot, key).is_some() {
+            self.apinit_hears(slot, Heard::ShepherdSilent(key, text));
         }
     }
 
@@ -951,7 +729,10 @@ impl World {
         let at = &self.slots[slot];
         let mut left: Vec<String> =
             at.apps.keys().map(|key| format!("the runtime directory of {key}")).collect();
-        let held = at.proc.as_ref().map_or((0, 0), |p| p.agent.held());
+        let groups = self.groups.keys().filter(|(of, _)| *of == slot);
+        left.extend(groups.map(|(_, key)| format!("the groups of {key}")));
+        let agent = at.proc.as_ref().and_then(|proc| proc.agent());
+        let held = agent.map_or((0, 0), Agent::held);
         if held != (0, 0) {
             left.push(format!("an agent that holds {} applications, {} streams", held.0, held.1));
         }

@@ -1,5 +1,4 @@
-//! Memory that goes out by a checkpoint of apinit's own, and comes in from there. As `apinit::host` does it
-//! (`away`, `shell::away`).
+//! Memory that goes out by a checkpoint of apinit's own, and comes in from there. As `apinit::host::away` does it.
 //!
 //! ```text
 //!   TakeOut     hung up --> all is said --> copied --> the mark --> no process is left --> TakenOut
@@ -8,11 +7,12 @@
 //! ```
 
 use super::MS;
-use super::images::{HangUp, Snapshot};
+use super::images::Snapshot;
 use super::wire::{Pid, Who};
 use super::world::{Ev, World};
 use crate::apinit::decide::switcher::{Event, News};
 use crate::apinit::decide::{CameBack, Happening};
+use crate::apinit::drive::Heard;
 use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Restoring, Shift};
 use std::sync::Arc;
@@ -30,34 +30,17 @@ pub struct Returning {
 }
 
 impl World {
-    /// It stands: nothing more is said to its shepherd.
-    pub fn take_out(&mut self, slot: usize, key: Key) {
-        let late = self.memory.late(TAKES_MAX);
-        let life = self.slots[slot].life;
-        let Some(proc) = &mut self.slots[slot].proc else { return };
-        if let Some(app) = proc.apps.get_mut(&key) {
-            app.hung_up = Some(Vec::new());
-        }
-        self.after(late, Ev::TakeOut { slot, life, key });
-        self.harm_a_restore(slot, key, late);
-    }
-
     /// It is copied, and its processes are ended; or it stays as it is.
-    pub fn take_out_carried_out(&mut self, slot: usize, life: u64, key: Key) {
-        if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
-            return self.at(pause, Ev::TakeOut { slot, life, key });
-        }
-        let pid = match self.says_all(slot, life, key) {
-            HangUp::Gone => return,
-            HangUp::Wait(until) => return self.at(until, Ev::TakeOut { slot, life, key }),
-            HangUp::NoShepherd => return self.stays(slot, key, None),
-            HangUp::Done(pid) => pid,
-        };
+    pub fn take_out(&mut self, slot: usize, key: Key) {
+        let pid = self.shepherd_of(slot, key).map(|(pid, _)| pid);
         let snapshot = match self.memory.fails() {
             true => None,
-            false => self.snapshot(slot, key, pid),
+            false => pid.and_then(|pid| self.snapshot(slot, key, pid)),
         };
-        let Some(snapshot) = snapshot else { return self.stays(slot, key, Some(pid)) };
+        let Some(snapshot) = snapshot else {
+            let why = "the disk is full".to_owned();
+            return self.apinit_hears(slot, Heard::TookOut(key, Err(why)));
+        };
         if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
             directory.away = Some(Arc::new(snapshot));
         }
@@ -68,21 +51,11 @@ impl World {
         self.counts.taken_out += 1;
         let bytes = self.memory.bytes();
         let Some(proc) = &mut self.slots[slot].proc else { return };
-        proc.away.insert(key);
         if let Some(app) = proc.apps.get_mut(&key) {
             app.shepherd = None;
         }
         self.harm_a_restore(slot, key, OUT_FOR);
-        self.apinit_happens(slot, Happening::TakenOut(key, Ok(bytes)));
-    }
-
-    /// It is talked with again, and why is said.
-    fn stays(&mut self, slot: usize, key: Key, shepherd: Option<Pid>) {
-        if let Some(pid) = shepherd {
-            self.is_heard_again(slot, key, pid);
-        }
-        self.say_what_waited(slot, key);
-        self.apinit_happens(slot, Happening::TakenOut(key, Err("the disk is full".to_owned())));
+        self.apinit_hears(slot, Heard::TookOut(key, Ok(bytes)));
     }
 
     /// No process of it is left, and nobody sees them end: they go on elsewhere.
@@ -128,7 +101,7 @@ impl World {
         let away = self.slots[slot].apps.get(&key).and_then(|directory| directory.away.clone());
         let Some(from) = away else {
             let why = "its images have gone".to_owned();
-            return self.apinit_happens(slot, Happening::CameBack(key, Err(why)));
+            return self.apinit_hears(slot, Heard::CameBack(key, Err(why)));
         };
         // What another life of this apinit has begun to bring back has run nothing.
         self.vanish(slot, key);
@@ -144,7 +117,7 @@ impl World {
         self.greet(wire, key);
         let Some(hello) = hello else {
             let why = "its apshepherd can't be heard".to_owned();
-            return self.apinit_happens(slot, Happening::CameBack(key, Err(why)));
+            return self.apinit_hears(slot, Heard::CameBack(key, Err(why)));
         };
         let clock_ns = self.sheps.get(&pid).map_or(0, |shep| shep.ahead);
         let shift = match place.moved.restoring {
@@ -161,12 +134,11 @@ impl World {
         }
         let Some(proc) = &mut self.slots[slot].proc else { return };
         if let Some(app) = proc.apps.get_mut(&key) {
-            app.shepherd = Some((pid, wire));
+            (app.shepherd, app.hung_up) = (Some((pid, wire)), false);
         }
-        self.say_what_waited(slot, key);
         self.counts.returned += 1;
         let back = CameBack { hello, bytes: self.memory.bytes(), clock_ns };
-        self.apinit_happens(slot, Happening::CameBack(key, Ok(Box::new(back))));
+        self.apinit_hears(slot, Heard::CameBack(key, Ok(Box::new(back))));
     }
 
     /// Whether it has no process, and is to be brought back before it runs.
@@ -176,7 +148,7 @@ impl World {
             return false;
         }
         proc.returns.insert(key);
-        proc.own.push_back(Happening::Turns(News::ComesIn(key)));
+        self.apinit_happens(slot, Happening::Turns(News::ComesIn(key)));
         true
     }
 
@@ -190,21 +162,6 @@ impl World {
             self.thaw(slot, *key);
         }
         runs
-    }
-
-    /// It is killed, and had no process. Whether that was so.
-    pub fn killed_away(&mut self, slot: usize, key: Key) -> bool {
-        let away = |directory: &mut super::apinit::Directory| directory.away.take();
-        let none = self.slots[slot].apps.get_mut(&key).and_then(away).is_none();
-        let Some(proc) = &mut self.slots[slot].proc else { return false };
-        let Some(app) = proc.apps.get_mut(&key).filter(|app| !none && app.returning.is_none())
-        else {
-            return false;
-        };
-        app.hung_up = None;
-        let text = "it was ended while its memory was in a checkpoint".to_owned();
-        proc.own.push_back(Happening::ShepherdLost { key, text });
-        true
     }
 }
 

@@ -81,7 +81,7 @@ impl World {
     pub fn reaches_copy(&self, slot: usize) -> Option<u64> {
         let (started, proc) = (self.copies.started.as_ref()?, self.slots[slot].proc.as_ref()?);
         let there = self.now < started.until && !self.ending;
-        (there && proc.agent.commits() > started.before).then_some(started.number)
+        (there && proc.agent()?.commits() > started.before).then_some(started.number)
     }
 
     /// An apinit has dialled the psched on a copy: that may be gone by now, and another be there.

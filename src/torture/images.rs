@@ -1,5 +1,5 @@
 //! Checkpoints: what is kept of an application at one moment, and how it comes back from that. As
-//! `apinit::host`'s shell makes them (`shell::checkpoints`) and restores them (`restore`).
+//! `apinit::host` makes them (`dump`) and restores them (`restore`).
 //!
 //! # Problem
 //! A checkpoint is a copy of processes in the middle of what they do: PEs that compute, wait in a barrier or
@@ -27,6 +27,7 @@ use super::wire::{Msg, Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
 use crate::apinit::decide::{Back, DumpWord, Happening};
+use crate::apinit::drive::Heard;
 use crate::apteam::Key;
 use crate::apteam::talk::node::{PlaceCommand, Restoring};
 use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
@@ -85,7 +86,7 @@ pub enum HangUp {
     /// There is none.
     NoShepherd,
     /// It has said all, and heard all.
-    Done(Pid),
+    Done,
 }
 
 /// A checkpoint that somebody has asked for.
@@ -111,37 +112,51 @@ impl World {
     // ---- made ----
 
     /// It stands: nothing more is said to its shepherd. What is on its way there comes first.
-    pub fn dump(&mut self, slot: usize, key: Key, number: u64) {
+    pub fn hangs_up(&mut self, slot: usize, key: Key) {
         let late = self.cpr.chance.u64(100 * US..20 * MS);
         let life = self.slots[slot].life;
-        let Some(proc) = &mut self.slots[slot].proc else { return };
-        if let Some(app) = proc.apps.get_mut(&key) {
-            app.hung_up = Some(Vec::new());
-        }
-        self.after(late, Ev::Dump { slot, life, key, number });
+        self.after(late, Ev::HungUp { slot, life, key });
+        self.harm_a_restore(slot, key, late);
     }
 
-    /// Its images are made, or can't be; its shepherd is talked with again.
-    pub fn dump_carried_out(&mut self, slot: usize, life: u64, key: Key, number: u64) {
+    /// Its shepherd has heard all and said all, and closes.
+    pub fn hung_up(&mut self, slot: usize, life: u64, key: Key) {
         if let Some(pause) = self.paused_until(Who::ApinitLink(slot)) {
-            return self.at(pause, Ev::Dump { slot, life, key, number });
+            return self.at(pause, Ev::HungUp { slot, life, key });
         }
-        let pid = match self.says_all(slot, life, key) {
-            HangUp::Gone => return,
-            HangUp::Wait(until) => return self.at(until, Ev::Dump { slot, life, key, number }),
-            HangUp::NoShepherd => return self.dump_over(slot, key, number, false),
-            HangUp::Done(pid) => pid,
-        };
+        match self.says_all(slot, life, key) {
+            // (Of one that has gone meanwhile it is known.)
+            HangUp::Gone | HangUp::NoShepherd => {}
+            HangUp::Wait(until) => self.at(until, Ev::HungUp { slot, life, key }),
+            HangUp::Done => self.apinit_hears(slot, Heard::ShepherdSilent(key, String::new())),
+        }
+    }
+
+    /// Its images are made, or can't be.
+    pub fn dump(&mut self, slot: usize, key: Key, number: u64, output: u64) {
+        let pid = self.shepherd_of(slot, key).map(|(pid, _)| pid);
         let images = match self.cpr.fails(4) {
             true => None,
-            false => self.images(slot, key, pid, number),
+            false => pid.and_then(|pid| self.images(slot, key, pid, number, output)),
         };
         let made = images.is_some();
-        if let Some(draft) = self.cpr.drafts.get_mut(&number) {
+        let draft = self.cpr.drafts.get_mut(&number);
+        let end = draft.as_ref().is_some_and(|draft| draft.end);
+        if let Some(draft) = draft {
             draft.made = images;
         }
-        self.is_heard_again(slot, key, pid);
-        self.dump_over(slot, key, number, made);
+        if made {
+            self.counts.dumped += 1;
+            if end {
+                self.checks.imaged(key);
+            }
+        }
+        let (late, life) = (self.cpr.chance.u64(US..30 * MS), self.slots[slot].life);
+        match made {
+            true => self.after(late, Ev::Named { slot, life, key, number }),
+            false => drop(self.cpr.drafts.remove(&number)),
+        }
+        self.apinit_hears(slot, Heard::Imaged(key, number, made));
     }
 
     /// What is on its way between a shepherd and its apinit comes, and then nothing more.
@@ -172,59 +187,22 @@ impl World {
                 return HangUp::Gone;
             }
         }
-        HangUp::Done(pid)
+        HangUp::Done
     }
 
-    /// Its shepherd is connected to again.
-    pub fn is_heard_again(&mut self, slot: usize, key: Key, pid: Pid) {
-        if !self.sheps.contains_key(&pid) {
-            return;
+    /// Its shepherd is connected to again, if it lives.
+    pub fn find_again(&mut self, slot: usize, key: Key) {
+        let before = self.shepherd_of(slot, key);
+        let found = before.and_then(|(pid, _)| self.find_shepherd(slot, key, pid));
+        if let Some((_, wire)) = before.filter(|_| found.is_none()) {
+            self.hang_up(wire, 0);
         }
-        let found = self.find_shepherd(slot, key, pid).map(|(shepherd, _)| shepherd);
         let Some(proc) = &mut self.slots[slot].proc else { return };
-        if found.is_none() {
-            let text = "it did not outlive its checkpoint".to_owned();
-            proc.own.push_back(Happening::ShepherdLost { key, text });
-        }
         if let Some(app) = proc.apps.get_mut(&key) {
-            app.shepherd = found;
+            app.shepherd = found.as_ref().map(|(shepherd, _)| *shepherd);
+            app.hung_up = false;
         }
-    }
-
-    /// What waited for its shepherd is said.
-    pub fn say_what_waited(&mut self, slot: usize, key: Key) {
-        let Some(proc) = &mut self.slots[slot].proc else { return };
-        let Some(app) = proc.apps.get_mut(&key) else { return };
-        let waiting = app.hung_up.take().unwrap_or_default();
-        if let Some((_, wire)) = app.shepherd {
-            for message in waiting {
-                self.send(wire, 0, Msg::ToShepherd(message));
-            }
-        }
-    }
-
-    /// What waited for its shepherd is said, and the agent hears how it went.
-    fn dump_over(&mut self, slot: usize, key: Key, number: u64, made: bool) {
-        let life = self.slots[slot].life;
-        let has = |proc: &super::apinit::Apinit| proc.apps.contains_key(&key);
-        if !self.slots[slot].proc.as_deref().is_some_and(has) {
-            return;
-        }
-        self.say_what_waited(slot, key);
-        let draft = self.cpr.drafts.get(&number);
-        let end = draft.is_some_and(|draft| draft.end);
-        if made {
-            self.counts.dumped += 1;
-            if end {
-                self.checks.imaged(key);
-            }
-        }
-        let late = self.cpr.chance.u64(US..30 * MS);
-        match (made, end) {
-            (true, _) => self.after(late, Ev::Named { slot, life, key, number }),
-            (false, _) => drop(self.cpr.drafts.remove(&number)),
-        }
-        self.apinit_happens(slot, Happening::Dumped { key, number, made });
+        self.apinit_hears(slot, Heard::HeardAgain(key, found.is_some()));
     }
 
     /// The checkpoint gets its name, or whoever asked for it is killed before that. One that is to end hears
@@ -251,9 +229,15 @@ impl World {
     }
 
     /// A checkpoint of it.
-    fn images(&mut self, slot: usize, key: Key, pid: Pid, number: u64) -> Option<Box<Checkpoint>> {
+    fn images(
+        &mut self,
+        slot: usize,
+        key: Key,
+        pid: Pid,
+        number: u64,
+        output: u64,
+    ) -> Option<Box<Checkpoint>> {
         let at = self.snapshot(slot, key, pid)?;
-        let (output, _) = self.slots[slot].proc.as_mut()?.agent.resume_point(key);
         let (past, plan) = self.checks.past(key, output)?;
         let manifest = self.cpr.drafts.get(&number)?.manifest.clone();
         Some(Box::new(Checkpoint { number, manifest, plan, past, at, output }))
@@ -290,28 +274,19 @@ impl World {
 
     // ---- brought back ----
 
-    /// Its images are read, if cpr has passed them. False: the apinit is killed at that.
-    pub fn restore(&mut self, slot: usize, place: Box<PlaceCommand>, cpus: Vec<Vec<u32>>) -> bool {
+    /// Its images are read, if cpr has passed them.
+    pub fn restore(&mut self, slot: usize, place: Box<PlaceCommand>, cpus: Vec<Vec<u32>>) {
         let key = place.key;
-        let Some(proc) = &mut self.slots[slot].proc else { return false };
-        let from = proc.apps.get_mut(&key).and_then(|app| app.restore_from.take());
-        let Some(from) = from else {
+        let Some(proc) = &mut self.slots[slot].proc else { return };
+        let app = proc.apps.get_mut(&key);
+        let Some((app, from)) = app.and_then(|app| app.restore_from.take().map(|f| (app, f)))
+        else {
             self.checks.not_restored(key.apid);
             let why = "the folder of its checkpoint has not come".to_owned();
-            proc.own.push_back(Happening::Restored(key, Err(why)));
-            return true;
+            return self.apinit_happens(slot, Happening::Restored(key, Err(why)));
         };
-        // Known before anything is there: whoever comes after us is to end it.
-        self.keep_place(slot, place.clone());
-        if !self.survives(slot) {
-            return false;
-        }
-        let Some(proc) = &mut self.slots[slot].proc else { return false };
-        if let Some(app) = proc.apps.get_mut(&key) {
-            app.coming = Some(Box::new(Coming { from, place, cpus, shepherd: None }));
-        }
+        app.coming = Some(Box::new(Coming { from, place, cpus, shepherd: None }));
         self.restore_goes_on(slot, key);
-        true
     }
 
     /// The next step of a restore comes in a while, unless somebody is killed before.

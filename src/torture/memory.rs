@@ -98,15 +98,16 @@ impl World {
         if self.slots[slot].life != life || self.slots[slot].proc.is_none() {
             return;
         }
-        self.tell_peaks(slot, false);
-        self.apinit_settles(slot);
+        if let Some(told) = self.peaks(slot, false) {
+            self.apinit_happens(slot, Happening::Turns(News::Switches(Box::new(told))));
+        }
         self.after(LOOK, Ev::Memory(slot, life));
     }
 
-    /// What has grown is told; `all`: everything.
-    pub fn tell_peaks(&mut self, slot: usize, all: bool) {
+    /// What has grown; `all`: everything.
+    pub fn peaks(&mut self, slot: usize, all: bool) -> Option<Switches> {
         if !self.memory.measured {
-            return;
+            return None;
         }
         let at = &self.slots[slot];
         let here = |key: &Key| {
@@ -115,7 +116,7 @@ impl World {
             Some(nids.map(|nid| (*key, nid)).collect::<Vec<_>>())
         };
         let had: Vec<(Key, Nid)> = at.apps.keys().filter_map(here).flatten().collect();
-        let Some(proc) = &mut self.slots[slot].proc else { return };
+        let Some(proc) = &mut self.slots[slot].proc else { return None };
         proc.peaks.retain(|on, _| had.contains(on));
         let mut peaks = Vec::new();
         for (key, nid) in had {
@@ -130,11 +131,8 @@ impl World {
                 peaks.push((key, nid, *peak));
             }
         }
-        if !peaks.is_empty() {
-            self.counts.peaks += peaks.len() as u64;
-            let told = Switches { peaks, ..Switches::default() };
-            proc.own.push_back(Happening::Turns(News::Switches(Box::new(told))));
-        }
+        self.counts.peaks += peaks.len() as u64;
+        (!peaks.is_empty()).then(|| Switches { peaks, ..Switches::default() })
     }
 
     /// Whether the memory of this gang is out: then it comes.

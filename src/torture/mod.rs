@@ -14,17 +14,17 @@
 //! programs that crash, users who type ^C. The same seed is the same history, to the last event.
 //!
 //! ```text
-//!   aprun (Front) ---wire--- psched (Driver, Scheduler, Keeper) --- disk
-//!        \                        |  wire
-//!         `------wire------- apinit (Agent) ---wire--- other hosts' apinits
+//!   aprun (Driver, Front) --- psched (Driver, Scheduler, Keeper) --- disk
+//!        \                       |  wire
+//!         `------wire------ apinit (Driver, Agent) --- other hosts' apinits
 //!                                 |  wire
 //!                            shepherd (Shepherd) --- PEs: programs with steps
 //! ```
 //!
-//! Around psched's scheduler is the driver that ships ([`crate::psched::drive`]), on an outside of this
-//! cluster ([`psched`]). Each shell around another pure room ([`apinit`], [`shepherd`], [`front`]) does
-//! what the real one does, in the same order. All of them can be killed before each thing that they do.
-//! [`checks`] looks on from outside, after every event.
+//! Around psched's scheduler, apinit's agent and aprun's front are the drivers that ship, on an outside of this
+//! cluster ([`psched`], [`apinit`], [`front`]). The shell around the shepherd ([`shepherd`]) does what the
+//! real one does, in the same order. All of them can be killed before each thing that they do. [`checks`]
+//! looks on from outside, after every event.
 //!
 //! In half of the seeds people use `cpr`: what runs is checkpointed, some of it to end for that, and restarted
 //! later in the same history, again and again ([`images`], [`restarts`]). In a quarter all nodes are one apinit's:

@@ -286,9 +286,10 @@ impl World {
         } else if !reached {
             down("nobody answers at the door")
         } else {
-            let may = match (stopped, &self.slots[slot].proc) {
-                (false, Some(proc)) => proc.agent.may_restore(door.key, uid, &door.ticket),
-                _ => Ok(false),
+            let agent = self.slots[slot].proc.as_ref().and_then(|proc| proc.agent());
+            let may = match agent.filter(|_| !stopped) {
+                Some(agent) => agent.may_restore(door.key, uid, &door.ticket),
+                None => Ok(false),
             };
             match may {
                 Err(why) => refused(why),

@@ -521,6 +521,7 @@ fn row_lost(play: &mut Play, _: u64) -> Played {
     play.world.kill_shepherd(shepherd);
     play.world.kill_group(1, key);
     play.world.slots[1].apps.clear();
+    play.world.groups.retain(|(slot, _), _| *slot != 1);
     play.ends(aprun, 125)?;
     let cause = play.world.cause_of(aprun);
     expect(&format!("it says on which NID: {cause}"), cause.contains("NID 2"))

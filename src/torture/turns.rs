@@ -189,9 +189,7 @@ impl World {
     }
 
     fn turns_news(&mut self, slot: usize, news: News) {
-        if let Some(proc) = &mut self.slots[slot].proc {
-            proc.own.push_back(Happening::Turns(news));
-        }
+        self.apinit_happens(slot, Happening::Turns(news));
     }
 
     fn set_turns_timer(&mut self, slot: usize) {
@@ -257,17 +255,6 @@ impl World {
         let told: Switches = std::mem::take(&mut proc.switches);
         self.turns_news(slot, News::Switches(Box::new(told)));
         self.apinit_settles(slot);
-    }
-
-    /// What an application has run is told to the agent, and kept.
-    pub fn tell_ran(&mut self, slot: usize, key: Key) {
-        let mono = self.mono(self.slots[slot].host);
-        let Some(proc) = &mut self.slots[slot].proc else { return };
-        let Some(ran) = proc.switcher.ran(key) else { return };
-        proc.own.push_back(Happening::Ran(key, ran));
-        if let Some(directory) = self.slots[slot].apps.get_mut(&key) {
-            directory.ran = Some((ran.by(mono), mono));
-        }
     }
 
     /// What one that is found again has run.

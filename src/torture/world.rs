@@ -68,7 +68,7 @@ pub enum Ev {
     },
     /// Somebody wants a checkpoint, of this one or of any; a step of one, and whether it gets its name.
     Checkpoint(Option<Key>),
-    TakeOut {
+    HungUp {
         slot: usize,
         life: u64,
         key: Key,
@@ -77,12 +77,6 @@ pub enum Ev {
         slot: usize,
         life: u64,
         key: Key,
-    },
-    Dump {
-        slot: usize,
-        life: u64,
-        key: Key,
-        number: u64,
     },
     Named {
         slot: usize,
@@ -477,11 +471,8 @@ impl World {
             Ev::Memory(slot, life) => self.look_at_memory(slot, life),
             Ev::Brought { slot, life, key, number } => self.memory_came(slot, life, key, number),
             Ev::Checkpoint(of) => self.somebody_checkpoints(of),
-            Ev::TakeOut { slot, life, key } => self.take_out_carried_out(slot, life, key),
+            Ev::HungUp { slot, life, key } => self.hung_up(slot, life, key),
             Ev::BringBack { slot, life, key } => self.brought_back(slot, life, key),
-            Ev::Dump { slot, life, key, number } => {
-                self.dump_carried_out(slot, life, key, number);
-            }
             Ev::Named { slot, life, key, number } => self.named(slot, life, key, number),
             Ev::Restart => self.somebody_restarts(),
             Ev::Door(pid, number) => self.at_the_door(pid, number),

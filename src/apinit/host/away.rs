@@ -300,7 +300,7 @@ impl BringBack {
             Restoring::No | Restoring::Begun => Shift::default(),
         };
         place.moved.restoring = Restoring::Done(Shift { clock_ns, ..shift });
-        self.directory.keep_place_anew(place).map_err(|e| format!("{e:#}"))?;
+        self.directory.keep_place(place).map_err(|e| format!("{e:#}"))?;
         let bytes = bytes_in(path);
         tracing::info!(bytes, ?total, "brought back");
         self.directory.drop_away();

@@ -270,11 +270,11 @@ async fn serve(
     let door = listen_for_descriptors(&beside(&paths.own), mode)
         .map_err(|error| error.chosen_by(chosen))?;
     let runtime = runtime::Runtime::open(paths.apps.clone())?;
-    let (shell, events) = shell::Shell::new(options, &paths, runtime, files, apshepherd, lifeline)?;
-    let mut shell = shell;
-    let connections = incoming_within(listener, shell.bounds());
-    shell.take_up().await;
-    let dialling = shell.dial();
+    let (task, events) = shell::Task::new(options, &paths, runtime, files, apshepherd, lifeline)?;
+    let mut task = task;
+    let connections = incoming_within(listener, task.bounds());
+    task.take_up().await;
+    let dialling = task.dial();
     let door_events = events.clone();
     let service = attach::service(events);
     let halves = halves::Halves::default();
@@ -297,7 +297,7 @@ async fn serve(
         Some(_) => Notify::default(),
     };
     notify.ready();
-    let outcome = shell.run(&notify).await;
+    let outcome = task.run(&notify).await;
     drop(dialling);
     notify.stopping();
     server.abort();
@@ -307,8 +307,8 @@ async fn serve(
     }
     let everything = outcome == shell::Ending::Everything;
     match outcome {
-        shell::Ending::Everything => shell.end_everything().await,
-        shell::Ending::Alone => shell.finish().await,
+        shell::Ending::Everything => task.end_everything().await,
+        shell::Ending::Alone => task.finish().await,
     }
     Ok(everything)
 }

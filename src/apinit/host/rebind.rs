@@ -89,7 +89,7 @@ impl Rebinding {
                 return Err(why);
             }
         }
-        if let Err(error) = self.directory.keep_place_anew(self.place.clone()) {
+        if let Err(error) = self.directory.keep_place(self.place.clone()) {
             self.take_back(&journal);
             return Err(format!("{error:#}"));
         }
@@ -187,9 +187,9 @@ pub(super) fn finish(directory: &AppDirectory) -> Option<PlaceCommand> {
     let born = journal.groups.iter().map(|group| Nid(group.nid)).collect();
     let groups = directory.groups().and_then(|path| AppGroups::found(path, born));
     let seated = reseat(groups.as_ref(), &journal.groups, false);
-    let done = seated.and_then(|()| bind(&journal.threads)).and_then(|()| {
-        directory.keep_place_anew(place.clone()).map_err(|error| format!("{error:#}"))
-    });
+    let done = seated
+        .and_then(|()| bind(&journal.threads))
+        .and_then(|()| directory.keep_place(place.clone()).map_err(|error| format!("{error:#}")));
     if let Err(why) = done {
         tracing::warn!("a move that was begun is taken back: {why}");
         take_back(groups.as_ref(), &journal);

@@ -263,15 +263,11 @@ impl AppDirectory {
         fs::read_to_string(self.path.join(name)).ok()
     }
 
-    pub fn keep_place(&self, place: PlaceCommand) -> anyhow::Result<()> {
-        self.keep("place", &pb::PlaceCommand::from(place).encode_to_vec())
-    }
-
-    /// The same of one that runs: a crash in the middle leaves the former one.
+    /// Keeps its placement: a crash in the middle leaves the former one.
     ///
     /// # Errors
     /// There is no room, say.
-    pub fn keep_place_anew(&self, place: PlaceCommand) -> anyhow::Result<()> {
+    pub fn keep_place(&self, place: PlaceCommand) -> anyhow::Result<()> {
         let path = self.path.join("place");
         write_whole(&path, &pb::PlaceCommand::from(place).encode_to_vec())
             .with_context(|| format!("can't write {}", path.display()))
@@ -322,8 +318,8 @@ impl AppDirectory {
         self.kept("marker")
     }
 
-    pub fn keep_going(&self, at_ns: u64) {
-        self.keep_if_possible("going", at_ns.to_string().as_bytes());
+    pub fn keep_going(&self, at_ns: u64) -> anyhow::Result<()> {
+        self.keep("going", at_ns.to_string().as_bytes())
     }
 
     pub fn going(&self) -> Option<u64> {
@@ -362,12 +358,12 @@ impl AppDirectory {
         self.keep("shepherd", process.line().as_bytes())
     }
 
-    pub fn keep_front(&self, process: Process) {
-        self.keep_if_possible("front", process.line().as_bytes());
+    pub fn keep_front(&self, process: Process) -> anyhow::Result<()> {
+        self.keep("front", process.line().as_bytes())
     }
 
-    pub fn keep_gone(&self) {
-        self.keep_if_possible("gone", b"");
+    pub fn keep_gone(&self) -> anyhow::Result<()> {
+        self.keep("gone", b"")
     }
 
     /// It is being dumped: whoever comes after us is to let it go on.
@@ -472,10 +468,10 @@ mod tests {
         let key = Key::parse("12.1").expect("a key");
         let app = runtime.make(key).expect("it is made");
         assert_eq!((app.going(), app.groups(), app.process("front")), (None, None, None));
-        app.keep_going(5);
+        app.keep_going(5).expect("kept");
         app.keep_groups(Path::new("/sys/fs/cgroup/x")).expect("kept");
         let own = Process::now(std::process::id() as i32);
-        app.keep_front(own);
+        app.keep_front(own).expect("kept");
         app.keep_marker("01234567.12.1").expect("kept");
         assert_eq!(app.marker().as_deref(), Some("01234567.12.1"));
         assert_eq!((app.going(), app.groups()), (Some(5), Some("/sys/fs/cgroup/x".into())));
@@ -486,7 +482,7 @@ mod tests {
         app.keep_away(&images).expect("kept");
         assert_eq!(app.away().as_ref(), Some(&images));
         assert!(!app.gone());
-        app.keep_gone();
+        app.keep_gone().expect("kept");
         assert!(app.gone());
         assert_eq!((app.ran(), runtime.plans()), (None, Vec::new()));
         app.keep_ran(u64::MAX, u64::MAX - 1);

@@ -1,8 +1,16 @@
-//! The one task: events in, the agent, actions out.
+//! The one task: events in, the driver, and what it does to this host.
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | this one | the loop, and what each event means |
+//! | `outside` | what the driver does ([`Outside`](crate::apinit::drive::Outside)) |
+//! | `apps` | folders, groups, shepherds: made, found again, emptied and removed |
+//! | `turns`, `away`, `restores`, `checkpoints` | what is done beside the one task, and its ends |
 
 mod apps;
 mod away;
 mod checkpoints;
+mod outside;
 mod restores;
 mod turns;
 
@@ -21,17 +29,17 @@ use super::switching::Switching;
 use super::trail::Shepherds;
 use super::{Options, Paths, hardware};
 use crate::apinit::decide::switcher::News;
-use crate::apinit::decide::{Action, Agent, Conn, Happening, Me};
+use crate::apinit::decide::{Agent, Conn, Happening, Me};
+use crate::apinit::drive::{Driver, Heard};
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::ending::Cause;
 use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, Hello, NodeSpec, PROTOCOL, Report, RollOut, Welcome};
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
-use crate::apteam::talk::turns::{SlicePlan, StopMeans};
+use crate::apteam::talk::node::{Command, Hello, NodeSpec, PROTOCOL, RollOut, Welcome};
+use crate::apteam::talk::shepherd::FromShepherd;
+use crate::apteam::talk::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
 use crate::machine::{Nid, nids_text};
-use crate::node::checkpoint::door::{Answer, Ask};
-use crate::node::checkpoint::{Known, break_off};
+use crate::node::checkpoint::Known;
+use crate::node::checkpoint::door::Ask;
 use crate::node::groups::Groups;
 use crate::os::host::{monotonic_ns, return_memory};
 use crate::os::notify::Notify;
@@ -39,13 +47,12 @@ use crate::os::shed::dumps_all;
 use crate::os::space::Space;
 use crate::os::wait;
 use crate::rpc::listen::{Bounds, Peer as Caller};
-use crate::rpc::pb;
 use anyhow::Context;
 use apps::App;
 pub(super) use apps::room_of_shepherd;
 use bytes::Bytes;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -136,12 +143,8 @@ pub(super) enum Event {
     Sealed(u64, Result<(u64, Bytes), String>),
     /// The text of the manifest of all parts, or why there is none.
     Joined(u64, Result<String, String>),
-    /// A shepherd that was dumped, if it lives; and what is to happen once it is talked with again.
-    HeardAgain {
-        key: Key,
-        found: Option<Shepherd>,
-        then: Box<Happening>,
-    },
+    /// A shepherd that was dumped, if it lives.
+    HeardAgain(Key, Option<Shepherd>),
     /// A dump that a former life had begun of one is over.
     Thawed(Key),
     /// An application's memory is out, in so many bytes of images, or why not.
@@ -162,9 +165,14 @@ pub(super) enum Ending {
     Everything,
 }
 
-/// The one task's things.
-pub(super) struct Shell {
-    agent: Agent,
+/// The one task.
+pub(super) struct Task {
+    driver: Driver,
+    shell: Shell,
+}
+
+/// The host, as the driver sees it.
+struct Shell {
     runtime: Runtime,
     groups: Option<Groups>,
     switching: Switching,
@@ -178,7 +186,6 @@ pub(super) struct Shell {
     shepherds: Shepherds,
     fronts: BTreeMap<Conn, Front>,
     peers: BTreeMap<(Key, u32), Peer>,
-    generation: u64,
     link: Option<Link>,
     hello: watch::Sender<Hello>,
     /// The limit of open files.
@@ -190,13 +197,12 @@ pub(super) struct Shell {
     claims: Claims,
     events: Events,
     incoming: mpsc::Receiver<Event>,
-    /// What the shell itself has to say next.
-    own: VecDeque<Happening>,
+    /// What the driver is to hear next.
+    own: Vec<Heard>,
     /// The most that launches which wait have had since memory was given back.
     waiting_bytes: u64,
     timer_ns: Option<u64>,
-    /// Slice plans that are still to be kept, and the events since.
-    plans_due: Option<Vec<SlicePlan>>,
+    /// Events since slice plans were kept.
     plans_wait: u32,
     /// The NUMA node of each real processor.
     numa: BTreeMap<u32, u32>,
@@ -229,7 +235,7 @@ pub(super) struct Shell {
 /// What the note begins with of an apinit whose nodes have more processors than its host.
 const CROWDED: &str = "its nodes have";
 
-impl Shell {
+impl Task {
     /// A new one, and where events are told to it.
     pub fn new(
         options: &Options,
@@ -238,7 +244,7 @@ impl Shell {
         files: u64,
         apshepherd: Program,
         lifeline: Option<OwnedFd>,
-    ) -> anyhow::Result<(Shell, Events)> {
+    ) -> anyhow::Result<(Task, Events)> {
         let mut notes = Vec::new();
         let groups = match Groups::discover(options.groups.as_deref()) {
             Ok(groups) => Some(groups),
@@ -332,7 +338,6 @@ impl Shell {
         };
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {
-            agent,
             runtime,
             groups,
             switching,
@@ -344,7 +349,6 @@ impl Shell {
             shepherds: Shepherds::begin(),
             fronts: BTreeMap::new(),
             peers: BTreeMap::new(),
-            generation: 0,
             link: None,
             hello: watch::Sender::new(hello),
             files,
@@ -353,10 +357,9 @@ impl Shell {
             claims,
             events: events.clone(),
             incoming,
-            own: VecDeque::new(),
+            own: Vec::new(),
             waiting_bytes: 0,
             timer_ns: None,
-            plans_due: None,
             plans_wait: 0,
             numa,
             memory_nodes: hardware::memory_nodes(Path::new("/sys/devices/system/node")),
@@ -373,19 +376,28 @@ impl Shell {
             children: signal(SignalKind::child()).context("can't hear of children")?,
         };
         shell.tell_roll_out();
-        Ok((shell, events))
+        Ok((Task { driver: Driver::new(agent), shell }, events))
     }
 
     /// How many connections there may be, now and later.
     pub fn bounds(&self) -> watch::Receiver<Bounds> {
-        self.bounds.subscribe()
+        self.shell.bounds.subscribe()
+    }
+
+    /// Takes up what a former life has left running.
+    pub async fn take_up(&mut self) {
+        for left in self.shell.take_up(self.driver.agent()).await {
+            self.driver.left(left);
+        }
+        self.driver.begin(&mut self.shell);
     }
 
     /// Dials psched from now on. What a former life has left is to be taken up before: the hello
     /// has notes of it, and the inventory all of it.
     pub fn dial(&self) -> AbortOnDropHandle<()> {
-        let (hello, events) = (self.hello.subscribe(), self.events.clone());
-        AbortOnDropHandle::new(tokio::spawn(link::keep(self.psched.clone(), hello, events)))
+        let Shell { hello, events, psched, .. } = &self.shell;
+        let keep = link::keep(psched.clone(), hello.subscribe(), events.clone());
+        AbortOnDropHandle::new(tokio::spawn(keep))
     }
 
     /// Until a signal or the lifeline ends it.
@@ -394,7 +406,8 @@ impl Shell {
         let [Ok(mut term), Ok(mut int), Ok(mut hup)] = ends.map(signal) else {
             return Ending::Alone;
         };
-        let lifeline = self.lifeline.clone();
+        let Task { driver, shell } = self;
+        let lifeline = shell.lifeline.clone();
         let cut = async move {
             match lifeline {
                 Some(pipe) => lifeline_end(pipe).await,
@@ -403,14 +416,14 @@ impl Shell {
         };
         tokio::pin!(cut);
         let mut beat = notify.beat().map(tokio::time::interval);
-        let measured = self.groups.as_ref().is_some_and(Groups::measures_memory);
+        let measured = shell.groups.as_ref().is_some_and(Groups::measures_memory);
         let mut peaks = measured.then(|| tokio::time::interval(turns::PEAKS));
         let mut places = tokio::time::interval(places::PERIOD);
         places.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut taken = 0;
         let ending = loop {
             let timer =
-                self.timer_ns.map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
+                shell.timer_ns.map(|at| Duration::from_nanos(at.saturating_sub(monotonic_ns())));
             // What has come is taken before the timer: after a stall nothing is given up for want of
             // what has been said long ago. But the timer waits for so many events only.
             let due_now = timer.is_some_and(|wait| wait.is_zero());
@@ -423,51 +436,73 @@ impl Shell {
                 _ = term.recv() => break Ending::Alone,
                 _ = int.recv() => break Ending::Alone,
                 _ = hup.recv() => break Ending::Alone,
-                _ = self.children.recv() => self.reap(),
+                _ = shell.children.recv() => shell.reap(),
                 () = wait::tick(&mut peaks) => {
-                    self.tell_had(false);
-                    self.tell_roll_out();
+                    shell.tell_had();
+                    shell.tell_roll_out();
                 }
-                _ = places.tick() => self.look_at_places(),
-                event = self.incoming.recv(), if taken < EVENTS => match event {
+                _ = places.tick() => shell.look_at_places(driver),
+                event = shell.incoming.recv(), if taken < EVENTS => match event {
                     Some(event) => {
                         taken += 1;
-                        self.event(event);
+                        shell.event(driver.agent(), event);
                     }
                     None => break Ending::Alone,
                 },
                 () = wait::sleep(timer) => {
-                    self.timer_ns = None;
-                    self.own.push_back(Happening::Tick);
+                    shell.timer_ns = None;
+                    shell.happens(Happening::Tick);
                 }
             }
-            self.apply_own();
-            self.keep_plans();
-            if self.broken {
+            driver.settle(shell);
+            shell.settled(driver.agent());
+            // At once, but in a burst of events not after each.
+            shell.plans_wait += 1;
+            if shell.incoming.is_empty() || shell.plans_wait >= PLANS_FOR {
+                shell.plans_wait = 0;
+                driver.keep_plans(shell);
+            }
+            if shell.broken {
                 break Ending::Alone;
             }
-            while self.leaving.try_join_next().is_some() {}
+            while shell.leaving.try_join_next().is_some() {}
         };
         tracing::info!(?ending, "ending");
-        if let Some(plans) = self.plans_due.take() {
-            self.runtime.keep_plans(plans);
-        }
+        driver.keep_plans(shell);
         ending
     }
 
-    /// Keeps slice plans that have changed: at once, but in a burst of events not after each.
-    fn keep_plans(&mut self) {
-        self.plans_wait += 1;
-        if !self.incoming.is_empty() && self.plans_wait < PLANS_FOR {
-            return;
+    /// What is being removed has a moment for it.
+    pub async fn finish(self) {
+        self.shell.finish().await;
+    }
+
+    /// Kills what is left and removes every trace, within a bound.
+    pub async fn end_everything(self) {
+        self.shell.end_everything().await;
+    }
+}
+
+impl Shell {
+    /// The agent is to hear this.
+    fn happens(&mut self, happening: Happening) {
+        self.own.push(Heard::Happens(happening));
+    }
+
+    /// What came together has been heard.
+    fn settled(&mut self, agent: &Agent) {
+        if let Some(link) = &self.link {
+            link.seen(agent);
         }
-        self.plans_wait = 0;
-        if let Some(plans) = self.plans_due.take() {
-            self.runtime.keep_plans(plans);
+        let waiting = agent.waiting_bytes();
+        self.waiting_bytes = self.waiting_bytes.max(waiting);
+        if waiting + MEMORY_RETURNED <= self.waiting_bytes {
+            self.waiting_bytes = waiting;
+            return_memory();
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn event(&mut self, agent: &Agent, event: Event) {
         let happening = match event {
             Event::LinkUp(link, welcome) => {
                 self.link = Some(link);
@@ -477,23 +512,14 @@ impl Shell {
                 if !shared.is_empty() {
                     self.hello.send_modify(|hello| hello.notes.extend(shared));
                 }
-                self.own.push_back(Happening::Linked(welcome));
-                self.tell_had(true);
-                return;
+                return self.own.push(Heard::Linked(welcome));
             }
             Event::LinkDown => {
                 self.link = None;
                 Happening::Unlinked
             }
             Event::Counted(commits) => Happening::Counted(commits),
-            Event::Commanded(seq, command) => {
-                let adopted = matches!(command, Command::Adopt);
-                self.own.push_back(Happening::Command(seq, command));
-                if adopted {
-                    self.tell_had(true);
-                }
-                return;
-            }
+            Event::Commanded(seq, command) => Happening::Command(seq, command),
             Event::FrontOpened { conn, peer, sender, listening } => {
                 let own = nix::unistd::geteuid().as_raw();
                 let process = Process { pid: peer.pid, started: peer.started };
@@ -522,30 +548,19 @@ impl Shell {
             Event::FrontDied(conn) => Happening::FrontDied(conn),
             Event::ShepherdSaid(key, message) => Happening::ShepherdMessage(key, message),
             Event::ShepherdSilent(key, text) => {
-                if self.dump_hung_up(key) {
-                    return;
-                }
                 self.reap();
-                let text = self.shepherd_fate(key, text);
-                Happening::ShepherdLost { key, text }
+                return self.own.push(Heard::ShepherdSilent(key, text));
             }
             Event::PeerSaid { key, index, generation, message } => {
-                if !self.is_current(key, index, generation) {
-                    return;
-                }
-                Happening::PeerMessage(key, index, message)
+                return self.own.push(Heard::PeerSaid(key, index, generation, message));
             }
             Event::PeerLost { key, index, generation, text } => {
-                if !self.is_current(key, index, generation) {
-                    return;
+                if self.peers.get(&(key, index)).is_some_and(|p| p.generation == generation) {
+                    self.peers.remove(&(key, index));
                 }
-                self.peers.remove(&(key, index));
-                Happening::PeerLost { key, index, text }
+                return self.own.push(Heard::PeerLost(key, index, generation, text));
             }
-            Event::GroupsEmpty(key) => {
-                self.groups_empty(key);
-                return;
-            }
+            Event::GroupsEmpty(key) => return self.own.push(Heard::GroupsEmpty(key)),
             Event::GroupsStuck(key, processes, named) => {
                 Happening::GroupsStuck { key, processes, named }
             }
@@ -566,7 +581,7 @@ impl Shell {
                 }
                 Happening::Rebound(key, result)
             }
-            Event::Restored(key, result) => return self.restored(key, result),
+            Event::Restored(key, result) => return self.restored(agent, key, result),
             Event::SwitchingDead => {
                 tracing::error!(
                     "the thread that changes gangs has ended; apinit is to be started again"
@@ -574,35 +589,22 @@ impl Shell {
                 self.broken = true;
                 return;
             }
-            Event::Asked { asker, ask, descriptor } => return self.asked(asker, ask, descriptor),
+            Event::Asked { asker, ask, descriptor } => {
+                return self.asked(agent, asker, ask, descriptor);
+            }
             Event::AskedMore(number, ask) => return self.asked_more(number, ask),
             Event::Prepared(number, prepared) => return self.prepared(number, prepared),
             Event::Stands(number) => return self.stands(number),
             Event::Imaged(key, number, images) => return self.imaged(key, number, images),
             Event::Sealed(number, sealed) => return self.sealed(number, sealed),
             Event::Joined(number, joined) => return self.joined(number, joined),
-            Event::HeardAgain { key, found, then } => return self.heard_again(key, found, *then),
-            Event::Thawed(key) => return self.thawed(key),
+            Event::HeardAgain(key, found) => return self.heard_again(key, found),
+            Event::Thawed(key) => return self.own.push(Heard::Thawed(key)),
             Event::TookOut(key, result) => return self.took_out(key, result),
             Event::CameBack(key, result) => return self.came_back(key, result),
             Event::Looked(strays, last) => return self.looked_at_places(strays, last),
         };
-        self.own.push_back(happening);
-    }
-
-    fn is_current(&self, key: Key, index: u32, generation: u64) -> bool {
-        self.peers.get(&(key, index)).is_some_and(|p| p.generation == generation)
-    }
-
-    /// What became of a shepherd that is silent, in words.
-    fn shepherd_fate(&mut self, key: Key, text: String) -> String {
-        let Some(app) = self.apps.get_mut(&key) else { return text };
-        app.silent = true;
-        if !text.is_empty() {
-            return text;
-        }
-        let failure = app.shepherd.as_mut().and_then(Shepherd::failure);
-        failure.or(app.exit.take()).unwrap_or_else(|| "it has hung up".into())
+        self.happens(happening);
     }
 
     /// Waits for all children that have ended: shepherds, and what comes to us when one dies.
@@ -629,137 +631,6 @@ impl Shell {
         }
     }
 
-    fn apply_own(&mut self) {
-        while let Some(happening) = self.own.pop_front() {
-            let actions = self.agent.apply(monotonic_ns(), happening);
-            for action in actions {
-                self.act(action);
-            }
-        }
-        if let Some(link) = &self.link {
-            link.seen(&self.agent);
-        }
-        let waiting = self.agent.waiting_bytes();
-        self.waiting_bytes = self.waiting_bytes.max(waiting);
-        if waiting + MEMORY_RETURNED <= self.waiting_bytes {
-            self.waiting_bytes = waiting;
-            return_memory();
-        }
-    }
-
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::MakeAndSpawn { place, nids } => self.make(*place, nids),
-            Action::SendShepherd(key, message) => self.send_shepherd(key, message),
-            Action::SendFront(conn, message) => {
-                let room = match message {
-                    FromApinit::Output(_) => self.agent.output_room(conn),
-                    _ => u64::MAX,
-                };
-                let Some(front) = self.fronts.get_mut(&conn) else { return };
-                if let Some(sender) = front.sender.take_if(|sender| !sender.send(message, room)) {
-                    tracing::warn!("a front end does not read what it is told; it is hung up on");
-                    sender.hang_up();
-                    self.own.push_back(Happening::AttachClosed(conn));
-                }
-            }
-            Action::CloseFront(conn) => drop(self.fronts.remove(&conn)),
-            Action::KeepFront(key, conn) => {
-                let process = self.fronts.get(&conn).and_then(|f| f.process);
-                if let (Some(app), Some(process)) = (self.apps.get(&key), process) {
-                    app.directory.keep_front(process);
-                    app.span.in_scope(|| tracing::info!(pid = process.pid, "front end attached"));
-                }
-            }
-            Action::KeepGone(key) => {
-                if let Some(app) = self.apps.get(&key) {
-                    app.directory.keep_gone();
-                }
-            }
-            Action::KeepPlace(place) => {
-                if let Some(app) = self.apps.get(&place.key) {
-                    app.directory.keep_place_anew(*place).unwrap_or_else(|error| {
-                        app.span.in_scope(|| tracing::warn!("{error:#}"));
-                    });
-                }
-            }
-            Action::Rebind { key, parts, place } => self.rebind(key, parts, *place),
-            Action::Restore { place, cpus } => self.restore(*place, cpus),
-            Action::Dump { key, .. } | Action::TakeOut(key)
-                if self.waits_for_thaw(key, &action) => {}
-            Action::Dump { key, number } => self.dump(key, number),
-            Action::TakeOut(key) => self.take_out(key),
-            Action::BringBack { place, cpus } => self.bring_back(*place, cpus),
-            Action::RefuseDump(number, why) => self.answer_dump(number, Answer::Refused(why)),
-            Action::DumpEnds(number) => self.answer_dump(number, Answer::Ended),
-            Action::KeepGoing(key, at_ns) => {
-                if let Some(app) = self.apps.get_mut(&key) {
-                    app.directory.keep_going(at_ns);
-                    app.keep_sessions();
-                    app.span.in_scope(|| tracing::info!("going"));
-                }
-            }
-            Action::Turns(event) => self.tell_switcher(event),
-            Action::TellRan(key) => self.tell_ran(key),
-            Action::KeepPlans(plans) => self.plans_due = Some(plans),
-            Action::OpenPeer { key, index, socket } => {
-                self.generation += 1;
-                let events = self.events.clone();
-                let peer = Peer::open(key, index, self.generation, socket.into(), events);
-                self.peers.insert((key, index), peer);
-            }
-            Action::SendPeer(key, index, message) => {
-                if let Some(peer) = self.peers.get(&(key, index)) {
-                    peer.send(message);
-                }
-            }
-            Action::Inventory { items, last_command } => {
-                let inventory = pb::Inventory { last_command, ..pb::Inventory::from(items) };
-                self.tell_psched(pb::from_node::Message::Inventory(inventory));
-            }
-            Action::Report(report) => {
-                if let Report::Ended(end) = &report
-                    && let Some(app) = self.apps.get(&end.key)
-                {
-                    app.span
-                        .in_scope(|| tracing::info!(first = ?end.first, "ended, telling psched"));
-                }
-                self.tell_psched(pb::from_node::Message::Report(report.into()));
-            }
-            Action::Foreign(foreign) => {
-                tracing::warn!(
-                    applications = foreign.applications.len(),
-                    "this psched is not obeyed: {}; psmgr(8) adopts or purges this node",
-                    foreign.why
-                );
-                self.tell_psched(pb::from_node::Message::Foreign((*foreign).into()));
-            }
-            Action::Distrust(starts) => self.runtime.distrust(&starts),
-            Action::RememberCommits(commits) => self.runtime.remember_commits(commits),
-            Action::Remember(welcome) => {
-                let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
-                self.bounds.send_replace(listening(welcome.bounds, self.files));
-                self.switching.obey(&welcome.bounds);
-                self.sealing.clone_from(&welcome.checkpoint_key);
-                tracing::info!(store = store_id, epoch, "obeying psched");
-                self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
-                self.note_crowded(&welcome.nodes);
-                self.runtime.remember(welcome);
-                self.end_unrecorded();
-            }
-            Action::VerifyPlaces { key, pes } => self.verify_places(key, &pes),
-            Action::Yield { key, nids, nice } => self.yields(key, &nids, nice),
-            Action::KillGroups { key, shepherd } => self.kill_groups(key, shepherd),
-            Action::CheckGroupsEmpty(key) => self.check_groups(key),
-            Action::Warn(key, text) => match self.apps.get(&key) {
-                Some(app) => app.span.in_scope(|| tracing::warn!("{text}")),
-                None => tracing::warn!(%key, "{text}"),
-            },
-            Action::Remove(key) => self.remove(key),
-            Action::SetTimer(at_ns) => self.timer_ns = at_ns,
-        }
-    }
-
     /// Says so, as long as it is so, where psched.yaml gives its nodes more processors than the host has. (A
     /// private instance is asked for that.)
     fn note_crowded(&self, nodes: &[NodeSpec]) {
@@ -781,45 +652,6 @@ impl Shell {
             hello.notes.extend(crowded);
             hello.notes != before
         });
-    }
-
-    fn tell_psched(&self, message: pb::from_node::Message) {
-        if let Some(link) = &self.link {
-            link.send(message);
-        }
-    }
-
-    fn send_shepherd(&mut self, key: Key, mut message: ToShepherd) {
-        let Some(app) = self.apps.get_mut(&key) else { return };
-        if let Some(hung_up) = &mut app.hung_up {
-            if !hung_up.keep(message) {
-                let text = "too much waits for it while it is checkpointed".to_owned();
-                self.own.push_back(Happening::ShepherdLost { key, text });
-            }
-            return;
-        }
-        let Some(shepherd) = &app.shepherd else { return };
-        if let ToShepherd::Launch(launch) = &mut message {
-            launch.marker.clone_from(&app.marker);
-            if app.busless {
-                apps::without_bus(&mut launch.launch.environment);
-            }
-        }
-        if let (ToShepherd::Terminate { cause: Cause::Checkpointed { .. }, .. }, Some(groups)) =
-            (&message, &app.groups)
-        {
-            // It goes on where it is restored, and its connections with it.
-            break_off(groups);
-        }
-        if matches!(message, ToShepherd::Launch(_) | ToShepherd::Terminate { .. }) {
-            app.span.in_scope(|| {
-                tracing::info!(launch = matches!(message, ToShepherd::Launch(_)), "to its shepherd")
-            });
-        }
-        if !shepherd.send(message) {
-            let text = "it does not take what is sent to it".to_string();
-            self.own.push_back(Happening::ShepherdLost { key, text });
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Making, finding, emptying and removing applications.
 
-use super::checkpoints::HungUp;
 use super::{Event, GO_HOME, Shell};
-use crate::apinit::decide::{Action, Agent, Found, Happening};
+use crate::apinit::decide::{Agent, Found, Happening};
+use crate::apinit::drive::{Driver, Left};
 use crate::apinit::host::attach::{Front, next_conn, wait_for_end};
 use crate::apinit::host::away::bytes_in;
 use crate::apinit::host::places::{self, Look, Seating, Stray};
@@ -14,8 +14,9 @@ use crate::apinit::host::{hardware, rebind};
 use crate::apshepherd::decide::NAMED_MAX;
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
-use crate::apteam::talk::node::{PlaceCommand, Restoring};
-use crate::apteam::talk::shepherd::{ToShepherd, misfit};
+use crate::apteam::posting::Owner;
+use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::talk::shepherd::misfit;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Limits, Seat};
 use crate::node::stuck::{self, Wait};
@@ -26,9 +27,9 @@ use crate::variables::Isolation;
 use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a group may take to be removed before what is in it is killed.
 const GROUP_WAIT: Duration = Duration::from_millis(500);
@@ -40,10 +41,12 @@ const EMPTY_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct App {
     pub(super) directory: AppDirectory,
     pub(super) groups: Option<AppGroups>,
+    /// By what its groups are known, and its processes.
+    pub(super) mark: String,
     pub(super) marker: String,
     /// The PEs, leaders of sessions, where there are no groups.
     pub(super) sessions: Vec<Process>,
-    pub(super) owner: u32,
+    pub(super) owner: Owner,
     pub(super) shepherd: Option<Shepherd>,
     /// (Of one that was brought back from a checkpoint.) The first process of its PID namespace, which ends
     /// as its shepherd does, and is a child of ours.
@@ -73,14 +76,12 @@ pub(super) struct App {
     pub(super) meter: Option<Arc<Meter>>,
     /// Of its memory, as it was told last.
     pub(super) peaks: BTreeMap<Nid, u64>,
-    /// Its memory is in a checkpoint of ours, and no process of it is there.
-    pub(super) away: bool,
     /// It is being brought back from there: whether that is still wanted.
     pub(super) comes: Option<Arc<AtomicBool>>,
-    /// Nobody talks with its shepherd, because it is being dumped.
-    pub(super) hung_up: Option<HungUp>,
-    /// A dump that a former life of this apinit has begun is being ended, and what is to be done after that.
-    pub(super) thawing: Option<Vec<Action>>,
+    /// It has stood since then, for nobody talks with its shepherd.
+    pub(super) stands_since: Option<Instant>,
+    /// The question for which it is dumped.
+    pub(super) dumped_for: Option<u64>,
     /// The folder of the checkpoint that it is restored from, until it is.
     pub(super) restore_from: Option<OwnedFd>,
     /// Its PEs are kept from their user's session bus.
@@ -96,7 +97,7 @@ impl App {
         let shepherd = shepherd.or_else(|| self.directory.process("shepherd"));
         let started = shepherd.map_or(0, |process| process.started);
         Trail {
-            markers: [(self.marker.clone(), Born { uid: self.owner, started })].into(),
+            markers: [(self.marker.clone(), Born { uid: self.owner.uid, started })].into(),
             sessions: self.sessions.clone(),
             orphans: gone.then(|| shepherds.clone()),
         }
@@ -158,8 +159,8 @@ fn named(groups: Option<&AppGroups>, trail: &Trail, nid: Nid) -> Vec<String> {
 }
 
 impl Shell {
-    /// Takes up what a former life has left running.
-    pub async fn take_up(&mut self) {
+    /// What a former life has left running.
+    pub async fn take_up(&mut self, agent: &Agent) -> Vec<Left> {
         let mut asked = Vec::new();
         for (key, directory) in self.runtime.applications() {
             let begun = rebind::finish(&directory);
@@ -171,14 +172,13 @@ impl Shell {
             // All at once: each has to wake up, and one that is stopped holds up no other.
             let (of, events) = (directory.clone(), self.events.clone());
             let away = directory.away().is_some();
-            // What has only begun to be brought back is not gone on with.
-            let whole =
-                place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
+            let goes_on = Driver::goes_on(&place, away);
             let hello = tokio::spawn(async move {
-                if whole && !away { shepherds::find(key, &of, &events).await } else { None }
+                if goes_on { shepherds::find(key, &of, &events).await } else { None }
             });
             asked.push((key, directory, place, hello, away));
         }
+        let mut all = Vec::new();
         for (key, directory, place, hello, away) in asked {
             let nids = self.nids_here(&place);
             // An Err: it has panicked, which is as good as no answer.
@@ -209,12 +209,11 @@ impl Shell {
                     tracing::warn!(%key, %error, "its groups can't be frozen");
                 }
             }
+            let mut front_died = false;
             let front = directory.process("front").map(|process| {
                 let conn = next_conn();
                 let pidfd = process.open().map(Arc::new);
-                if pidfd.is_none() {
-                    self.own.push_back(Happening::FrontDied(conn));
-                }
+                front_died = pidfd.is_none();
                 let front = Front::new(conn, None, Some(process), pidfd, None, &self.events);
                 self.fronts.insert(conn, front);
                 conn
@@ -229,9 +228,10 @@ impl Shell {
             let app = App {
                 groups,
                 // (Not kept where there are groups, which need no trail.)
-                marker: directory.marker().unwrap_or_else(|| self.marker(key)),
+                mark: String::new(),
+                marker: directory.marker().unwrap_or_else(|| Self::marker(agent, key)),
                 sessions: directory.sessions(),
-                owner: place.owner.uid,
+                owner: place.owner.clone(),
                 shepherd,
                 first: None,
                 exit: None,
@@ -247,46 +247,44 @@ impl Shell {
                 waits: BTreeMap::new(),
                 meter: None,
                 peaks: BTreeMap::new(),
-                away,
                 comes: None,
-                hung_up: away.then(HungUp::to_go_out),
-                thawing: None,
+                stands_since: None,
+                dumped_for: None,
                 restore_from: None,
                 busless: isolated(self.space.as_ref(), &place).is_some_and(|s| s.hides_user_bus()),
                 directory: directory.clone(),
             };
             if let Some(groups) = &app.groups {
-                places::lock(&app.seating).seats = self.seats(&place, groups.born());
+                places::lock(&app.seating).seats = self.seats(agent, &place, groups.born());
             }
             self.apps.insert(key, app);
             directory.drop_stages();
-            self.thaw_dumped(key);
+            let thawing = self.thaw_dumped(key);
             let going_ns = directory.going();
             let bytes = directory.away().map(|images| bytes_in(&images));
             let (ran_ns, gone) = (self.found_ran(key), directory.gone());
             let found = Found { place, going_ns, ran_ns, hello, silent, away: bytes, front, gone };
-            self.own.push_front(Happening::Found(Box::new(found)));
+            all.push(Left { found, front_died, thawing });
         }
         if let Some(shelf) = &self.shelf {
-            let away = self.apps.iter().filter(|(_, app)| app.away);
-            shelf.keep_only(&away.map(|(key, _)| *key).collect());
+            let away = all.iter().map(|left| &left.found).filter(|found| found.away.is_some());
+            shelf.keep_only(&away.map(|found| found.place.key).collect());
         }
-        self.apply_own();
-        self.begin_turns();
+        all
     }
 
     /// Ends applications that run in control groups of these nodes without a record in the runtime
     /// directory, which somebody has removed. Called once in a life of this apinit, when psched has
     /// accepted it: psched is about to be told that these nodes are empty, and would place other
     /// applications there. (An apinit that psched refuses has no say over these nodes.)
-    pub(super) fn end_unrecorded(&mut self) {
+    pub(super) fn end_unrecorded(&mut self, agent: &Agent) {
         let Some(groups) = self.groups.as_ref().filter(|_| !self.unrecorded_ended) else { return };
         self.unrecorded_ended = true;
         let mut known = self.runtime.groups_on_record();
         let held = self.apps.values().filter_map(|app| app.groups.as_ref());
         known.extend(held.map(|groups| groups.path().to_owned()));
         let nids: BTreeSet<Nid> = self.hello.borrow().nids.iter().copied().collect();
-        for (key, unknown) in groups.unknown(&Self::mark(&self.agent), &nids, &known) {
+        for (key, unknown) in groups.unknown(&Self::mark(agent), &nids, &known) {
             let note = format!(
                 "application {key}: its processes were ended: there is no record of it any more in \
                  the runtime directory of its apinit"
@@ -312,42 +310,26 @@ impl Shell {
     }
 
     /// What a new one's processes bear. Another store may adopt it: it keeps what it was born with.
-    fn marker(&self, key: Key) -> String {
-        format!("{}.{key}", Self::mark(&self.agent))
+    fn marker(agent: &Agent, key: Key) -> String {
+        format!("{}.{key}", Self::mark(agent))
     }
 
-    pub(super) fn make(&mut self, place: PlaceCommand, nids: Vec<Nid>) {
-        let key = place.key;
-        let span = application_span(&place, &nids);
-        let _in = span.clone().entered();
-        let happening = match self.try_make(&place, nids, span) {
-            Ok(()) => Happening::ShepherdSpawned(key),
-            Err(error) => {
-                tracing::warn!("no shepherd: {error:#}");
-                Happening::SpawnFailed { key, text: format!("{error:#}") }
-            }
-        };
-        tracing::info!("shepherd made");
-        self.own.push_back(happening);
-    }
-
-    fn try_make(
+    /// Makes its folder. It is known from now on.
+    pub(super) fn folder(
         &mut self,
+        agent: &Agent,
         place: &PlaceCommand,
-        nids: Vec<Nid>,
-        span: tracing::Span,
+        nids: &[Nid],
     ) -> anyhow::Result<()> {
         let key = place.key;
         let directory = self.runtime.make(key).context("can't make its runtime directory")?;
-        let seats = self.seats(place, &nids);
-        let limits: BTreeMap<Nid, Limits> =
-            nids.iter().map(|nid| (*nid, self.limits_of(place, *nid))).collect();
         let app = App {
-            directory: directory.clone(),
+            directory,
             groups: None,
-            marker: self.marker(key),
+            mark: Self::mark(agent),
+            marker: Self::marker(agent, key),
             sessions: Vec::new(),
-            owner: place.owner.uid,
+            owner: place.owner.clone(),
             shepherd: None,
             first: None,
             exit: None,
@@ -358,41 +340,48 @@ impl Shell {
             strayed: None,
             overran: None,
             forms: true,
-            seating: Arc::new(Mutex::new(Seating::at(seats))),
+            seating: Arc::new(Mutex::new(Seating::at(self.seats(agent, place, nids)))),
             waits: BTreeMap::new(),
             meter: None,
             peaks: BTreeMap::new(),
-            away: false,
             comes: None,
-            hung_up: None,
-            thawing: None,
+            stands_since: None,
+            dumped_for: None,
             restore_from: None,
             busless: false,
-            span,
+            span: application_span(place, nids),
         };
-        let app = self.apps.entry(key).insert_entry(app).into_mut();
-        if let Some(groups) = &self.groups {
-            let alone = place.hosts.len() == 1;
-            let mark = Self::mark(&self.agent);
-            // Known before they are there: whoever comes after us has to remove them.
-            directory.keep_groups(&groups.path_of(&mark, key, &nids, alone))?;
-            let room = room_of_shepherd(place);
-            let made = groups.make(&mark, key, &limits, alone, room);
-            let made = made.context("can't make its groups")?;
-            app.groups = Some(made);
-        } else {
-            directory.keep_marker(&app.marker)?;
+        self.apps.insert(key, app);
+        Ok(())
+    }
+
+    /// Makes its groups.
+    pub(super) fn groups(
+        &mut self,
+        agent: &Agent,
+        place: &PlaceCommand,
+        nids: &[Nid],
+    ) -> anyhow::Result<()> {
+        let limits: BTreeMap<Nid, Limits> =
+            nids.iter().map(|nid| (*nid, self.limits_of(agent, place, *nid))).collect();
+        let (key, alone, room) = (place.key, place.hosts.len() == 1, room_of_shepherd(place));
+        if let Some((app, groups)) = self.apps.get_mut(&key).zip(self.groups.as_ref()) {
+            let made = groups.make(&app.mark, key, &limits, alone, room);
+            app.groups = Some(made.context("can't make its groups")?);
         }
-        if place.restart.is_some() {
-            // Its shepherd comes with it.
-            return directory.keep_place(place.clone());
-        }
+        Ok(())
+    }
+
+    /// Starts its shepherd.
+    pub(super) fn shepherd(&mut self, place: &PlaceCommand) -> anyhow::Result<()> {
+        let key = place.key;
+        let app = self.apps.get_mut(&key).context("it is not here any more")?;
         let space = isolated(self.space.as_ref(), place);
         app.busless = space.as_ref().is_some_and(Space::hides_user_bus);
         let making = Making {
             program: &self.apshepherd,
             place,
-            directory: &directory,
+            directory: &app.directory,
             groups: app.groups.as_ref(),
             lifeline: self.lifeline.as_deref(),
             space: space.as_ref(),
@@ -400,71 +389,56 @@ impl Shell {
         let shepherd = making.make(key, &self.events)?;
         // At once: no other child of ours is believed to be somebody's.
         self.shepherds.made(shepherd.process.pid);
-        let shepherd = app.shepherd.insert(shepherd);
-        // Last: with its placement it counts as made. What is not on record would be killed by an
-        // apinit that is started again; nothing has been launched yet.
-        let kept = directory.keep_shepherd(shepherd.process);
-        kept.and_then(|()| directory.keep_place(place.clone())).inspect_err(|_| shepherd.kill())
-    }
-
-    /// Looks whether its PEs, which stand before their first instruction, are where they belong.
-    pub(super) fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) {
-        let Some(app) = self.apps.get_mut(&key) else { return };
-        let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
-        let looked = match (&app.groups, shepherd) {
-            // apinit itself has put a restored application there, which may have any processes.
-            (Some(groups), Some(shepherd)) if app.first.is_none() => {
-                places::verify(groups, shepherd, pes, &mut places::lock(&app.seating))
-            }
-            _ => Ok(()),
-        };
-        app.forms = looked.is_err();
-        if let Err(found) = &looked {
-            app.span.in_scope(|| tracing::warn!("not started: {found}"));
-        }
-        self.own.push_back(Happening::PlacesVerified(key, looked));
+        app.shepherd = Some(shepherd);
+        app.span.in_scope(|| tracing::info!("shepherd made"));
+        Ok(())
     }
 
     /// Where an application may run on a node: on the processors that it has there.
-    fn seat(&self, place: &PlaceCommand, nid: Nid) -> Seat {
+    fn seat(&self, agent: &Agent, place: &PlaceCommand, nid: Nid) -> Seat {
         let Some(part) = place.places.0.iter().find(|part| part.nid == nid) else {
             return Seat::default();
         };
-        let cpus: BTreeSet<u32> = self.agent.cpus_at(part).into_iter().collect();
-        let all = self.agent.cpus_of_node(nid);
+        let cpus: BTreeSet<u32> = agent.cpus_at(part).into_iter().collect();
+        let all = agent.cpus_of_node(nid);
         let mems = hardware::mems_of(&all, &self.numa, &self.memory_nodes);
         Seat { cpus: cpus.into_iter().collect(), mems }
     }
 
     /// The same of all its nodes here, in the order of its places, by the names of its groups.
-    pub(super) fn seats(&self, place: &PlaceCommand, born: &[Nid]) -> BTreeMap<Nid, Seat> {
-        let now = self.nids_here(place).into_iter().map(|nid| self.seat(place, nid));
+    pub(super) fn seats(
+        &self,
+        agent: &Agent,
+        place: &PlaceCommand,
+        born: &[Nid],
+    ) -> BTreeMap<Nid, Seat> {
+        let now = self.nids_here(place).into_iter().map(|nid| self.seat(agent, place, nid));
         born.iter().copied().zip(now).collect()
     }
 
     /// What an application may have on a node.
-    pub(super) fn limits_of(&self, place: &PlaceCommand, nid: Nid) -> Limits {
+    pub(super) fn limits_of(&self, agent: &Agent, place: &PlaceCommand, nid: Nid) -> Limits {
         let pes = place.places.0.iter().find(|p| p.nid == nid).map_or(0, |p| p.pes);
         let memory = place.memory_per_pe.map(|each| each.saturating_mul(pes.into()));
-        Limits { memory, pids: place.pids_max, seat: self.seat(place, nid) }
+        Limits { memory, pids: place.pids_max, seat: self.seat(agent, place, nid) }
     }
 
     /// Looks whether everything is where it belongs, beside the one task.
-    pub(super) fn look_at_places(&mut self) {
+    pub(super) fn look_at_places(&mut self, driver: &Driver) {
         if self.looking {
             return;
         }
         // An application that is dumped or restored is moved about on purpose.
-        let still = |app: &&App| {
-            let moved = app.away || app.comes.is_some() || app.hung_up.is_some();
-            !moved && !app.forms && app.thawing.is_none() && !app.killed && !app.silent
+        let still = |key: &Key, app: &App| {
+            let moved = app.comes.is_some() || driver.is_set_aside(*key);
+            !moved && !app.forms && !app.killed && !app.silent
         };
         let look = |(key, app): (&Key, &App)| {
             let shepherd = app.shepherd.as_ref()?.process.pid;
             let (groups, seating) = (app.groups.clone()?, Arc::clone(&app.seating));
             Some(Look { key: *key, groups, shepherd, seating })
         };
-        let apps = self.apps.iter().filter(|(_, app)| still(app));
+        let apps = self.apps.iter().filter(|(key, app)| still(key, app));
         let all: Vec<Look> = apps.filter_map(look).collect();
         if all.is_empty() {
             return;
@@ -490,13 +464,13 @@ impl Shell {
                 let note = format!("application {key}: {text}");
                 app.strayed = Some(note.clone());
                 self.hello.send_modify(|hello| hello.notes.push(note));
-                self.own.push_back(Happening::Strayed(key, text));
+                self.happens(Happening::Strayed(key, text));
             }
         }
     }
 
     /// The PEs on these nodes give way: their shepherd has made them nicer, and their sessions are left.
-    pub(super) fn yields(&mut self, key: Key, nids: &[Nid], nice: u32) {
+    pub(super) fn give_way(&mut self, key: Key, nids: &[Nid], nice: u32) {
         let Some(app) = self.apps.get(&key) else { return };
         let _in = app.span.enter();
         let first = !std::mem::replace(&mut self.yields_told, true);
@@ -518,40 +492,10 @@ impl Shell {
         }
     }
 
-    pub(super) fn kill_groups(&mut self, key: Key, shepherd: bool) {
-        if self.apps.get(&key).is_some_and(|app| app.away) {
-            return self.killed_away(key);
-        }
-        let Some(app) = self.apps.get_mut(&key) else { return };
-        app.killed = true;
-        if let Some(wanted) = &app.comes {
-            wanted.store(false, Ordering::Relaxed);
-        }
-        if let Some(groups) = &app.groups {
-            groups.kill(shepherd);
-        }
-        if let Some(known) = app.shepherd.as_ref().filter(|_| shepherd) {
-            known.kill();
-        }
-        if app.groups.is_none() {
-            app.trail(&self.shepherds).kill();
-        }
-        // Last: what had stopped it is dead.
-        if let Some(known) = app.shepherd.as_ref().filter(|_| !shepherd) {
-            known.resume();
-        }
-    }
-
-    /// Tells when nothing is left in the groups, or what is after a while. Where there are no
-    /// groups a shepherd's word counts, which has waited for all its descendants; a [`Trail`] leads
-    /// to those of one that has died.
-    pub(super) fn check_groups(&mut self, key: Key) {
+    /// Tells when nothing is left in its groups, or what is after a while. Where there are no groups a [`Trail`]
+    /// leads to the processes of one whose shepherd has died.
+    pub(super) fn wait_until_empty(&mut self, key: Key) {
         let Some(app) = self.apps.get(&key) else { return };
-        let trusted = app.groups.is_none() && app.shepherd.is_some() && !app.silent;
-        if trusted || app.groups.as_ref().is_some_and(AppGroups::empty) {
-            self.groups_empty(key);
-            return;
-        }
         let (groups, trail, killed) = (app.groups.clone(), app.trail(&self.shepherds), app.killed);
         let place = app.directory.place();
         let nid = place.and_then(|place| self.nids_here(&place).first().copied());
@@ -581,31 +525,13 @@ impl Shell {
         });
     }
 
-    /// Nothing is left in them: what was used there is known.
-    pub(super) fn groups_empty(&mut self, key: Key) {
-        let cpu = self.apps.get(&key).and_then(|app| app.groups.as_ref()?.cpu());
-        if let Some((utime, stime)) = cpu {
-            self.own.push_back(Happening::GroupsUsed { key, utime, stime });
-        }
-        self.tell_ran(key);
-        self.own.push_back(Happening::GroupsEmpty(key));
-    }
-
     /// Removes all of it, once its shepherd has gone.
     pub(super) fn remove(&mut self, key: Key) {
-        self.peers.retain(|(of, _), _| *of != key);
         let Some(app) = self.apps.remove(&key) else { return };
-        app.span.in_scope(|| tracing::info!("forgotten"));
         let notes = [&app.note, &app.unfrozen, &app.strayed, &app.overran];
         if notes.iter().any(|note| note.is_some()) {
             let told = |note: &String| notes.iter().any(|n| n.as_ref() == Some(note));
             self.hello.send_modify(|hello| hello.notes.retain(|note| !told(note)));
-        }
-        // At once, so that a restart does not take it up.
-        app.directory.drop_place();
-        if let Some(shepherd) = &app.shepherd {
-            // What waits for it is sent still. False: it does not read, and is killed in a while.
-            let _ = shepherd.send(ToShepherd::Release);
         }
         self.leaving.spawn(remove_app(app));
     }

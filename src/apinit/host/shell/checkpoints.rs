@@ -26,12 +26,12 @@
 
 use super::apps::App;
 use super::{Event, Shell};
-use crate::apinit::decide::{Action, DumpWord, Happening, NAME_WAIT, PARTS_WAIT};
+use crate::apinit::decide::{Agent, DumpWord, Happening, NAME_WAIT, PARTS_WAIT};
+use crate::apinit::drive::Heard;
 use crate::apinit::host::door::Asker;
 use crate::apinit::host::dump::{Dump, Images, Prepared, Standing, Target};
 use crate::apinit::host::shepherds;
 use crate::apteam::Key;
-use crate::apteam::talk::shepherd::ToShepherd;
 use crate::checkpoint::{BackEnd, Kind, Manifest, join};
 use crate::node::checkpoint::criu::CriuError;
 use crate::node::checkpoint::door::{Answer, Ask};
@@ -54,8 +54,6 @@ const DRAFT_AGE: Duration = Duration::from_secs(60);
 const THAW_BOUND: Duration = Duration::from_secs(3600);
 /// How often it is looked whether CRIU has let go.
 const THAW_LOOK: Duration = Duration::from_millis(100);
-/// Messages that wait for a shepherd while nobody talks with it.
-const WAITING_MAX: usize = 4096;
 
 /// A checkpoint that somebody wants.
 #[derive(Debug)]
@@ -109,34 +107,6 @@ impl Wanted {
     }
 }
 
-/// What waits for a shepherd with whom nobody talks, because it is being dumped.
-#[derive(Debug)]
-pub(super) struct HungUp {
-    /// For this question of somebody's at the door; none: its memory goes out.
-    number: Option<u64>,
-    /// The application has stood since then.
-    since: Instant,
-    waiting: Vec<ToShepherd>,
-}
-
-impl HungUp {
-    /// Of one whose memory goes out.
-    pub fn to_go_out() -> HungUp {
-        HungUp { number: None, since: Instant::now(), waiting: Vec::new() }
-    }
-
-    /// What has waited, in order.
-    pub fn waited(self) -> Vec<ToShepherd> {
-        self.waiting
-    }
-
-    /// Keeps it; false: too much waits.
-    pub fn keep(&mut self, message: ToShepherd) -> bool {
-        self.waiting.push(message);
-        self.waiting.len() <= WAITING_MAX
-    }
-}
-
 /// What can checkpoint applications here. One that is there and does not work is told among the notes.
 pub(super) fn back_ends(criu: &Known, notes: &mut Vec<String>) -> Vec<String> {
     // Who is not root has no use for it, and where there is none nothing is wrong.
@@ -158,9 +128,9 @@ pub(super) fn back_ends(criu: &Known, notes: &mut Vec<String>) -> Vec<String> {
 
 impl Shell {
     /// Somebody is at the door.
-    pub(super) fn asked(&mut self, mut asker: Asker, ask: Ask, descriptor: OwnedFd) {
+    pub(super) fn asked(&mut self, agent: &Agent, mut asker: Asker, ask: Ask, descriptor: OwnedFd) {
         match ask {
-            Ask::Dump { key, draft, end } => match self.want(&asker, key, &draft) {
+            Ask::Dump { key, draft, end } => match self.want(agent, &asker, key, &draft) {
                 Err(why) => asker.say(Answer::Refused(why)),
                 Ok((said, part)) => {
                     let number = asker.number;
@@ -182,7 +152,7 @@ impl Shell {
                 }
             },
             Ask::Restore { key, ticket } => {
-                let answer = match self.agent.may_restore(key, asker.uid, &ticket) {
+                let answer = match agent.may_restore(key, asker.uid, &ticket) {
                     Ok(true) => match self.apps.get_mut(&key) {
                         Some(app) => {
                             app.restore_from = Some(descriptor);
@@ -205,6 +175,7 @@ impl Shell {
     /// the part here.
     fn want(
         &self,
+        agent: &Agent,
         asker: &Asker,
         key: Key,
         draft: &Bytes,
@@ -229,14 +200,14 @@ impl Shell {
         if of != key || age > DRAFT_AGE {
             return Err("what psched has said of it is of another application, or too old".into());
         }
-        if let Some(why) = self.agent.hinders_dump(asker.uid, key) {
+        if let Some(why) = agent.hinders_dump(asker.uid, key) {
             return Err(why);
         }
         let hosts = match &draft.kind {
             Kind::Running { hosts, .. } => &hosts[..],
             Kind::Waiting => &[],
         };
-        let part = match self.agent.part(key) {
+        let part = match agent.part(key) {
             // (The agent says that it is not here.)
             None | Some((_, 1)) if hosts.len() == 1 => None,
             Some((index, all)) if all == hosts.len() => Some(hosts[index].folder.clone()),
@@ -262,7 +233,7 @@ impl Shell {
             socket: app.directory.socket(),
             lifeline: self.lifeline.clone(),
             groups: app.groups.clone()?,
-            owner: self.agent.owner(key)?.into(),
+            owner: (&app.owner).into(),
             ghost_limit: self.ghost_limit,
         })
     }
@@ -277,7 +248,7 @@ impl Shell {
             (None, Some(app)) => app.directory.stage(number),
             (None, None) => {
                 let why = format!("application {} is not here any more", wanted.key.apid);
-                return self.answer_dump(number, Answer::Refused(why));
+                return self.answer(number, Answer::Refused(why));
             }
         };
         let (criu, events) = (Arc::clone(&self.criu), self.events.clone());
@@ -294,7 +265,7 @@ impl Shell {
     pub(super) fn prepared(&mut self, number: u64, prepared: Result<Box<Prepared>, String>) {
         let prepared = match prepared {
             Ok(prepared) => prepared,
-            Err(why) => return self.answer_dump(number, Answer::Refused(why)),
+            Err(why) => return self.answer(number, Answer::Refused(why)),
         };
         let Some(wanted) = self.wanted.get_mut(&number) else { return };
         let gone = wanted.given_up();
@@ -303,7 +274,7 @@ impl Shell {
             return self.give_up(number, None);
         }
         let (uid, key, end) = (wanted.asker.uid, wanted.key, wanted.end);
-        self.own.push_back(Happening::DumpAsked { number, uid, key, end });
+        self.happens(Happening::DumpAsked { number, uid, key, end });
     }
 
     /// Gives back what was lent, and then tells whoever asked, if there is something to tell, for the last time.
@@ -346,7 +317,7 @@ impl Shell {
                 Stage::Asked(_) | Stage::Sealed => self.give_up(number, None),
             }
         }
-        self.own.push_back(Happening::DumpSaid { number, word });
+        self.happens(Happening::DumpSaid { number, word });
     }
 
     /// A part stands still.
@@ -374,7 +345,7 @@ impl Shell {
     }
 
     /// Tells whoever asked, for the last time.
-    pub(super) fn answer_dump(&mut self, number: u64, answer: Answer) {
+    pub(super) fn answer(&mut self, number: u64, answer: Answer) {
         let Some(wanted) = self.wanted.get(&number) else { return };
         if let (Answer::Refused(why), Some(app)) = (&answer, self.apps.get(&wanted.key)) {
             app.span.in_scope(|| tracing::warn!("no checkpoint: {why}"));
@@ -382,31 +353,13 @@ impl Shell {
         self.give_up(number, Some(answer));
     }
 
-    /// It stands: nothing more is said to its shepherd for now.
-    pub(super) fn dump(&mut self, key: Key, number: u64) {
-        let Some(app) = self.apps.get_mut(&key) else { return };
-        app.hung_up =
-            Some(HungUp { number: Some(number), since: Instant::now(), waiting: Vec::new() });
-        match &mut app.shepherd {
-            // The rest follows when it has heard all and closed.
-            Some(shepherd) => shepherd.hang_up(),
-            None => drop(self.dump_hung_up(key)),
-        }
-    }
-
-    /// Its shepherd has closed: nobody talks with it. False: it was not to.
-    pub(super) fn dump_hung_up(&mut self, key: Key) -> bool {
-        let hung_up = self.apps.get(&key).and_then(|app| app.hung_up.as_ref());
-        let Some(hung_up) = hung_up else { return false };
-        let Some(number) = hung_up.number else {
-            self.take_out_hung_up(key);
-            return true;
-        };
+    /// Nobody is connected to its shepherd: a thread dumps it.
+    pub(super) fn dump(&mut self, key: Key, number: u64, output_received: u64, stdin_taken: u64) {
         let standing = self.standing(key, number);
         let prepared = self.wanted.get_mut(&number).and_then(Wanted::written);
         let target = self.target(key);
-        let Some(app) = self.apps.get(&key) else { return false };
-        let (output_received, stdin_taken) = self.agent.resume_point(key);
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.dumped_for = Some(number);
         let resume = Resume { output_received, stdin_taken };
         let events = self.events.clone();
         let (prepared, target) = match (prepared, target) {
@@ -421,7 +374,7 @@ impl Shell {
                     let _ = tokio::task::spawn_blocking(move || drop(prepared)).await;
                     let _ = events.send(Event::Imaged(key, number, Err(why))).await;
                 });
-                return true;
+                return;
             }
         };
         let criu = Arc::clone(&self.criu);
@@ -434,7 +387,6 @@ impl Shell {
             directory.drop_dumped();
             let _ = events.send(Event::Imaged(key, number, result)).await;
         });
-        true
     }
 
     /// Of a part: how it waits for the others.
@@ -451,7 +403,7 @@ impl Shell {
     pub(super) fn imaged(&mut self, key: Key, number: u64, images: Result<Images, String>) {
         let made = images.is_ok();
         match images {
-            Err(why) => self.answer_dump(number, Answer::Refused(why)),
+            Err(why) => self.answer(number, Answer::Refused(why)),
             Ok(images) => match self.wanted.get_mut(&number) {
                 Some(wanted) if !wanted.given_up() => {
                     if wanted.part.is_some() {
@@ -465,12 +417,16 @@ impl Shell {
                 }
             },
         }
+        self.own.push(Heard::Imaged(key, number, made));
+    }
+
+    /// Connects to its shepherd again.
+    pub(super) fn find_shepherd(&mut self, key: Key) {
         let Some(app) = self.apps.get(&key) else { return };
         let (of, events) = (app.directory.clone(), self.events.clone());
         self.leaving.spawn(async move {
             let found = shepherds::find(key, &of, &events).await.map(|(shepherd, _)| shepherd);
-            let then = Happening::Dumped { key, number, made };
-            let _ = events.send(Event::HeardAgain { key, found, then: Box::new(then) }).await;
+            let _ = events.send(Event::HeardAgain(key, found)).await;
         });
     }
 
@@ -504,9 +460,9 @@ impl Shell {
 
     /// The folder is no checkpoint, and whoever wanted it is told.
     fn no_dump(&mut self, number: u64, why: String) {
-        self.answer_dump(number, Answer::Refused(why));
+        self.answer(number, Answer::Refused(why));
         // One that is to end stands still.
-        self.own.push_back(Happening::DumpSaid { number, word: DumpWord::Gone });
+        self.happens(Happening::DumpSaid { number, word: DumpWord::Gone });
     }
 
     /// The folder is a checkpoint of so many bytes, or a part of one, which is said so; or not.
@@ -521,7 +477,7 @@ impl Shell {
         } else if let Some(wanted) = self.wanted.get_mut(&number) {
             let app = self.apps.get(&wanted.key);
             // (It may not have been let go on yet.)
-            let stands = app.and_then(|app| Some(app.hung_up.as_ref()?.since.elapsed()));
+            let stands = app.and_then(|app| Some(app.stands_since?.elapsed()));
             let frozen = wanted.stood.or(stands).unwrap_or_default();
             let total = wanted.since.elapsed();
             if let Some(app) = app {
@@ -535,44 +491,28 @@ impl Shell {
         }
     }
 
-    /// Its shepherd is there again; what waited for it is said, and then that happens.
-    pub(super) fn heard_again(
-        &mut self,
-        key: Key,
-        found: Option<shepherds::Shepherd>,
-        then: Happening,
-    ) {
+    /// Its shepherd is there again, or has gone.
+    pub(super) fn heard_again(&mut self, key: Key, found: Option<shepherds::Shepherd>) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let hung_up = app.hung_up.take();
-        if let Happening::Dumped { number, .. } = &then
-            && let Some(wanted) = self.wanted.get_mut(number)
-        {
-            wanted.stood = hung_up.as_ref().map(|hung_up| hung_up.since.elapsed());
+        let stood = app.stands_since.take().map(|since| since.elapsed());
+        let number = app.dumped_for.take();
+        if let Some(wanted) = number.and_then(|number| self.wanted.get_mut(&number)) {
+            wanted.stood = stood;
         }
-        let waiting = hung_up.map(HungUp::waited).unwrap_or_default();
-        match found {
-            Some(shepherd) => {
-                app.shepherd = Some(shepherd);
-                for message in waiting {
-                    self.send_shepherd(key, message);
-                }
-            }
-            None => {
-                app.silent = true;
-                let text = "it did not outlive its checkpoint".to_owned();
-                self.own.push_back(Happening::ShepherdLost { key, text });
-            }
+        let there = found.is_some();
+        if there {
+            app.shepherd = found;
         }
-        self.own.push_back(then);
+        self.own.push(Heard::HeardAgain(key, there));
     }
 
     /// A former life of this apinit has ended while it was dumped: it is let go on once nobody dumps it any
     /// more. (CRIU goes on without its apinit, and lets go of every process in the end.)
-    pub(super) fn thaw_dumped(&mut self, key: Key) {
-        let dumped = |app: &&mut App| app.directory.dumped();
-        let Some(app) = self.apps.get_mut(&key).filter(dumped) else { return };
-        let Some(groups) = app.groups.clone() else { return };
-        app.thawing = Some(Vec::new());
+    /// False: it was not dumped then.
+    pub(super) fn thaw_dumped(&mut self, key: Key) -> bool {
+        let dumped = |app: &&App| app.directory.dumped();
+        let Some(app) = self.apps.get(&key).filter(dumped) else { return false };
+        let Some(groups) = app.groups.clone() else { return false };
         let (directory, span) = (app.directory.clone(), app.span.clone());
         let events = self.events.clone();
         self.leaving.spawn(async move {
@@ -592,21 +532,7 @@ impl Shell {
             directory.drop_dumped();
             let _ = events.send(Event::Thawed(key)).await;
         });
-    }
-
-    /// Whether something is to be done with it only when a dump of a former life is over, which would let it run in
-    /// the midst of another; kept until then.
-    pub(super) fn waits_for_thaw(&mut self, key: Key, action: &Action) -> bool {
-        let waiting = self.apps.get_mut(&key).and_then(|app| app.thawing.as_mut());
-        waiting.map(|waiting| waiting.push(action.clone())).is_some()
-    }
-
-    /// It is over.
-    pub(super) fn thawed(&mut self, key: Key) {
-        let waiting = self.apps.get_mut(&key).and_then(|app| app.thawing.take());
-        for action in waiting.unwrap_or_default() {
-            self.act(action);
-        }
+        true
     }
 }
 

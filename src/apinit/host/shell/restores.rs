@@ -2,7 +2,7 @@
 
 use super::apps::isolated;
 use super::{Event, Shell};
-use crate::apinit::decide::Happening;
+use crate::apinit::decide::{Agent, Happening};
 use crate::apinit::host::places;
 use crate::apinit::host::restore::{Restoring, Returned};
 use crate::apinit::host::shepherds::Shepherd;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 impl Shell {
     /// Begins it, beside the one task.
-    pub(super) fn restore(&mut self, place: PlaceCommand, cpus: Vec<Vec<u32>>) {
+    pub(super) fn restore(&mut self, agent: &Agent, place: PlaceCommand, cpus: Vec<Vec<u32>>) {
         let key = place.key;
-        let restoring = match self.restoring(place, cpus) {
+        let restoring = match self.restoring(agent, place, cpus) {
             Ok(restoring) => restoring,
-            Err(why) => return self.own.push_back(Happening::Restored(key, Err(why))),
+            Err(why) => return self.happens(Happening::Restored(key, Err(why))),
         };
         let Some(app) = self.apps.get(&key) else { return };
         let (span, events) = (app.span.clone(), self.events.clone());
@@ -32,12 +32,18 @@ impl Shell {
     }
 
     /// All that it needs.
-    fn restoring(&mut self, place: PlaceCommand, cpus: Vec<Vec<u32>>) -> Result<Restoring, String> {
+    fn restoring(
+        &mut self,
+        agent: &Agent,
+        place: PlaceCommand,
+        cpus: Vec<Vec<u32>>,
+    ) -> Result<Restoring, String> {
         let Some(restart) = place.restart.clone() else {
             return Err("nothing is to be restored".into());
         };
         let nids = self.nids_here(&place);
-        let limits = nids.into_iter().map(|nid| (nid, self.limits_of(&place, nid))).collect();
+        let limits =
+            nids.into_iter().map(|nid| (nid, self.limits_of(agent, &place, nid))).collect();
         let app = self.apps.get_mut(&place.key).ok_or("it is not here any more")?;
         let folder = app.restore_from.take().ok_or(
             "the folder of its checkpoint has not come, or apinit was restarted since: restart it once \
@@ -48,8 +54,6 @@ impl Shell {
         let groups = self.groups.clone().zip(app.groups.clone());
         let (groups, made) =
             groups.ok_or("without cgroups it can't be kept from running before its turn")?;
-        // Known before anything is there: whoever comes after us is to end it.
-        app.directory.keep_place_anew(place.clone()).map_err(|e| format!("{e:#}"))?;
         let shelf = self.shelf.as_ref();
         let copy = shelf.map_or_else(|| app.directory.images(), |shelf| shelf.copy(place.key));
         Ok(Restoring {
@@ -71,11 +75,17 @@ impl Shell {
     }
 
     /// It is back, or why not.
-    pub(super) fn restored(&mut self, key: Key, result: Result<Box<Returned>, String>) {
+    pub(super) fn restored(
+        &mut self,
+        agent: &Agent,
+        key: Key,
+        result: Result<Box<Returned>, String>,
+    ) {
         let place = self.apps.get(&key).and_then(|app| app.directory.place());
         let seats = result.as_ref().ok().zip(place);
         // Its groups have the names of the nodes on which it was launched.
-        let seats = seats.map(|(returned, place)| self.seats(&place, returned.groups.born()));
+        let seats =
+            seats.map(|(returned, place)| self.seats(agent, &place, returned.groups.born()));
         let seats = seats.unwrap_or_default();
         let Some(app) = self.apps.get_mut(&key) else {
             // (The agent keeps it until it has heard.)
@@ -96,6 +106,6 @@ impl Shell {
         if let Err(why) = &returned {
             tracing::warn!("not brought back: {why}");
         }
-        self.own.push_back(Happening::Restored(key, returned));
+        self.happens(Happening::Restored(key, returned));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Event as Told, Shell};
 use crate::apinit::decide::switcher::{Event, News};
-use crate::apinit::decide::{Happening, Rebind};
+use crate::apinit::decide::{Agent, Happening, Rebind};
 use crate::apinit::host::rebind::Rebinding;
 use crate::apinit::host::switching::Means;
 use crate::apteam::Key;
@@ -19,11 +19,6 @@ use std::time::Duration;
 pub(super) const PEAKS: Duration = Duration::from_secs(5);
 
 impl Shell {
-    /// All that a former life has left is known to the switcher.
-    pub(super) fn begin_turns(&mut self) {
-        self.switching.tell(Event::Begin);
-    }
-
     pub(super) fn tell_switcher(&mut self, event: Event) {
         let Event::Comes { gang, .. } = &event else { return self.switching.tell(event) };
         let Some(app) = self.apps.get_mut(&gang.key) else { return };
@@ -46,18 +41,20 @@ impl Shell {
             }
             None => None,
         };
-        let key = gang.key;
         app.meter = Some(self.switching.comes(event, means, memory));
-        if app.away {
-            self.switching.away(key);
-        }
     }
 
     /// Binds its threads elsewhere, beside the one task: there may be thousands.
-    pub(super) fn rebind(&mut self, key: Key, parts: Vec<Rebind>, place: PlaceCommand) {
+    pub(super) fn rebind(
+        &mut self,
+        agent: &Agent,
+        key: Key,
+        parts: Vec<Rebind>,
+        place: PlaceCommand,
+    ) {
         let Some(app) = self.apps.get(&key) else { return };
         let now: Vec<Nid> = place.places.nids().collect();
-        let seats = self.seats(&place, &place.moved.born);
+        let seats = self.seats(agent, &place, &place.moved.born);
         let rebinding = Rebinding {
             directory: app.directory.clone(),
             groups: app.groups.clone(),
@@ -92,15 +89,6 @@ impl Shell {
             hello.roll_out = now;
             changed
         });
-    }
-
-    /// Says what it has run, and keeps it: the next life of this apinit begins with that.
-    pub(super) fn tell_ran(&mut self, key: Key) {
-        let Some(app) = self.apps.get(&key) else { return };
-        let Some(ran) = app.meter.as_ref().map(|meter| meter.read()) else { return };
-        let now = monotonic_ns();
-        app.directory.keep_ran(ran.by(now), now);
-        self.own.push_back(Happening::Ran(key, ran));
     }
 
     /// Says with changes how long those have run who were stopped or let run, or were idle: psched knows what its plans
@@ -185,9 +173,16 @@ impl Shell {
         });
     }
 
-    /// Tells how much memory applications have had at most, where that has grown. With `all`, for a psched
-    /// that has just come, that of each of them, and how long it has run.
-    pub(super) fn tell_had(&mut self, all: bool) {
+    /// Tells how much memory applications have had at most, where that has grown.
+    pub(super) fn tell_had(&mut self) {
+        if let Some(had) = self.memory_had(false) {
+            self.happens(Happening::Turns(News::Switches(Box::new(had))));
+        }
+    }
+
+    /// The memory that applications have had at most, where that has grown. With `all`, for a psched that has just
+    /// come, that of each of them, and how long it has run.
+    pub(super) fn memory_had(&mut self, all: bool) -> Option<Switches> {
         let (mut peaks, mut ran) = (Vec::new(), Vec::new());
         let now = monotonic_ns();
         for (key, app) in &mut self.apps {
@@ -203,9 +198,7 @@ impl Shell {
                 }
             }
         }
-        if !peaks.is_empty() || !ran.is_empty() {
-            let told = Switches { peaks, ran, ..Switches::default() };
-            self.own.push_back(Happening::Turns(News::Switches(Box::new(told))));
-        }
+        let told = !peaks.is_empty() || !ran.is_empty();
+        told.then(|| Switches { peaks, ran, ..Switches::default() })
     }
 }

@@ -1,0 +1,264 @@
+//! apinit's driver: what happens goes to the pure [`Agent`], and what the agent wants is done through
+//! [`Outside`], in an order that outlives the death of apinit.
+//!
+//! # Problem
+//! An apinit may be killed between any two steps, and its next life has only records to go by. So the
+//! order of steps decides whether an application is lost, ends twice, or runs where nobody knows of it:
+//! a group that is made before its record is never removed; an application whose folder goes before
+//! its processes is forgotten while it runs. And an apshepherd that is being dumped hears nothing:
+//! what is said to it meanwhile must wait, in order, until it is there again.
+//!
+//! # Approach
+//! One driver, generic over the world outside: apinit and the simulated cluster run it. The cluster may kill it
+//! before each call of [`Outside`].
+//!
+//! ```text
+//!   made       folder, record of groups, groups, apshepherd, record of it, placement: now it counts
+//!   removed    placement: it counts no more; the apshepherd may go; groups, folder
+//!   dumped     hang up, silent, dump, connect again, what has waited is said
+//!   taken out  hang up, silent, dump and end, away ... bring back, what has waited is said
+//! ```
+//!
+//! | file | subject |
+//! | --- | --- |
+//! | [`mod@outside`] | the trait, and what is said through it |
+//! | `making` | what is made, found again and removed |
+//! | `talk` | an apshepherd that does not hear, because it is dumped or away |
+
+mod making;
+pub mod outside;
+mod talk;
+
+pub use making::Left;
+pub use outside::{Heard, Outside, Record, Said, Work};
+
+use crate::apinit::decide::switcher::{Event as TurnEvent, News};
+use crate::apinit::decide::{Action, Agent, Happening};
+use crate::apteam::Key;
+use crate::apteam::talk::attach::FromApinit;
+use crate::apteam::talk::node::Command;
+use crate::apteam::talk::turns::SlicePlan;
+use std::collections::{BTreeMap, VecDeque};
+use talk::App;
+
+/// apinit around its agent.
+#[derive(Debug)]
+pub struct Driver {
+    agent: Agent,
+    apps: BTreeMap<Key, App>,
+    /// The generation of the stream to each other apinit, and the last that was given.
+    peers: BTreeMap<(Key, u32), u64>,
+    generation: u64,
+    /// What has happened while something was done.
+    pending: VecDeque<Heard>,
+    /// Slice plans that are still to be kept.
+    plans: Option<Vec<SlicePlan>>,
+}
+
+impl Driver {
+    /// Around an agent to which nothing has happened yet. [`Driver::left`] and [`Driver::begin`] are to
+    /// follow.
+    pub fn new(agent: Agent) -> Driver {
+        Driver {
+            agent,
+            apps: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            generation: 0,
+            pending: VecDeque::new(),
+            plans: None,
+        }
+    }
+
+    /// The agent.
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Hears something, and carries out everything that follows from it at once.
+    pub fn hears(&mut self, out: &mut impl Outside, heard: Heard) {
+        self.pending.push_back(heard);
+        self.settle(out);
+    }
+
+    /// Hears what has come of calls, and carries out everything that follows from it.
+    pub fn settle(&mut self, out: &mut impl Outside) {
+        loop {
+            self.pending.extend(out.happened());
+            let Some(heard) = self.pending.pop_front() else { return };
+            self.hear(out, heard);
+        }
+    }
+
+    /// Keeps slice plans that have changed. (Where hundreds of applications end at once each would have the file of
+    /// all plans written anew: so the host says when.)
+    pub fn keep_plans(&mut self, out: &mut impl Outside) {
+        if let Some(plans) = self.plans.take() {
+            self.keep(out, Record::Plans(plans));
+        }
+    }
+
+    fn hear(&mut self, out: &mut impl Outside, heard: Heard) {
+        let happening = match heard {
+            Heard::Happens(happening) => happening,
+            Heard::Linked(welcome) => {
+                self.apply(out, Happening::Linked(welcome));
+                return self.tell_had(out);
+            }
+            Heard::PeerSaid(key, index, generation, message) => {
+                if self.peers.get(&(key, index)) != Some(&generation) {
+                    return;
+                }
+                Happening::PeerMessage(key, index, message)
+            }
+            Heard::PeerLost(key, index, generation, text) => {
+                if self.peers.get(&(key, index)) != Some(&generation) {
+                    return;
+                }
+                self.peers.remove(&(key, index));
+                Happening::PeerLost { key, index, text }
+            }
+            Heard::ShepherdSilent(key, text) => return self.silent(out, key, text),
+            Heard::GroupsEmpty(key) => return self.groups_empty(out, key),
+            Heard::Imaged(key, number, made) => {
+                return self.find(out, key, Happening::Dumped { key, number, made });
+            }
+            Heard::TookOut(key, result) => return self.took_out(out, key, result),
+            Heard::CameBack(key, result) => return self.came_back(out, key, result),
+            Heard::HeardAgain(key, found) => return self.heard_again(out, key, found),
+            Heard::Thawed(key) => return self.thawed(out, key),
+        };
+        let adopted = matches!(happening, Happening::Command(_, Command::Adopt));
+        self.apply(out, happening);
+        if adopted {
+            self.tell_had(out);
+        }
+    }
+
+    fn apply(&mut self, out: &mut impl Outside, happening: Happening) {
+        out.hears(&happening);
+        for action in self.agent.apply(out.now_ns(), happening) {
+            self.act(out, action);
+        }
+    }
+
+    /// The agent hears this after what is under way.
+    fn later(&mut self, happening: Happening) {
+        self.pending.push_back(Heard::Happens(happening));
+    }
+
+    /// For a psched that has just come: the memory of all, and how long they have run.
+    fn tell_had(&mut self, out: &mut impl Outside) {
+        if let Some(had) = out.had(true) {
+            self.later(Happening::Turns(News::Switches(Box::new(had))));
+        }
+    }
+
+    /// Keeps what is true of one that runs already.
+    fn keep(&mut self, out: &mut impl Outside, record: Record) {
+        // (The log has it. Nothing else is lost by it.)
+        let _ = out.keep(record);
+    }
+
+    fn act(&mut self, out: &mut impl Outside, action: Action) {
+        out.does(&self.agent, &action);
+        match action {
+            Action::MakeAndSpawn { place, nids } => self.make(out, *place, &nids),
+            Action::SendShepherd(key, message) => self.tell_shepherd(out, key, message),
+            Action::SendFront(conn, message) => {
+                let room = match message {
+                    FromApinit::Output(_) => self.agent.output_room(conn),
+                    _ => u64::MAX,
+                };
+                if !out.tell_front(conn, message, room) {
+                    self.later(Happening::AttachClosed(conn));
+                }
+            }
+            Action::CloseFront(conn) => out.close_front(conn),
+            Action::KeepFront(key, conn) => self.keep(out, Record::Front(key, conn)),
+            Action::KeepGone(key) => self.keep(out, Record::Gone(key)),
+            Action::KeepGoing(key, at_ns) => self.keep(out, Record::Going(key, at_ns)),
+            Action::KeepPlace(place) => self.keep(out, Record::Place(place)),
+            Action::KeepPlans(plans) => self.plans = Some(plans),
+            Action::Distrust(starts) => self.keep(out, Record::Distrusted(starts)),
+            Action::RememberCommits(commits) => self.keep(out, Record::Commits(commits)),
+            Action::Remember(welcome) => out.obey(&self.agent, welcome),
+            Action::Dump { key, .. } | Action::TakeOut(key) if self.is_thawing(key) => {
+                self.after_thaw(key, action);
+            }
+            Action::Dump { key, number } => self.hang_up(out, key, Some(number)),
+            Action::TakeOut(key) => self.hang_up(out, key, None),
+            Action::BringBack { place, cpus } => self.bring_back(out, place, cpus),
+            Action::RefuseDump(number, why) => out.answer_dump(number, Some(why)),
+            Action::DumpEnds(number) => out.answer_dump(number, None),
+            Action::Restore { place, cpus } => {
+                let key = place.key;
+                // Known before anything is there: whoever comes after us is to end it.
+                match out.keep(Record::Place(place.clone())) {
+                    Ok(()) => out.begin(&self.agent, Work::Restore { place, cpus }),
+                    Err(why) => self.later(Happening::Restored(key, Err(why))),
+                }
+            }
+            Action::Rebind { key, parts, place } => {
+                out.begin(&self.agent, Work::Rebind { key, parts, place });
+            }
+            Action::Turns(event) => self.turns(out, event),
+            Action::TellRan(key) => self.tell_ran(out, key),
+            Action::OpenPeer { key, index, socket } => {
+                self.generation += 1;
+                self.peers.insert((key, index), self.generation);
+                out.open_peer(key, index, self.generation, socket);
+            }
+            Action::SendPeer(key, index, message) => {
+                if self.peers.contains_key(&(key, index)) {
+                    out.tell_peer(key, index, message);
+                }
+            }
+            Action::Inventory { items, last_command } => {
+                out.tell_psched(Said::Inventory(items, last_command));
+            }
+            Action::Report(report) => out.tell_psched(Said::Report(Box::new(report))),
+            Action::Foreign(foreign) => out.tell_psched(Said::Foreign(foreign)),
+            Action::VerifyPlaces { key, pes } => {
+                let looked = out.verify_places(key, &pes);
+                self.later(Happening::PlacesVerified(key, looked));
+            }
+            Action::Yield { key, nids, nice } => out.yields(key, &nids, nice),
+            Action::KillGroups { key, shepherd } => self.kill(out, key, shepherd),
+            Action::CheckGroupsEmpty(key) => match out.is_empty(key) {
+                true => self.groups_empty(out, key),
+                false => out.begin(&self.agent, Work::Empties(key)),
+            },
+            Action::Warn(key, text) => out.warn(key, &text),
+            Action::Remove(key) => self.remove(out, key),
+            Action::SetTimer(at_ns) => out.set_timer(at_ns),
+        }
+    }
+
+    fn turns(&mut self, out: &mut impl Outside, event: TurnEvent) {
+        let comes = match &event {
+            TurnEvent::Comes { gang, .. } => Some(gang.key),
+            _ => None,
+        };
+        out.turns(event);
+        if let Some(key) = comes.filter(|key| self.apps.get(key).is_some_and(|app| app.away)) {
+            out.is_away(key);
+        }
+    }
+
+    /// Says what it has run, and keeps it: the next life of this apinit begins with that.
+    fn tell_ran(&mut self, out: &mut impl Outside, key: Key) {
+        let Some(ran) = out.ran(key) else { return };
+        let now = out.now_ns();
+        self.keep(out, Record::Ran(key, ran.by(now), now));
+        self.later(Happening::Ran(key, ran));
+    }
+
+    /// Nothing is left in its groups: what was used there is known.
+    fn groups_empty(&mut self, out: &mut impl Outside, key: Key) {
+        if let Some((utime, stime)) = out.used(key) {
+            self.later(Happening::GroupsUsed { key, utime, stime });
+        }
+        self.tell_ran(out, key);
+        self.later(Happening::GroupsEmpty(key));
+    }
+}

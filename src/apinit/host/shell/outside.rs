@@ -1,0 +1,367 @@
+//! What the driver does, on this host.
+
+use super::{Shell, apps, listening};
+use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
+use crate::apinit::decide::{Action, Agent, Conn, Happening};
+use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
+use crate::apinit::host::peers::Peer;
+use crate::apinit::host::places;
+use crate::apinit::host::shepherds::Shepherd;
+use crate::apteam::Key;
+use crate::apteam::ending::Cause;
+use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::talk::node::{PlaceCommand, Report, Welcome};
+use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::talk::turns::Switches;
+use crate::machine::Nid;
+use crate::node::checkpoint::break_off;
+use crate::node::checkpoint::door::Answer;
+use crate::node::groups::AppGroups;
+use crate::os::host::monotonic_ns;
+use crate::rpc::pb;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+impl Outside for Shell {
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    fn happened(&mut self) -> Vec<Heard> {
+        std::mem::take(&mut self.own)
+    }
+
+    fn hears(&mut self, _happening: &Happening) {}
+
+    fn does(&mut self, _agent: &Agent, action: &Action) {
+        let Some(key) = of(action) else { return };
+        let Some(app) = self.apps.get(&key) else { return };
+        app.span.in_scope(|| match action {
+            Action::KeepGoing(..) => tracing::info!("going"),
+            Action::KeepFront(_, conn) => {
+                let pid = self.fronts.get(conn).and_then(|front| front.process).map(|p| p.pid);
+                tracing::info!(pid, "front end attached");
+            }
+            Action::SendShepherd(_, ToShepherd::Launch(_)) => tracing::info!("launched"),
+            Action::SendShepherd(_, ToShepherd::Terminate { .. }) => tracing::info!("to be ended"),
+            Action::Report(Report::Ended(end)) => {
+                tracing::info!(first = ?end.first, "ended, telling psched");
+            }
+            Action::Remove(_) => tracing::info!("forgotten"),
+            _ => {}
+        });
+    }
+
+    // ---- records ----
+
+    fn keep(&mut self, record: Record) -> Result<(), String> {
+        let kept = self.try_keep(record);
+        kept.inspect_err(|why| tracing::warn!("{why:#}")).map_err(|why| format!("{why:#}"))
+    }
+
+    fn obey(&mut self, agent: &Agent, welcome: Welcome) {
+        let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
+        self.bounds.send_replace(listening(welcome.bounds, self.files));
+        self.switching.obey(&welcome.bounds);
+        self.sealing.clone_from(&welcome.checkpoint_key);
+        tracing::info!(store = store_id, epoch, "obeying psched");
+        self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
+        self.note_crowded(&welcome.nodes);
+        self.runtime.remember(welcome);
+        self.end_unrecorded(agent);
+    }
+
+    // ---- an application ----
+
+    fn make_folder(
+        &mut self,
+        agent: &Agent,
+        place: &PlaceCommand,
+        nids: &[Nid],
+    ) -> Result<(), String> {
+        self.folder(agent, place, nids).map_err(|why| format!("{why:#}"))
+    }
+
+    fn make_groups(
+        &mut self,
+        agent: &Agent,
+        place: &PlaceCommand,
+        nids: &[Nid],
+    ) -> Result<(), String> {
+        self.groups(agent, place, nids).map_err(|why| format!("{why:#}"))
+    }
+
+    fn start_shepherd(&mut self, place: &PlaceCommand) -> Result<(), String> {
+        self.shepherd(place).map_err(|why| format!("{why:#}"))
+    }
+
+    fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) -> Result<(), String> {
+        let Some(app) = self.apps.get_mut(&key) else { return Ok(()) };
+        let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
+        let looked = match (&app.groups, shepherd) {
+            // apinit itself has put a restored application there, which may have any processes.
+            (Some(groups), Some(shepherd)) if app.first.is_none() => {
+                places::verify(groups, shepherd, pes, &mut places::lock(&app.seating))
+            }
+            _ => Ok(()),
+        };
+        app.forms = looked.is_err();
+        if let Err(found) = &looked {
+            app.span.in_scope(|| tracing::warn!("not started: {found}"));
+        }
+        looked
+    }
+
+    fn yields(&mut self, key: Key, nids: &[Nid], nice: u32) {
+        self.give_way(key, nids, nice);
+    }
+
+    fn kill(&mut self, key: Key, shepherd: bool) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        app.killed = true;
+        if let Some(wanted) = &app.comes {
+            wanted.store(false, Ordering::Relaxed);
+        }
+        if let Some(groups) = &app.groups {
+            groups.kill(shepherd);
+        }
+        if let Some(known) = app.shepherd.as_ref().filter(|_| shepherd) {
+            known.kill();
+        }
+        if app.groups.is_none() {
+            app.trail(&self.shepherds).kill();
+        }
+        // Last: what had stopped it is dead.
+        if let Some(known) = app.shepherd.as_ref().filter(|_| !shepherd) {
+            known.resume();
+        }
+    }
+
+    fn drop_images(&mut self, key: Key) {
+        let Some(app) = self.apps.get(&key) else { return };
+        if let Some(images) = app.directory.away() {
+            let _ = std::fs::remove_dir_all(images);
+        }
+        app.directory.drop_away();
+    }
+
+    /// Where there are no groups an apshepherd's word counts, which has waited for all its
+    /// descendants.
+    fn is_empty(&self, key: Key) -> bool {
+        self.apps.get(&key).is_some_and(|app| {
+            let trusted = app.groups.is_none() && app.shepherd.is_some() && !app.silent;
+            trusted || app.groups.as_ref().is_some_and(AppGroups::empty)
+        })
+    }
+
+    fn used(&self, key: Key) -> Option<(Duration, Duration)> {
+        self.apps.get(&key)?.groups.as_ref()?.cpu()
+    }
+
+    fn begin(&mut self, agent: &Agent, work: Work) {
+        match work {
+            Work::Empties(key) => self.wait_until_empty(key),
+            Work::Rebind { key, parts, place } => self.rebind(agent, key, parts, *place),
+            Work::Restore { place, cpus } => self.restore(agent, *place, cpus),
+            Work::Dump { key, number, output_received, stdin_taken } => {
+                self.dump(key, number, output_received, stdin_taken);
+            }
+            Work::TakeOut(key) => self.take_out(key),
+            Work::BringBack { place, cpus } => self.bring_back(*place, cpus),
+            Work::FindShepherd(key) => self.find_shepherd(key),
+            Work::Remove(key) => self.remove(key),
+        }
+    }
+
+    // ---- connections ----
+
+    fn tell_shepherd(&mut self, key: Key, mut message: ToShepherd) -> bool {
+        let Some(app) = self.apps.get(&key) else { return true };
+        let Some(shepherd) = &app.shepherd else { return true };
+        if let ToShepherd::Launch(launch) = &mut message {
+            launch.marker.clone_from(&app.marker);
+            if app.busless {
+                apps::without_bus(&mut launch.launch.environment);
+            }
+        }
+        if let (ToShepherd::Terminate { cause: Cause::Checkpointed { .. }, .. }, Some(groups)) =
+            (&message, &app.groups)
+        {
+            // It goes on where it is restored, and its connections with it.
+            break_off(groups);
+        }
+        shepherd.send(message)
+    }
+
+    fn hang_up_shepherd(&mut self, key: Key) -> bool {
+        let Some(app) = self.apps.get_mut(&key) else { return false };
+        app.stands_since = Some(Instant::now());
+        app.shepherd.as_mut().map(Shepherd::hang_up).is_some()
+    }
+
+    fn fate(&mut self, key: Key, text: String) -> String {
+        let Some(app) = self.apps.get_mut(&key) else { return text };
+        app.silent = true;
+        if !text.is_empty() {
+            return text;
+        }
+        let failure = app.shepherd.as_mut().and_then(Shepherd::failure);
+        failure.or(app.exit.take()).unwrap_or_else(|| "it has hung up".into())
+    }
+
+    fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool {
+        let Some(front) = self.fronts.get_mut(&conn) else { return true };
+        let full = front.sender.take_if(|sender| !sender.send(message, room));
+        if let Some(sender) = &full {
+            tracing::warn!("a front end does not read what it is told; it is hung up on");
+            sender.hang_up();
+        }
+        full.is_none()
+    }
+
+    fn close_front(&mut self, conn: Conn) {
+        self.fronts.remove(&conn);
+    }
+
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, socket: String) {
+        let peer = Peer::open(key, index, generation, socket.into(), self.events.clone());
+        self.peers.insert((key, index), peer);
+    }
+
+    fn tell_peer(&mut self, key: Key, index: u32, message: ToApinit) {
+        if let Some(peer) = self.peers.get(&(key, index)) {
+            peer.send(message);
+        }
+    }
+
+    fn close_peers(&mut self, key: Key) {
+        self.peers.retain(|(of, _), _| *of != key);
+    }
+
+    fn tell_psched(&mut self, said: Said) {
+        let message = match said {
+            Said::Inventory(items, last_command) => {
+                let inventory = pb::Inventory { last_command, ..pb::Inventory::from(items) };
+                pb::from_node::Message::Inventory(inventory)
+            }
+            Said::Report(report) => pb::from_node::Message::Report((*report).into()),
+            Said::Foreign(foreign) => {
+                tracing::warn!(
+                    applications = foreign.applications.len(),
+                    "this psched is not obeyed: {}; psmgr(8) adopts or purges this node",
+                    foreign.why
+                );
+                pb::from_node::Message::Foreign((*foreign).into())
+            }
+        };
+        if let Some(link) = &self.link {
+            link.send(message);
+        }
+    }
+
+    fn answer_dump(&mut self, number: u64, refused: Option<String>) {
+        self.answer(number, refused.map_or(Answer::Ended, Answer::Refused));
+    }
+
+    // ---- time ----
+
+    fn set_timer(&mut self, at_ns: Option<u64>) {
+        self.timer_ns = at_ns;
+    }
+
+    fn turns(&mut self, event: TurnEvent) {
+        self.tell_switcher(event);
+    }
+
+    fn is_away(&mut self, key: Key) {
+        self.switching.away(key);
+    }
+
+    fn ran(&self, key: Key) -> Option<Ran> {
+        Some(self.apps.get(&key)?.meter.as_ref()?.read())
+    }
+
+    fn had(&mut self, all: bool) -> Option<Switches> {
+        self.memory_had(all)
+    }
+
+    fn warn(&mut self, key: Key, text: &str) {
+        match self.apps.get(&key) {
+            Some(app) => app.span.in_scope(|| tracing::warn!("{text}")),
+            None => tracing::warn!(%key, "{text}"),
+        }
+    }
+}
+
+/// The application of which an action is logged.
+fn of(action: &Action) -> Option<Key> {
+    match action {
+        Action::KeepGoing(key, _)
+        | Action::KeepFront(key, _)
+        | Action::SendShepherd(key, _)
+        | Action::Remove(key) => Some(*key),
+        Action::Report(Report::Ended(end)) => Some(end.key),
+        _ => None,
+    }
+}
+
+impl Shell {
+    fn try_keep(&mut self, record: Record) -> anyhow::Result<()> {
+        let app = |key: Key| self.apps.get(&key);
+        match record {
+            Record::Commits(commits) => self.runtime.remember_commits(commits),
+            Record::Distrusted(starts) => self.runtime.distrust(&starts),
+            Record::Plans(plans) => self.runtime.keep_plans(plans),
+            Record::Groups { key, nids, alone } => {
+                let Some(app) = app(key) else { return Ok(()) };
+                match &self.groups {
+                    Some(groups) => {
+                        let path = groups.path_of(&app.mark, key, &nids, alone);
+                        app.directory.keep_groups(&path)?;
+                    }
+                    None => app.directory.keep_marker(&app.marker)?,
+                }
+            }
+            Record::Shepherd(key) => {
+                if let Some((app, shepherd)) =
+                    app(key).and_then(|a| Some((a, a.shepherd.as_ref()?)))
+                {
+                    app.directory.keep_shepherd(shepherd.process)?;
+                }
+            }
+            Record::Place(place) => {
+                if let Some(app) = app(place.key) {
+                    app.directory.keep_place(*place)?;
+                }
+            }
+            Record::NoPlace(key) => {
+                if let Some(app) = app(key) {
+                    app.directory.drop_place();
+                }
+            }
+            Record::Front(key, conn) => {
+                let process = self.fronts.get(&conn).and_then(|front| front.process);
+                if let Some((app, process)) = app(key).zip(process) {
+                    app.directory.keep_front(process)?;
+                }
+            }
+            Record::Gone(key) => {
+                if let Some(app) = app(key) {
+                    app.directory.keep_gone()?;
+                }
+            }
+            Record::Going(key, at_ns) => {
+                if let Some(app) = self.apps.get_mut(&key) {
+                    app.directory.keep_going(at_ns)?;
+                    app.keep_sessions();
+                }
+            }
+            Record::Ran(key, ran_ns, at_ns) => {
+                if let Some(app) = app(key) {
+                    app.directory.keep_ran(ran_ns, at_ns);
+                }
+            }
+        }
+        Ok(())
+    }
+}
