@@ -26,7 +26,7 @@
 //! | --- | --- | --- |
 //! | [`psched`] | [`decide`](psched::decide), the scheduler; [`drive`](psched::drive) | [`serve`](psched::serve): gRPC services, store, node links |
 //! | [`apinit`] | [`decide`](apinit::decide), the agent of a host's nodes; [`drive`](apinit::drive) | [`host`](apinit::host): control groups, the switching thread, runtime folders |
-//! | [`apshepherd`] | [`decide`](apshepherd::decide): start, ends, output, PMI | [`host`](apshepherd::host): PEs, pipes |
+//! | [`apshepherd`] | [`decide`](apshepherd::decide): start, ends, output, PMI; [`drive`](apshepherd::drive) | [`host`](apshepherd::host): PEs, pipes |
 //! | [`aprun`] | [`decide`](aprun::decide): options, the course of a launch; [`drive`](aprun::drive) | [`host`](aprun::host): connections, terminal, files |
 //!
 //! The rest:
@@ -60,7 +60,7 @@ pub mod aprun {
 /// apshepherd, around the PEs of one application on one host.
 pub mod apshepherd {
     pub mod host;
-    pub use psched_pure::apshepherd::decide;
+    pub use psched_pure::apshepherd::{decide, drive};
 }
 /// psched, the daemon.
 pub mod psched {

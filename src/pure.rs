@@ -35,8 +35,9 @@ pub mod aprun {
     pub mod drive;
 }
 pub mod apshepherd {
-    //! What apshepherd decides.
+    //! What apshepherd decides, and what carries it out.
     pub mod decide;
+    pub mod drive;
 }
 pub mod psched {
     //! What psched, the daemon, decides, and what carries its decisions out.

@@ -18,13 +18,12 @@
 //!        \                       |  wire
 //!         `------wire------ apinit (Driver, Agent) --- other hosts' apinits
 //!                                 |  wire
-//!                            shepherd (Shepherd) --- PEs: programs with steps
+//!                            shepherd (Driver, Shepherd) --- PEs: programs with steps
 //! ```
 //!
-//! Around psched's scheduler, apinit's agent and aprun's front are the drivers that ship, on an outside of this
-//! cluster ([`psched`], [`apinit`], [`front`]). The shell around the shepherd ([`shepherd`]) does what the
-//! real one does, in the same order. All of them can be killed before each thing that they do. [`checks`]
-//! looks on from outside, after every event.
+//! Around each of them is the driver that ships, on an outside of this cluster ([`psched`], [`apinit`],
+//! [`shepherd`], [`front`]). All of them can be killed before each thing that they do. [`checks`] looks on
+//! from outside, after every event.
 //!
 //! In half of the seeds people use `cpr`: what runs is checkpointed, some of it to end for that, and restarted
 //! later in the same history, again and again ([`images`], [`restarts`]). In a quarter all nodes are one apinit's:

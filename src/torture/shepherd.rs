@@ -1,16 +1,19 @@
-//! apshepherd around its pure self, and the PEs that it has forked. As `apshepherd::host` does it.
+//! apshepherd in the simulated cluster: the driver that ships, and the PEs that it has forked.
+
+mod outside;
 
 use super::host::{Proc, ProcId};
 use super::program::{self, Program, Step};
 use super::wire::{Msg, Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
-use crate::apshepherd::decide::{Action, Happening, Left, Shepherd};
+use crate::apshepherd::decide::Happening;
+use crate::apshepherd::drive::Driver;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::shepherd::FromShepherd;
-use std::collections::{BTreeMap, VecDeque};
+use outside::Around;
+use std::collections::BTreeMap;
 
 const SIGUSR1: i32 = 10;
 /// Real-time signals: of apkill alone, and each is sent to an application once.
@@ -30,14 +33,16 @@ struct Pe {
 pub struct Shep {
     pub slot: usize,
     pub key: Key,
-    core: Shepherd,
+    /// None: it is just being called.
+    driver: Option<Box<Driver>>,
+    /// What it is to hear next.
+    happened: Vec<Happening>,
     wire: Option<WireId>,
     pes: BTreeMap<u32, Pe>,
     launch: Option<Box<HostLaunch>>,
     forked: bool,
     /// Processes that PEs have started.
     kids: u32,
-    childless: bool,
     reading: bool,
     /// PEs whose pipes are full.
     stuck: Vec<ProcId>,
@@ -48,8 +53,6 @@ pub struct Shep {
     pub ahead: i64,
     /// Bytes that PE 0's pipe is about to take.
     pouring: u64,
-    happenings: VecDeque<Happening>,
-    settling: bool,
     /// It is stopped until then, and whether its going on is due.
     pub stopped_until: u64,
     goes_on: bool,
@@ -84,7 +87,6 @@ impl Shep {
             pes: self.pes.iter().map(pe).collect(),
             stuck: self.stuck.iter().map(now).collect(),
             reads: self.reads.as_ref().map(now),
-            settling: false,
             stopped_until: 0,
             goes_on: false,
             dies_after: None,
@@ -101,21 +103,19 @@ impl World {
         let shep = Shep {
             slot,
             key,
-            core: Shepherd::new(mono, key),
+            driver: Some(Box::new(Driver::new(mono, key))),
+            happened: Vec::new(),
             wire: None,
             pes: BTreeMap::new(),
             launch: None,
             forked: false,
             kids: 0,
-            childless: false,
             reading: true,
             stuck: Vec::new(),
             timer: 0,
             rings_at: None,
             ahead: 0,
             pouring: 0,
-            happenings: VecDeque::new(),
-            settling: false,
             stopped_until: 0,
             goes_on: false,
             reads: None,
@@ -123,7 +123,7 @@ impl World {
             dies_after: None,
         };
         self.sheps.insert(pid, shep);
-        self.shepherd_happens(pid, Happening::Tick);
+        self.drive_shepherd(pid, |driver, out| driver.begin(out));
         pid
     }
 
@@ -189,7 +189,13 @@ impl World {
     fn shepherd_happens(&mut self, pid: Pid, happening: Happening) {
         self.counts.heard += 1;
         let Some(shep) = self.sheps.get_mut(&pid) else { return };
-        shep.happenings.push_back(happening);
+        shep.happened.push(happening);
+        self.shepherd_wakes(pid);
+    }
+
+    /// It does what is to be done, unless it is stopped: then once it goes on.
+    fn shepherd_wakes(&mut self, pid: Pid) {
+        let Some(shep) = self.sheps.get_mut(&pid) else { return };
         if shep.stopped_until > self.now {
             if !std::mem::replace(&mut shep.goes_on, true) {
                 let until = shep.stopped_until;
@@ -209,131 +215,20 @@ impl World {
     }
 
     fn shepherd_settles(&mut self, pid: Pid) {
-        let Some(shep) = self.sheps.get_mut(&pid) else { return };
-        if std::mem::replace(&mut shep.settling, true) {
-            return;
-        }
-        loop {
-            let Some(mono) = self.shepherds_clock(pid) else { return };
-            let Some(shep) = self.sheps.get_mut(&pid) else { return };
-            let Some(next) = shep.happenings.pop_front() else { break };
-            let text = self.trace.on().then(|| super::trace::cut(&next));
-            let actions = shep.core.apply(mono, next);
-            let key = shep.key;
-            if let Some(text) = text {
-                self.note(|| format!("shepherd {pid} of {key}: {text}"));
-            }
-            for action in actions {
-                let Some(shep) = self.sheps.get_mut(&pid) else { return };
-                if let Some(left) = &mut shep.dies_after {
-                    if *left == 0 {
-                        self.counts.killed_between += 1;
-                        return self.kill_shepherd(pid);
-                    }
-                    *left -= 1;
-                }
-                self.shepherd_acts(pid, action);
-            }
-        }
-        if let Some(shep) = self.sheps.get_mut(&pid) {
-            shep.settling = false;
-        }
-        self.childless(pid);
+        self.drive_shepherd(pid, |driver, out| driver.settle(out));
     }
 
-    fn shepherd_acts(&mut self, pid: Pid, action: Action) {
-        let frozen = self.shepherd_is_frozen(pid);
-        let Some(shep) = self.sheps.get_mut(&pid) else { return };
-        let key = shep.key;
-        if self.trace.on() {
-            let text = format!("shepherd {pid} of {key} does {}", super::trace::cut(&action));
-            self.trace.line(self.now, text);
+    fn drive_shepherd(&mut self, pid: Pid, call: impl FnOnce(&mut Driver, &mut Around<'_>)) {
+        let driver = self.sheps.get_mut(&pid).and_then(|shep| shep.driver.take());
+        let Some(mut driver) = driver else { return };
+        let mut out = Around::new(self, pid);
+        call(&mut driver, &mut out);
+        if out.is_childless() {
+            driver.no_child(&mut out);
         }
-        match action {
-            Action::Fork(launch) => self.fork(pid, launch),
-            Action::Go => self.go(pid),
-            Action::Signal(signal) => {
-                self.signal(pid, signal);
-            }
-            Action::SignalLeft(_) if frozen => {
-                if let Some(shep) = self.sheps.get_mut(&pid) {
-                    shep.happenings.push_back(Happening::LeftFrozen);
-                }
-            }
-            Action::SignalLeft(signal) => {
-                let found = self.signal(pid, signal);
-                if let Some(shep) = self.sheps.get_mut(&pid) {
-                    shep.happenings.push_back(Happening::LeftFound(found));
-                }
-            }
-            Action::LookFrozen => {
-                if let Some(shep) = self.sheps.get_mut(&pid) {
-                    shep.happenings.push_back(Happening::Frozen(frozen));
-                }
-            }
-            Action::NameLeft => {
-                let own = self.procs.iter().filter(|(_, p)| p.shepherd == pid);
-                let left = own.map(|(id, p)| Left {
-                    pid: id.0 as i32,
-                    nid: p.nid,
-                    text: format!("pid {}", id.0),
-                });
-                let named = Happening::LeftNamed(left.collect());
-                shep.happenings.push_back(named);
-            }
-            Action::KillEverything => {
-                let own = self.procs.iter().filter(|(_, p)| p.shepherd == pid);
-                let own: Vec<ProcId> = own.map(|(id, _)| *id).collect();
-                own.into_iter().for_each(|id| self.kill_proc(id));
-            }
-            Action::Send(message) => {
-                if let Some(wire) = shep.wire {
-                    self.send(wire, 1, Msg::FromShepherd(Box::new(message)));
-                }
-            }
-            Action::Notice { text, .. } => {
-                if let Some(wire) = shep.wire {
-                    self.send(wire, 1, Msg::FromShepherd(Box::new(FromShepherd::Notice(text))));
-                }
-            }
-            Action::Hangup => {
-                if let Some(wire) = shep.wire.take() {
-                    shep.happenings.push_back(Happening::Disconnected);
-                    self.hang_up(wire, 1);
-                }
-            }
-            Action::PmiSend { rank, data } => self.pmi_answer(pid, rank, &data),
-            Action::PmiClose { .. } => {}
-            Action::ReadOutput(on) => {
-                shep.reading = on;
-                if on {
-                    for id in std::mem::take(&mut shep.stuck) {
-                        self.wake(id, 10 * US);
-                    }
-                }
-            }
-            Action::WriteStdin(data) => {
-                self.checks.read(key, &data);
-                shep.pouring += data.len() as u64;
-                let late = self.work.u64(5 * US..2 * MS);
-                self.after(late, Ev::StdinTaken(pid, data.len() as u64));
-            }
-            Action::CloseStdin => {
-                shep.happenings.push_back(Happening::StdinClosed);
-                shep.stdin_over = true;
-                let reads = shep.reads.take();
-                self.checks.read_all(key);
-                if let Some(id) = reads {
-                    self.wake(id, 5 * MS);
-                }
-            }
-            Action::SetTimer(at) => {
-                shep.rings_at = at;
-                self.shepherd_sets_timer(pid);
-            }
-            // What people are told of it they are told by its apinit.
-            Action::Rekeyed(_) => {}
-            Action::Exit => self.shepherd_gone(pid),
+        // (It may have been killed.)
+        if let Some(shep) = self.sheps.get_mut(&pid) {
+            shep.driver = Some(driver);
         }
     }
 
@@ -454,7 +349,6 @@ impl World {
         }
         let ended = Happening::PeEnded { rank, pid: rank, end, usage: Usage::default() };
         self.shepherd_happens(pid, ended);
-        self.childless(pid);
     }
 
     /// A process that a PE had started has ended.
@@ -462,27 +356,7 @@ impl World {
         if let Some(shep) = self.sheps.get_mut(&pid) {
             shep.kids = shep.kids.saturating_sub(1);
         }
-        self.childless(pid);
-    }
-
-    /// When it has no child any more, that is told, and what is in the pipes is all.
-    fn childless(&mut self, pid: Pid) {
-        let Some(shep) = self.sheps.get_mut(&pid) else { return };
-        let none = shep.forked && shep.kids == 0 && shep.pes.values().all(|pe| pe.reaped);
-        if shep.settling || !none || !shep.reading && shep.childless {
-            return;
-        }
-        if !std::mem::replace(&mut shep.childless, true) {
-            self.shepherd_happens(pid, Happening::NoChildLeft);
-        }
-        let Some(shep) = self.sheps.get_mut(&pid).filter(|s| s.reading) else { return };
-        let open: Vec<u32> = shep.pes.iter().filter(|(_, pe)| !pe.eof).map(|(r, _)| *r).collect();
-        shep.pes.values_mut().for_each(|pe| pe.eof = true);
-        for rank in open {
-            for stderr in [false, true] {
-                self.shepherd_happens(pid, Happening::OutputEof { rank, stderr });
-            }
-        }
+        self.shepherd_wakes(pid);
     }
 
     // ---- checkpoints ----

@@ -1,4 +1,4 @@
-//! apshepherd for real: one thread, one loop, and the pure [`Shepherd`] that decides.
+//! apshepherd for real: one thread, one loop, and the driver around what decides.
 //!
 //! ```text
 //!   apinit ==seqpacket== +-----------+ --stdin--> PE 0
@@ -10,7 +10,7 @@
 //!                happenings         actions
 //!                         v         |
 //!                        +-----------+
-//!                        | Shepherd  |
+//!                        |  Driver   |
 //!                        +-----------+
 //! ```
 //!
@@ -27,15 +27,16 @@ mod diagnostics;
 mod limits;
 mod link;
 mod options;
+mod outside;
 mod pes;
 mod processes;
 mod program;
 mod streams;
 
-use crate::apshepherd::decide::{Action, Happening, Left, NAMED_MAX, Shepherd};
+use crate::apshepherd::decide::{Happening, Left, NAMED_MAX};
+use crate::apshepherd::drive::Driver;
 use crate::apteam::ending::PeEnd;
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::node::frames::PACKET_MAX;
 use crate::os::fork::{Change, Child, Waited, high, session_of_ended, wait_any};
@@ -136,7 +137,8 @@ struct Stdin {
 struct Shell {
     options: Options,
     diagnostics: Diagnostics,
-    core: Shepherd,
+    /// None: it is just being called.
+    driver: Option<Box<Driver>>,
     epoll: Epoll,
     /// The PEs' outputs.
     outputs: Epoll,
@@ -154,13 +156,13 @@ struct Shell {
     pes: Pes,
     /// There is no child and there won't be: what the pipes hold now is all.
     childless: bool,
+    /// The outputs of PEs before this one are closed then.
+    drained: usize,
     stdin: Stdin,
-    happenings: VecDeque<Happening>,
-    /// They are being dealt with.
-    settling: bool,
-    /// To be done when no action is under way: reap, and read what childless pipes hold.
+    /// What the driver is to hear next.
+    happened: Vec<Happening>,
+    /// To be done when no action is under way.
     reap_due: bool,
-    sweep_due: bool,
     timer: Option<u64>,
     /// The limit of open files that this process was started with.
     soft_files: u64,
@@ -239,9 +241,9 @@ impl Shell {
             watch(&epoll, lifeline.as_fd(), Token::Lifeline, EpollFlags::EPOLLIN)?;
         }
         let now = monotonic_ns();
-        let core = Shepherd::new(now, options.key);
+        let driver = Some(Box::new(Driver::new(now, options.key)));
         let mut shell = Shell {
-            core,
+            driver,
             epoll,
             outputs,
             reading: true,
@@ -256,11 +258,10 @@ impl Shell {
             launch: None,
             pes: Pes::default(),
             childless: false,
+            drained: 0,
             stdin: Stdin::default(),
-            happenings: VecDeque::new(),
-            settling: false,
+            happened: Vec::new(),
             reap_due: false,
-            sweep_due: false,
             timer: None,
             soft_files,
             buffer: vec![0; PACKET_MAX + 1],
@@ -268,8 +269,7 @@ impl Shell {
             options,
             diagnostics,
         };
-        // Sets the first timer.
-        shell.happens(Happening::Tick);
+        shell.drive(|driver, shell| driver.begin(shell));
         Ok(shell)
     }
 
@@ -289,13 +289,8 @@ impl Shell {
                     self.ready(token, event.events());
                 }
             }
-            while self.reap_due || self.sweep_due {
-                if std::mem::take(&mut self.reap_due) {
-                    self.reap();
-                }
-                if std::mem::take(&mut self.sweep_due) {
-                    self.sweep_outputs();
-                }
+            while std::mem::take(&mut self.reap_due) {
+                self.reap();
             }
         }
         // The last word, if the socket takes it.
@@ -323,95 +318,37 @@ impl Shell {
                 self.happens(Happening::LifelineGone);
             }
             Token::Outputs => self.outputs_ready(),
-            Token::Stdin => self.write_stdin(),
+            Token::Stdin => {
+                self.pour_stdin();
+                self.settle();
+            }
             Token::Processes(index) => {
                 if let Some((nid, _)) = self.groups.get(index) {
                     self.look_at_processes(*nid);
                 }
             }
             Token::Pmi(index) => self.pmi_ready(index, flags),
-            Token::Stdout(index) => self.read_output(index, false),
-            Token::Stderr(index) => self.read_output(index, true),
+            Token::Stdout(index) => self.output_ready(index, false),
+            Token::Stderr(index) => self.output_ready(index, true),
         }
     }
 
     /// Something has happened: what follows is done, with what follows from that. Within an action
     /// it waits until all actions before it are done.
     fn happens(&mut self, happening: Happening) {
-        self.happenings.push_back(happening);
+        self.happened.push(happening);
         self.settle();
     }
 
     fn settle(&mut self) {
-        if std::mem::replace(&mut self.settling, true) {
-            return;
-        }
-        while let Some(next) = self.happenings.pop_front() {
-            for action in self.core.apply(monotonic_ns(), next) {
-                self.act(action);
-            }
-        }
-        self.settling = false;
-        self.flush();
+        self.drive(|driver, shell| driver.settle(shell));
     }
 
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::Fork(launch) => self.fork(launch),
-            Action::Go => self.go(),
-            Action::Signal(signal) => self.signal(signal),
-            Action::SignalLeft(_) if self.frozen() => {
-                self.happenings.push_back(Happening::LeftFrozen);
-            }
-            Action::SignalLeft(signal) => {
-                let found = Signal::try_from(signal)
-                    .map_or(0, |signal| descend::signal_all(signal, &self.groups));
-                self.happenings.push_back(Happening::LeftFound(found));
-            }
-            Action::LookFrozen => {
-                let frozen = self.frozen();
-                self.happenings.push_back(Happening::Frozen(frozen));
-            }
-            Action::NameLeft => {
-                let left = self.left();
-                self.happenings.push_back(Happening::LeftNamed(left));
-            }
-            Action::KillEverything => self.kill_everything(),
-            Action::Send(message) => self.send(message),
-            Action::Notice { nid, text } => {
-                let date = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
-                let apid = self.options.key.apid;
-                let line = format!("[NID {:05}] {date} Apid {apid}: {text}", nid.0);
-                self.send(FromShepherd::Notice(line));
-            }
-            Action::Rekeyed(key) => {
-                self.options.key = key;
-                self.diagnostics.rekeyed(key);
-            }
-            Action::Hangup => self.hang_up(),
-            Action::PmiSend { rank, data } => {
-                if let Some((index, pe)) = self.pes.of_rank(rank) {
-                    pe.answers.extend(&data[..]);
-                    self.answer(index);
-                }
-            }
-            Action::PmiClose { rank } => {
-                if let Some((index, _)) = self.pes.of_rank(rank) {
-                    self.close_pmi(index);
-                }
-            }
-            Action::ReadOutput(on) => self.set_reading(on),
-            Action::WriteStdin(data) => {
-                self.stdin.waiting.push_back(data);
-                self.write_stdin();
-            }
-            Action::CloseStdin => {
-                self.stdin.closing = true;
-                self.write_stdin();
-            }
-            Action::SetTimer(at) => self.timer = at,
-            Action::Exit => self.over = true,
-        }
+    fn drive(&mut self, call: impl FnOnce(&mut Driver, &mut Shell)) {
+        let Some(mut driver) = self.driver.take() else { return };
+        call(&mut driver, self);
+        self.driver = Some(driver);
+        self.flush();
     }
 
     fn log(&self, text: impl std::fmt::Display) {
@@ -451,19 +388,14 @@ impl Shell {
                     if !matches!(e, LinkError::Closed) {
                         self.log(e);
                     }
-                    self.hang_up();
-                    self.settle();
+                    if self.disconnect() {
+                        self.happens(Happening::Disconnected);
+                    }
                     return;
                 }
             }
         }
         self.flush();
-    }
-
-    fn send(&mut self, message: FromShepherd) {
-        if let Some(link) = &mut self.link {
-            link.push(message);
-        }
     }
 
     fn flush(&mut self) {
@@ -484,18 +416,16 @@ impl Shell {
         }
     }
 
-    /// Closes the connection, and listens for the next one.
-    fn hang_up(&mut self) {
-        if let Some(link) = self.link.take() {
-            let _ = self.epoll.delete(link.as_fd());
-            drop(link);
-            let listen =
-                watch(&self.epoll, self.listen.as_fd(), Token::Listen, EpollFlags::EPOLLIN);
-            if let Err(e) = listen {
-                self.log(format_args!("the socket can't be watched: {e}"));
-            }
-            self.happenings.push_back(Happening::Disconnected);
+    /// Closes the connection, and listens for the next one. False: there was none.
+    fn disconnect(&mut self) -> bool {
+        let Some(link) = self.link.take() else { return false };
+        let _ = self.epoll.delete(link.as_fd());
+        drop(link);
+        let listen = watch(&self.epoll, self.listen.as_fd(), Token::Listen, EpollFlags::EPOLLIN);
+        if let Err(e) = listen {
+            self.log(format_args!("the socket can't be watched: {e}"));
         }
+        true
     }
 }
 

@@ -4,7 +4,7 @@ use super::pes;
 use super::*;
 
 impl Shell {
-    pub(super) fn fork(&mut self, launch: Box<HostLaunch>) {
+    pub(super) fn make_pes(&mut self, launch: Box<HostLaunch>) {
         self.limits = Limits::open(&launch, &self.groups);
         for (index, file) in self.limits.watched() {
             // Refused: then it is looked at when a PE ends.
@@ -42,11 +42,11 @@ impl Shell {
             (rank, (e as i32, format!("its pipes can't be watched: {e}")))
         });
         if let Some((rank, (errno, text))) = failed.or(watched.err()) {
-            self.happenings.push_back(Happening::ExecFailed { rank, errno, text });
+            self.happened.push(Happening::ExecFailed { rank, errno, text });
             // Those that were not made say nothing and can't end.
             for pe in &launch.pes[self.pes.all.len().min(launch.pes.len())..] {
                 for stderr in [false, true] {
-                    self.happenings.push_back(Happening::OutputEof { rank: pe.rank, stderr });
+                    self.happened.push(Happening::OutputEof { rank: pe.rank, stderr });
                 }
             }
         }
@@ -81,8 +81,7 @@ impl Shell {
                 Waited::NoChild if self.childless => break,
                 Waited::NoChild => {
                     self.childless = true;
-                    self.sweep_due = true;
-                    self.happens(Happening::NoChildLeft);
+                    self.drive(|driver, shell| driver.no_child(shell));
                     break;
                 }
             }
@@ -120,7 +119,7 @@ impl Shell {
         }
         // What it said before it ended comes before its end.
         self.read_pmi(index, LAST_READS);
-        self.close_pmi(index);
+        self.close_pmi_of(index);
         let pid = self.pes.all[index].pid.as_raw().unsigned_abs();
         self.happens(Happening::PeEnded { rank, pid, end, usage: child.usage });
     }
@@ -164,7 +163,7 @@ impl Shell {
         });
     }
 
-    pub(super) fn go(&mut self) {
+    pub(super) fn let_go(&mut self) {
         for pe in self.pes.all.iter().filter(|pe| !pe.ended && !pe.early_signals.is_empty()) {
             for signal in pe.early_signals.iter().filter_map(|s| Signal::try_from(*s).ok()) {
                 let _ = kill(pe.pid, signal);
@@ -176,7 +175,7 @@ impl Shell {
         }
     }
 
-    pub(super) fn signal(&self, signal: i32) {
+    pub(super) fn signal_pes(&self, signal: i32) {
         let Ok(signal) = Signal::try_from(signal) else { return };
         for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
             let _ = killpg(pe.pid, signal);
@@ -189,7 +188,7 @@ impl Shell {
 
     /// What descends from this process and lives. Its session tells whose it is, if it has not made
     /// one of its own.
-    pub(super) fn left(&self) -> Vec<Left> {
+    pub(super) fn descendants(&self) -> Vec<Left> {
         let named =
             descend::descendants(&self.groups).into_iter().take(NAMED_MAX).filter_map(|pid| {
                 let session = nix::unistd::getsid(Some(pid)).ok();
@@ -213,7 +212,7 @@ impl Shell {
         })
     }
 
-    pub(super) fn kill_everything(&mut self) {
+    pub(super) fn kill_all(&mut self) {
         for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
             let _ = kill(pe.pid, Signal::SIGKILL);
         }

@@ -17,7 +17,6 @@ impl Shell {
         if let Err(e) = done {
             self.log(format_args!("output can't be switched: {e}"));
         }
-        self.sweep_due |= on && self.childless;
     }
 
     pub(super) fn outputs_ready(&mut self) {
@@ -28,15 +27,20 @@ impl Shell {
                 break;
             }
             match Token::parse(event.data()) {
-                Some(Token::Stdout(index)) => self.read_output(index, false),
-                Some(Token::Stderr(index)) => self.read_output(index, true),
+                Some(Token::Stdout(index)) => self.output_ready(index, false),
+                Some(Token::Stderr(index)) => self.output_ready(index, true),
                 _ => {}
             }
         }
     }
 
     /// Reads one piece, so that each PE has its turn.
-    pub(super) fn read_output(&mut self, index: usize, stderr: bool) {
+    pub(super) fn output_ready(&mut self, index: usize, stderr: bool) {
+        self.read_pipe(index, stderr);
+        self.settle();
+    }
+
+    pub(super) fn read_pipe(&mut self, index: usize, stderr: bool) {
         let Some(pe) = self.pes.all.get_mut(index) else { return };
         let rank = pe.rank;
         let pipe = &mut pe.output[usize::from(stderr)];
@@ -46,7 +50,7 @@ impl Shell {
         match pipe.read(&mut self.buffer[..READ]) {
             Got::Some(count) => {
                 let data = Bytes::copy_from_slice(&self.buffer[..count]);
-                self.happens(Happening::Output { rank, stderr, data });
+                self.happened.push(Happening::Output { rank, stderr, data });
             }
             Got::Nothing if !self.childless => {}
             // Without children what is left of writers is none of the application's: somebody whom
@@ -55,25 +59,15 @@ impl Shell {
                 if let Some(fd) = pipe.fd.take() {
                     let _ = self.outputs.delete(fd);
                 }
-                self.happens(Happening::OutputEof { rank, stderr });
-            }
-        }
-    }
-
-    /// After the last child: takes what is left, as far as reading is on, and closes.
-    pub(super) fn sweep_outputs(&mut self) {
-        for index in 0..self.pes.all.len() {
-            for stderr in [false, true] {
-                while self.reading && self.pes.all[index].output[usize::from(stderr)].fd.is_some() {
-                    self.read_output(index, stderr);
-                }
+                self.happened.push(Happening::OutputEof { rank, stderr });
             }
         }
     }
 
     // ---- stdin ----
 
-    pub(super) fn write_stdin(&mut self) {
+    /// Writes what waits for PE 0's stdin, as far as the pipe takes it.
+    pub(super) fn pour_stdin(&mut self) {
         let Some(pipe) = &self.stdin.pipe else {
             self.stdin.waiting.clear();
             return;
@@ -110,12 +104,11 @@ impl Shell {
             self.stdin.watched = full && done.is_ok();
         }
         if written > 0 {
-            self.happenings.push_back(Happening::StdinWritten(written));
+            self.happened.push(Happening::StdinWritten(written));
         }
         if lost {
-            self.happenings.push_back(Happening::StdinClosed);
+            self.happened.push(Happening::StdinClosed);
         }
-        self.settle();
     }
 
     // ---- PMI ----
@@ -139,7 +132,7 @@ impl Shell {
                     self.happens(Happening::Pmi { rank, data });
                 }
                 Got::Nothing => return,
-                Got::End => return self.close_pmi(index),
+                Got::End => return self.close_pmi_of(index),
             }
         }
     }
@@ -156,7 +149,7 @@ impl Shell {
             match write_some(fd.as_fd(), part) {
                 Ok(0) => break,
                 Ok(count) => drop(pe.answers.drain(..count)),
-                Err(_) => return self.close_pmi(index),
+                Err(_) => return self.close_pmi_of(index),
             }
         }
         let flags = match pe.answers.is_empty() {
@@ -167,7 +160,7 @@ impl Shell {
         let _ = self.epoll.modify(fd, &mut event);
     }
 
-    pub(super) fn close_pmi(&mut self, index: usize) {
+    pub(super) fn close_pmi_of(&mut self, index: usize) {
         if let Some(pe) = self.pes.all.get_mut(index) {
             pe.answers.clear();
             if let Some(fd) = pe.pmi.take() {

@@ -1,0 +1,122 @@
+//! apshepherd's driver: what happens goes to the pure [`Shepherd`], and what it wants is done through
+//! [`Outside`].
+//!
+//! # Problem
+//! The end of an application is a matter of order: a PE's last PMI words come before its end, all ends
+//! before the word that no child is left, and that before the end of the output, which a process that a
+//! PE has left behind may hold open for ever. While actions are under way nothing new may be heard.
+//!
+//! # Approach
+//! One driver, generic over the world outside: apshepherd and the simulated cluster run it.
+//!
+//! - *What happens within an action waits* until all actions before it are done.
+//! - *Without a child, what the pipes hold now is all.* It is read piece by piece, as far as output may be
+//!   read, and then the pipes are closed, whoever else still has their other ends.
+//! - *A signal for what is left is not sent to frozen processes*: their time is not running.
+
+mod outside;
+
+pub use outside::Outside;
+
+use crate::apshepherd::decide::{Action, Happening, Shepherd};
+use crate::apteam::Key;
+use std::collections::VecDeque;
+
+/// apshepherd around its pure self. (A checkpoint has a copy of it, as of all memory.)
+#[derive(Clone, Debug)]
+pub struct Driver {
+    shepherd: Shepherd,
+    /// What has happened while something was done.
+    pending: VecDeque<Happening>,
+    /// PEs have been forked, and there is no child any more.
+    childless: bool,
+    /// The pipes have been closed after that.
+    drained: bool,
+    /// Output is read.
+    reading: bool,
+}
+
+impl Driver {
+    /// The shepherd of this application, born now. [`Driver::begin`] is to follow.
+    pub fn new(now_ns: u64, key: Key) -> Driver {
+        Driver {
+            shepherd: Shepherd::new(now_ns, key),
+            pending: VecDeque::new(),
+            childless: false,
+            drained: false,
+            reading: true,
+        }
+    }
+
+    /// Sets the first timer.
+    pub fn begin(&mut self, out: &mut impl Outside) {
+        self.happens(out, Happening::Tick);
+    }
+
+    /// Hears a happening, and carries out everything that follows from it at once.
+    pub fn happens(&mut self, out: &mut impl Outside, happening: Happening) {
+        self.pending.push_back(happening);
+        self.settle(out);
+    }
+
+    /// There is no child, and PEs have been forked.
+    pub fn no_child(&mut self, out: &mut impl Outside) {
+        if !std::mem::replace(&mut self.childless, true) {
+            self.happens(out, Happening::NoChildLeft);
+        }
+    }
+
+    /// Hears what has come of calls, and carries out everything that follows from it.
+    pub fn settle(&mut self, out: &mut impl Outside) {
+        loop {
+            self.pending.extend(out.happened());
+            if let Some(next) = self.pending.pop_front() {
+                out.hears(&next);
+                for action in self.shepherd.apply(out.now_ns(), next) {
+                    self.act(out, action);
+                }
+            } else if self.childless && self.reading && !self.drained {
+                self.drained = !out.drain();
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn act(&mut self, out: &mut impl Outside, action: Action) {
+        out.does(&action);
+        match action {
+            Action::Fork(launch) => out.fork(launch),
+            Action::Go => out.go(),
+            Action::Signal(signal) => out.signal(signal),
+            Action::SignalLeft(signal) => {
+                let done = match out.is_frozen() {
+                    true => Happening::LeftFrozen,
+                    false => Happening::LeftFound(out.signal_left(signal)),
+                };
+                self.pending.push_back(done);
+            }
+            Action::LookFrozen => self.pending.push_back(Happening::Frozen(out.is_frozen())),
+            Action::NameLeft => self.pending.push_back(Happening::LeftNamed(out.left())),
+            Action::KillEverything => out.kill_everything(),
+            Action::Send(message) => out.tell(message),
+            Action::Notice { nid, text } => out.notice(nid, text),
+            Action::Rekeyed(key) => out.rekeyed(key),
+            Action::Hangup => {
+                if out.hang_up() {
+                    self.pending.push_back(Happening::Disconnected);
+                }
+            }
+            Action::PmiSend { rank, data } => out.answer_pmi(rank, data),
+            Action::PmiClose { rank } => out.close_pmi(rank),
+            Action::ReadOutput(on) => {
+                self.reading = on;
+                out.read_output(on);
+            }
+            Action::WriteStdin(data) => out.write_stdin(data),
+            Action::CloseStdin => out.close_stdin(),
+            Action::SetTimer(at) => out.set_timer(at),
+            Action::Exit => out.exit(),
+        }
+    }
+}

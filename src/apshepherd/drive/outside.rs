@@ -1,0 +1,91 @@
+//! What apshepherd's driver needs of the world: one trait.
+
+use crate::apshepherd::decide::{Action, Happening, Left};
+use crate::apteam::Key;
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::shepherd::FromShepherd;
+use crate::machine::Nid;
+use bytes::Bytes;
+
+/// The world outside of the driver: PEs, their pipes and PMI connections, and the connection to apinit.
+///
+/// apshepherd may be killed between any two calls; it keeps no records. No call waits for a PE or for apinit.
+pub trait Outside {
+    /// CLOCK_MONOTONIC as this process sees it, in nanoseconds.
+    fn now_ns(&self) -> u64;
+
+    /// What has come of the calls before, in order. It is heard after the actions that are under way.
+    fn happened(&mut self) -> Vec<Happening>;
+
+    /// For the log: this is heard now.
+    fn hears(&mut self, happening: &Happening);
+
+    /// For the log: this is done next.
+    fn does(&mut self, action: &Action);
+
+    // ---- processes ----
+
+    /// Forks and executes the PEs, each to stop before user code.
+    fn fork(&mut self, launch: Box<HostLaunch>);
+
+    /// Lets all PEs go.
+    fn go(&mut self);
+
+    /// Sends a signal to the process group of each PE that has not ended.
+    fn signal(&mut self, signal: i32);
+
+    /// Sends a signal to every process that descends from this one: how many are alive.
+    fn signal_left(&mut self, signal: i32) -> u32;
+
+    /// Whether they are frozen, since others have their turn.
+    fn is_frozen(&self) -> bool;
+
+    /// What descends from this process and lives.
+    fn left(&self) -> Vec<Left>;
+
+    /// Kills every process that descends from this one.
+    fn kill_everything(&mut self);
+
+    // ---- apinit ----
+
+    /// Tells apinit, if it is connected.
+    fn tell(&mut self, message: FromShepherd);
+
+    /// Tells it, as a line for the user, with the date.
+    fn notice(&mut self, nid: Nid, text: String);
+
+    /// Closes the connection, and listens for the next one. False: there was none.
+    fn hang_up(&mut self) -> bool;
+
+    /// From now on this process is named by this application.
+    fn rekeyed(&mut self, key: Key);
+
+    // ---- what PEs read and write ----
+
+    /// Answers a PE on its PMI connection.
+    fn answer_pmi(&mut self, rank: u32, data: Bytes);
+
+    /// Closes a PE's PMI connection.
+    fn close_pmi(&mut self, rank: u32);
+
+    /// Reads the PEs' output from now on, or lets it wait in their pipes.
+    fn read_output(&mut self, on: bool);
+
+    /// There is no child: reads one more piece of what a pipe holds, or closes it at its end. False: all are
+    /// closed.
+    fn drain(&mut self) -> bool;
+
+    /// For PE 0's stdin, in order.
+    fn write_stdin(&mut self, data: Bytes);
+
+    /// Closes PE 0's stdin once all of that is written.
+    fn close_stdin(&mut self);
+
+    // ---- time ----
+
+    /// [`Happening::Tick`] is wanted then, and at no other time.
+    fn set_timer(&mut self, at_ns: Option<u64>);
+
+    /// It is over. Nothing more is called.
+    fn exit(&mut self);
+}

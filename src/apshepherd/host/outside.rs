@@ -1,0 +1,132 @@
+//! What the driver does, for real.
+
+use super::{Shell, descend};
+use crate::apshepherd::decide::{Action, Happening, Left};
+use crate::apshepherd::drive::Outside;
+use crate::apteam::Key;
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::talk::shepherd::FromShepherd;
+use crate::machine::Nid;
+use crate::os::host::monotonic_ns;
+use bytes::Bytes;
+use nix::sys::signal::Signal;
+
+impl Outside for Shell {
+    fn now_ns(&self) -> u64 {
+        monotonic_ns()
+    }
+
+    fn happened(&mut self) -> Vec<Happening> {
+        std::mem::take(&mut self.happened)
+    }
+
+    fn hears(&mut self, _happening: &Happening) {}
+
+    fn does(&mut self, _action: &Action) {}
+
+    // ---- processes ----
+
+    fn fork(&mut self, launch: Box<HostLaunch>) {
+        self.make_pes(launch);
+    }
+
+    fn go(&mut self) {
+        self.let_go();
+    }
+
+    fn signal(&mut self, signal: i32) {
+        self.signal_pes(signal);
+    }
+
+    fn signal_left(&mut self, signal: i32) -> u32 {
+        Signal::try_from(signal).map_or(0, |signal| descend::signal_all(signal, &self.groups))
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.frozen()
+    }
+
+    fn left(&self) -> Vec<Left> {
+        self.descendants()
+    }
+
+    fn kill_everything(&mut self) {
+        self.kill_all();
+    }
+
+    // ---- apinit ----
+
+    fn tell(&mut self, message: FromShepherd) {
+        if let Some(link) = &mut self.link {
+            link.push(message);
+        }
+    }
+
+    fn notice(&mut self, nid: Nid, text: String) {
+        let date = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
+        let apid = self.options.key.apid;
+        let line = format!("[NID {:05}] {date} Apid {apid}: {text}", nid.0);
+        self.tell(FromShepherd::Notice(line));
+    }
+
+    fn hang_up(&mut self) -> bool {
+        self.disconnect()
+    }
+
+    fn rekeyed(&mut self, key: Key) {
+        self.options.key = key;
+        self.diagnostics.rekeyed(key);
+    }
+
+    // ---- what PEs read and write ----
+
+    fn answer_pmi(&mut self, rank: u32, data: Bytes) {
+        if let Some((index, pe)) = self.pes.of_rank(rank) {
+            pe.answers.extend(&data[..]);
+            self.answer(index);
+        }
+    }
+
+    fn close_pmi(&mut self, rank: u32) {
+        if let Some((index, _)) = self.pes.of_rank(rank) {
+            self.close_pmi_of(index);
+        }
+    }
+
+    fn read_output(&mut self, on: bool) {
+        self.set_reading(on);
+    }
+
+    fn drain(&mut self) -> bool {
+        while let Some(pe) = self.pes.all.get(self.drained) {
+            match pe.output.iter().position(|pipe| pipe.fd.is_some()) {
+                Some(pipe) => {
+                    self.read_pipe(self.drained, pipe == 1);
+                    return true;
+                }
+                None => self.drained += 1,
+            }
+        }
+        false
+    }
+
+    fn write_stdin(&mut self, data: Bytes) {
+        self.stdin.waiting.push_back(data);
+        self.pour_stdin();
+    }
+
+    fn close_stdin(&mut self) {
+        self.stdin.closing = true;
+        self.pour_stdin();
+    }
+
+    // ---- time ----
+
+    fn set_timer(&mut self, at_ns: Option<u64>) {
+        self.timer = at_ns;
+    }
+
+    fn exit(&mut self) {
+        self.over = true;
+    }
+}
