@@ -5,7 +5,7 @@
 //! ([`record`]), what is asked for ([`posting`]), where it goes ([`place`]), what is to be executed
 //! ([`launch`]), on which nodes it is to be ([`choice`]) and how many PEs on each ([`layout`]), how it is bound to processors
 //! ([`binding`]) and may share them ([`oversubscribe`]), within which bounds ([`bounds`]), how it saves itself ([`saving`]), how it ends ([`ending`]), what
-//! administrators change ([`change`]), and the messages that the processes exchange ([`talk`]).
+//! administrators change ([`change`]), and the messages that the processes exchange ([`protocol`]).
 
 pub mod binding;
 pub mod bounds;
@@ -18,9 +18,9 @@ pub mod layout;
 pub mod oversubscribe;
 pub mod place;
 pub mod posting;
+pub mod protocol;
 pub mod record;
 pub mod saving;
 pub mod signal;
-pub mod talk;
 
 pub use ids::{Apid, Incarnation, Key, SealKey, Ticket};

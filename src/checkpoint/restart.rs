@@ -22,7 +22,7 @@ use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Explanation, Posting, Shape};
-use crate::apteam::talk::node::Restart;
+use crate::apteam::protocol::node::Restart;
 use crate::machine::Nid;
 
 /// What is to be posted.

@@ -47,7 +47,7 @@ mod tests;
 pub use had::Place;
 
 use crate::apteam::Apid;
-use had::Had;
+use had::ServiceAccount;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ pub struct Turn {
 /// What all gangs have had.
 #[derive(Clone, Debug)]
 pub struct Levels {
-    had: BTreeMap<Apid, Had>,
+    had: BTreeMap<Apid, ServiceAccount>,
     /// What they have had is told by plans with floors ([`super::floor`]), and a start costs nothing.
     told: bool,
 }
@@ -140,7 +140,7 @@ impl Levels {
         let arrived = had.is_zero() && !self.told;
         let now = at(now_ns);
         let since = now.saturating_sub(at(ns(waited)));
-        let had = Had {
+        let had = ServiceAccount {
             told: self.told,
             rank: 0,
             weight: weight.max(1),
@@ -346,7 +346,7 @@ impl Levels {
     /// what it was granted is over; or one has waited for `longest_wait`.
     pub fn next(&self, rules: &Rules, waiting: &[Place], now_ns: u64) -> Option<u64> {
         let now = at(now_ns);
-        let of = |(apid, had): (&Apid, &Had)| match had.runs {
+        let of = |(apid, had): (&Apid, &ServiceAccount)| match had.runs {
             true => had.passed(*apid, rules, waiting, now),
             // One that is overdue already leads next, whenever that is.
             false => {
@@ -361,7 +361,7 @@ impl Levels {
     /// come first any more. (That is a matter of hours, and need not be known to the second.)
     pub fn later(&self, rules: &Rules, now_ns: u64) -> Option<u64> {
         let now = at(now_ns);
-        let of = |had: &Had| {
+        let of = |had: &ServiceAccount| {
             let first = u64::try_from(had.first_until.saturating_sub(now)).ok();
             let ages = (!had.aged).then(|| had.ages(rules).saturating_sub(had.waited(now)));
             first.into_iter().chain(ages).filter(|left| *left > 0).min()

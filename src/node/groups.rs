@@ -24,14 +24,14 @@
 //! runs ([`Memory`]). What is not to be had is not done, and said ([`Groups::notes`]).
 
 mod application;
+mod cgroup_attach;
 mod controllers;
-mod eager;
 mod freezer;
 mod memory;
 mod reclaim;
 
 pub use application::{AppGroups, Limits, Seat, numbers, processes_in};
-pub use eager::Eager;
+pub use cgroup_attach::Eager;
 pub use freezer::Freezer;
 pub use memory::Memory;
 pub use reclaim::{Out, bring_out};

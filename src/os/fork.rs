@@ -20,7 +20,7 @@
 
 use super::clone::{CLONE_INTO_CGROUP, CloneArgs};
 use super::placing::Placing;
-use super::shed;
+use super::reset_inherited;
 use std::ffi::{CString, c_char, c_int, c_uint, c_ulong};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -260,7 +260,7 @@ unsafe fn become_pe(
             libc::_exit(127);
         }
         check(libc::setsid() >= 0, Step::Session);
-        shed::default_signals();
+        reset_inherited::default_signals();
         libc::umask(program.umask & 0o777);
         check(libc::chdir(program.directory.as_ptr()) == 0, Step::Directory);
         if !mask.is_empty() {

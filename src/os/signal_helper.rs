@@ -14,7 +14,7 @@
 //! The helper has no file but one end of a socket, and ends when psched has closed the other.
 
 use super::nudge::nudge;
-use super::shed;
+use super::reset_inherited;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -38,7 +38,7 @@ impl SignalHelper {
     /// # Errors
     /// There can be no more processes, or files.
     pub fn start() -> io::Result<SignalHelper> {
-        if !shed::may_signal_others() {
+        if !reset_inherited::may_signal_others() {
             return Ok(SignalHelper(None));
         }
         let (ours, its) = rustix::net::socketpair(
@@ -82,7 +82,7 @@ impl SignalHelper {
 /// Lays off this process's rights over other users' processes, which its helper has. To be called before
 /// there are other threads.
 pub fn leave_users_to_the_helper() {
-    if !shed::no_rights_over_users() {
+    if !reset_inherited::no_rights_over_users() {
         tracing::debug!("psched keeps the rights to signal users' processes");
     }
 }
@@ -99,7 +99,7 @@ unsafe fn serve(socket: RawFd, parent: libc::pid_t) -> ! {
             libc::_exit(0);
         }
         libc::prctl(libc::PR_SET_NAME, c"signals".as_ptr());
-        shed::default_signals();
+        reset_inherited::default_signals();
         // What a terminal or a manager sends to all of psched's processes is psched's to heed.
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
@@ -171,7 +171,7 @@ unsafe fn send(process: RawFd, uid: u32) {
         }
         if child == 0 {
             let taken = libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0
-                && shed::no_capabilities()
+                && reset_inherited::no_capabilities()
                 && nudge(BorrowedFd::borrow_raw(process)).is_ok();
             libc::_exit(i32::from(!taken));
         }

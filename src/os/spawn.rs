@@ -8,7 +8,7 @@
 //! or new ones.
 
 use super::clone::{CLONE_INTO_CGROUP, CLONE_PIDFD, CloneArgs};
-use super::shed;
+use super::reset_inherited;
 use super::space::{Space, Step};
 use std::ffi::{CString, c_char, c_int};
 use std::io;
@@ -16,7 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
 
-/// Whose groups it is to have. Its user id it takes itself, first of all ([`shed::become_user`]): if
+/// Whose groups it is to have. Its user id it takes itself, first of all ([`reset_inherited::become_user`]): if
 /// it had that before its execve, the user could trace it from there until it forbids that, where he
 /// may read its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Spawn<'a> {
     pub keep: Vec<BorrowedFd<'a>>,
     /// The control group to be born in, a directory.
     pub group: Option<BorrowedFd<'a>>,
-    /// Its groups, and without the caller's settings (see [`shed`]); `None`: as the caller is.
+    /// Its groups, and without the caller's settings (see [`reset_inherited`]); `None`: as the caller is.
     pub ids: Option<Ids>,
     /// Where it is to be; `None`: where the caller is.
     pub space: Option<&'a Space>,
@@ -202,7 +202,7 @@ unsafe fn become_program(
             }
         };
         check(libc::setsid() >= 0);
-        shed::default_signals();
+        reset_inherited::default_signals();
         check(libc::dup2(null, 0) == 0 && libc::dup2(null, 1) == 1);
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, CLOSE_RANGE_CLOEXEC);
         for fd in keep {
@@ -222,12 +222,12 @@ unsafe fn become_program(
             check(libc::setrlimit64(libc::RLIMIT_NOFILE, &limit) == 0);
         }
         if let Some(ids) = &spawn.ids {
-            shed::settings();
+            reset_inherited::settings();
             if let Some(groups) = &ids.groups {
                 check(libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0);
             }
             check(libc::syscall(libc::SYS_setresgid, ids.gid, ids.gid, ids.gid) == 0);
-            check(shed::rights(0));
+            check(reset_inherited::rights(0));
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);

@@ -77,15 +77,15 @@
 //! only wants to know whether one of a thousand waiting postings fits leaves them out.
 
 mod allocator;
-mod among;
 mod explain;
 #[cfg(test)]
 mod golden;
-mod laid;
+mod layout_search;
 pub mod migration;
+mod node_list;
 #[cfg(test)]
 mod oracle;
-mod over;
+mod overlap_cost;
 pub mod packing;
 mod pieces;
 mod possible;
@@ -93,9 +93,9 @@ mod sharing;
 mod why;
 mod window;
 
-pub use among::{only_among, try_place_among};
 pub use explain::Shut;
-pub use laid::{nearest_laid, try_place_laid};
+pub use layout_search::{nearest_laid, try_place_laid};
+pub use node_list::{only_among, try_place_among};
 pub use possible::{Cure, Impossible, holds, possible};
 pub use sharing::{Unshared, shared};
 

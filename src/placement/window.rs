@@ -16,7 +16,7 @@
 //! Both ends of a window only move to the right as its first node does, so that a run costs as
 //! many steps as it has nodes.
 
-use super::over::Over;
+use super::overlap_cost::Over;
 use crate::occupancy::index::Ready;
 use crate::occupancy::{Occupancy, Room, Slot, Terms};
 use std::ops::{ControlFlow, Range};

@@ -22,26 +22,26 @@
 //! will be done, is reckoned from its plan ([`progress`]), and so is what the machine does ([`tally`]).
 
 mod progress;
+mod run_intervals;
 mod tally;
-mod way;
 
 use super::workload::Job;
 use super::{Capacity, Moves, Outcome, Setup, Watch, nanos};
 use crate::apteam::ending::{EndCount, HostEnd, PeEnd};
 use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Report};
+use crate::apteam::protocol::turns::SlicePlan;
 use crate::apteam::record::FrontProcess;
-use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Report};
-use crate::apteam::talk::turns::SlicePlan;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::placement::migration::Gate;
 use crate::psched::decide::{
     Abilities, Effect, Event, LinkId, Now, ReplyId, RollsOut, Scheduler, Settings,
 };
 use progress::Progress;
+use run_intervals::Way;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tally::{Parties, Tally};
-use way::Way;
 
 const LINK: LinkId = LinkId(0);
 const SECOND: u64 = 1_000_000_000;

@@ -5,20 +5,20 @@
 
 mod outside;
 
-use super::away::{Mark, Returning};
 use super::host::ProcId;
 use super::images::{Checkpoint, Coming as ComingBack};
 use super::memory::Coming;
+use super::memory_out::{Mark, Returning};
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apinit::decide::switcher::{Event as TurnEvent, Switcher};
-use crate::apinit::decide::{Agent, Conn, Found, Happening, Me, Rebind};
+use crate::apinit::decide::{Agent, Conn, Event, Found, Me, Rebind};
 use crate::apinit::drive::{Driver, Heard, Left};
 use crate::apteam::Key;
-use crate::apteam::talk::node::{Hello, PROTOCOL, PlaceCommand, RollOut, Welcome};
-use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
-use crate::apteam::talk::turns::{SlicePlan, Switches};
+use crate::apteam::protocol::node::{Hello, PROTOCOL, PlaceCommand, RollOut, Welcome};
+use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
+use crate::apteam::protocol::turns::{SlicePlan, Switches};
 use crate::machine::Nid;
 use outside::At;
 use std::collections::{BTreeMap, BTreeSet};
@@ -329,8 +329,8 @@ impl World {
     }
 
     /// The agent hears this, and what follows is done.
-    pub fn apinit_happens(&mut self, slot: usize, happening: Happening) {
-        self.apinit_hears(slot, Heard::Happens(happening));
+    pub fn apinit_happens(&mut self, slot: usize, event: Event) {
+        self.apinit_hears(slot, Heard::Happens(event));
     }
 
     /// The driver hears this, and what follows is done. (While it is being called: after that.)
@@ -411,7 +411,7 @@ impl World {
             self.finish_rebinding(slot, key);
         }
         let result = if refused { Err("the kernel says no".to_owned()) } else { Ok(()) };
-        self.apinit_happens(slot, Happening::Rebound(key, result));
+        self.apinit_happens(slot, Event::Rebound(key, result));
     }
 
     /// What a journal says, by whoever finds it.
@@ -444,7 +444,7 @@ impl World {
         match self.group_count(slot, key) {
             0 => self.apinit_hears(slot, Heard::GroupsEmpty(key)),
             processes if self.now - begun > SECOND => {
-                self.apinit_happens(slot, Happening::GroupsStuck { key, processes, named: vec![] });
+                self.apinit_happens(slot, Event::GroupsStuck { key, processes, named: vec![] });
             }
             _ => self.after(5 * MS, Ev::ApinitGroups { slot, life, key, begun }),
         }
@@ -478,7 +478,7 @@ impl World {
         }
         let own = |p: &Apinit| p.timer == timer;
         if self.slots[slot].life == life && self.slots[slot].proc.as_deref().is_some_and(own) {
-            self.apinit_happens(slot, Happening::Tick);
+            self.apinit_happens(slot, Event::Tick);
         }
     }
 
@@ -500,7 +500,7 @@ impl World {
         }
         self.hang_up(wire, 0);
         self.link_down(slot);
-        self.apinit_happens(slot, Happening::Unlinked);
+        self.apinit_happens(slot, Event::Unlinked);
     }
 
     /// It dials psched.
@@ -573,13 +573,13 @@ impl World {
             }
             Msg::Command(seq, commits, command) => {
                 if commits > 0 {
-                    self.apinit_happens(slot, Happening::Counted(commits));
+                    self.apinit_happens(slot, Event::Counted(commits));
                 }
                 if self.slots[slot].proc.as_ref().is_none_or(|p| p.link.is_none_or(|l| l.0 != wire))
                 {
                     return;
                 }
-                self.apinit_happens(slot, Happening::Command(seq, *command));
+                self.apinit_happens(slot, Event::Command(seq, *command));
             }
             Msg::LinkRefused(text) => {
                 self.checks.warned(&text);
@@ -589,7 +589,7 @@ impl World {
             Msg::Eof => {
                 self.link_down(slot);
                 if welcomed {
-                    self.apinit_happens(slot, Happening::Unlinked);
+                    self.apinit_happens(slot, Event::Unlinked);
                 }
             }
             _ => {}
@@ -617,7 +617,7 @@ impl World {
         if let Some(wire) = self.wires.get_mut(&wire) {
             wire.ends[1] = Who::ApinitFront(slot, conn);
         }
-        let opened = Happening::AttachOpened { conn, uid, trusted: front.is_none(), watched };
+        let opened = Event::AttachOpened { conn, uid, trusted: front.is_none(), watched };
         self.apinit_happens(slot, opened);
         if here.is_some_and(|pid| !self.fronts.contains_key(&pid)) {
             let life = self.slots[slot].life;
@@ -631,13 +631,13 @@ impl World {
         let Some(proc) = &mut self.slots[slot].proc else { return };
         match msg {
             Msg::ToApinit(message) => {
-                self.apinit_happens(slot, Happening::AttachMessage(conn, *message));
+                self.apinit_happens(slot, Event::AttachMessage(conn, *message));
             }
             Msg::Eof => {
                 if let Some(front) = proc.fronts.get_mut(&conn) {
                     front.wire = None;
                 }
-                self.apinit_happens(slot, Happening::AttachClosed(conn));
+                self.apinit_happens(slot, Event::AttachClosed(conn));
             }
             _ => {}
         }
@@ -650,7 +650,7 @@ impl World {
         }
         let at = &self.slots[slot];
         if at.life == life && at.proc.as_ref().is_some_and(|p| p.fronts.contains_key(&conn)) {
-            self.apinit_happens(slot, Happening::FrontDied(conn));
+            self.apinit_happens(slot, Event::FrontDied(conn));
         }
     }
 
@@ -705,7 +705,7 @@ impl World {
         }
         match msg {
             Msg::FromShepherd(message) => {
-                self.apinit_happens(slot, Happening::ShepherdMessage(key, *message));
+                self.apinit_happens(slot, Event::ShepherdMessage(key, *message));
             }
             Msg::Eof => {
                 let text = "it died: Killed (signal 9)".to_owned();
@@ -718,7 +718,7 @@ impl World {
 
     /// A shepherd can't be heard any more.
     pub fn apinit_shepherd_silent(&mut self, slot: usize, life: u64, key: Key, text: String) {
-        // (Of one that has gone meanwhile it is known.)
+        // (If the shepherd has gone meanwhile, the driver knows that.)
         if self.slots[slot].life == life && self.shepherd_of(slot, key).is_some() {
             self.apinit_hears(slot, Heard::ShepherdSilent(key, text));
         }

@@ -12,7 +12,7 @@ use super::store::Disk;
 use super::wire::{Msg, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND};
-use crate::apteam::talk::node::Start;
+use crate::apteam::protocol::node::Start;
 use crate::psched::decide::{Effect, Event, LinkId, Scheduler};
 use std::collections::BTreeMap;
 

@@ -8,15 +8,15 @@ use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::aprun::decide::closing::Ended;
-use crate::aprun::decide::course::{
-    Action, Ask, Front, Happening, Looked, Placement, ReportRow, Setup,
+use crate::aprun::decide::session::{
+    Action, Ask, Event, Front, Looked, Placement, ReportRow, Setup,
 };
 use crate::aprun::drive::{Driver, Outside};
 use crate::apteam::Apid;
 use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::record::State;
-use crate::apteam::talk::attach::{FromApinit, Output, ToApinit};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -45,9 +45,9 @@ pub struct Aprun {
 /// What is said to a driver, in a conversation of this number or in none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
-    By(Happening),
-    ByPsched(u32, Happening),
-    ByApinit(u32, Happening),
+    By(Event),
+    ByPsched(u32, Event),
+    ByApinit(u32, Event),
 }
 
 /// The delay of what a closed conversation said last: the next one may have begun by then.
@@ -179,11 +179,11 @@ impl World {
             returning,
         };
         self.fronts.insert(pid, aprun);
-        self.front_happens(pid, Happening::Start);
+        self.front_happens(pid, Event::Start);
     }
 
-    pub fn front_happens(&mut self, pid: Pid, happening: Happening) {
-        self.front_hears(pid, Said::By(happening));
+    pub fn front_happens(&mut self, pid: Pid, event: Event) {
+        self.front_hears(pid, Said::By(event));
     }
 
     /// What is said to it while it does something is heard after that.
@@ -195,9 +195,9 @@ impl World {
         while let Some(next) = self.fronts.get_mut(&pid).and_then(|a| a.pending.pop_front()) {
             let mut around = Around { pid, world: self };
             let over = match next {
-                Said::By(happening) => driver.happens(&mut around, happening),
-                Said::ByPsched(link, happening) => driver.psched(&mut around, link, happening),
-                Said::ByApinit(link, happening) => driver.apinit(&mut around, link, happening),
+                Said::By(event) => driver.happens(&mut around, event),
+                Said::ByPsched(link, event) => driver.psched(&mut around, link, event),
+                Said::ByApinit(link, event) => driver.apinit(&mut around, link, event),
             };
             if let Some(status) = over {
                 return self.front_gone(pid, Some(status));
@@ -238,7 +238,7 @@ impl World {
         }
         let Some(aprun) = self.fronts.get_mut(&pid).filter(|a| a.timer.1 == timer) else { return };
         aprun.timer = (0, 0);
-        self.front_happens(pid, Happening::Time);
+        self.front_happens(pid, Event::Time);
     }
 
     /// Whether it says that this posting may have come before.
@@ -251,7 +251,7 @@ impl World {
         if let Some(pause) = self.paused_until(Who::FrontPsched(pid)) {
             return self.at(pause, Ev::FrontWrote { pid, source, end });
         }
-        self.front_happens(pid, Happening::Written { source, end });
+        self.front_happens(pid, Event::Written { source, end });
     }
 
     /// Something is typed.
@@ -262,7 +262,7 @@ impl World {
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
         let data = super::program::piece(STDIN, aprun.typed, count as usize);
         aprun.typed += count;
-        self.front_happens(pid, Happening::Stdin(data));
+        self.front_happens(pid, Event::Stdin(data));
     }
 
     /// A signal comes to it.
@@ -270,7 +270,7 @@ impl World {
         if let Some(pause) = self.paused_until(Who::FrontPsched(pid)) {
             return self.at(pause, Ev::FrontSignal { pid, signal, sender });
         }
-        self.front_happens(pid, Happening::Signal { signal, sender });
+        self.front_happens(pid, Event::Signal { signal, sender });
     }
 
     /// psched's signal comes to it.
@@ -278,7 +278,7 @@ impl World {
         if let Some(pause) = self.paused_until(Who::FrontPsched(pid)) {
             return self.at(pause, Ev::FrontNudged(pid));
         }
-        self.front_happens(pid, Happening::Nudged);
+        self.front_happens(pid, Event::Nudged);
     }
 
     /// It has ended: by itself with this status, or killed.
@@ -305,29 +305,29 @@ impl World {
     pub fn front_psched_says(&mut self, wire: WireId, pid: Pid, msg: Msg) {
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
         let Some((_, link, ask)) = aprun.psched.filter(|(of, ..)| *of == wire) else { return };
-        let down = |text: String, answered| Happening::PschedDown { text, absent: false, answered };
-        let happening = match msg {
+        let down = |text: String, answered| Event::PschedDown { text, absent: false, answered };
+        let event = match msg {
             Msg::Up(of) => {
-                self.front_hears(pid, Said::ByPsched(link, Happening::PschedUp { pid: of }));
+                self.front_hears(pid, Said::ByPsched(link, Event::PschedUp { pid: of }));
                 self.send(wire, 0, Msg::Ask(ask));
                 return;
             }
-            Msg::Event(event) => Happening::Event(*event),
-            Msg::Looked(looked) => Happening::Looked(*looked),
-            Msg::Killed => Happening::Killed,
-            Msg::Refused(text, true) => Happening::PschedRefused(text),
+            Msg::Event(event) => Event::Psched(*event),
+            Msg::Looked(looked) => Event::Looked(*looked),
+            Msg::Killed => Event::Killed,
+            Msg::Refused(text, true) => Event::PschedRefused(text),
             Msg::Refused(text, false) => down(text, true),
             Msg::Eof => {
                 aprun.psched = None;
                 // Each question says by itself that it has failed, sooner or later.
-                let failed = Happening::Looked(Looked::Failed("it came too late".into()));
+                let failed = Event::Looked(Looked::Failed("it came too late".into()));
                 let late = Said::ByPsched(link, failed);
                 self.after(LATE, Ev::FrontLate(pid, Box::new(late)));
                 down("psched closed the connection".to_owned(), false)
             }
             _ => return,
         };
-        self.front_hears(pid, Said::ByPsched(link, happening));
+        self.front_hears(pid, Said::ByPsched(link, event));
     }
 
     /// The apinit says something.
@@ -337,23 +337,23 @@ impl World {
         }
         let Some(aprun) = self.fronts.get_mut(&pid) else { return };
         let Some((_, link)) = aprun.apinit.filter(|(of, _)| *of == wire) else { return };
-        let happening = match msg {
-            Msg::FromApinit(message) => Happening::Apinit(message),
+        let event = match msg {
+            Msg::FromApinit(message) => Event::Apinit(message),
             Msg::NotThere => return aprun.not_there = true,
             Msg::Eof => {
                 aprun.apinit = None;
                 let (text, connected) = ("the connection is closed".to_owned(), !aprun.not_there);
-                Happening::ApinitDown { text, connected }
+                Event::ApinitDown { text, connected }
             }
             _ => return,
         };
-        self.front_hears(pid, Said::ByApinit(link, happening));
+        self.front_hears(pid, Said::ByApinit(link, event));
     }
 
     /// At the door of the apinit with which a conversation is to begin it goes like this.
-    pub fn front_at_the_door(&mut self, pid: Pid, happening: Happening) {
+    pub fn front_at_the_door(&mut self, pid: Pid, event: Event) {
         let Some(aprun) = self.fronts.get(&pid) else { return };
-        self.front_hears(pid, Said::ByApinit(aprun.attaching, happening));
+        self.front_hears(pid, Said::ByApinit(aprun.attaching, event));
     }
 
     /// The conversation with an apinit has this wire.
@@ -425,9 +425,9 @@ impl Outside for Around<'_> {
         self.world.mono(0)
     }
 
-    fn hears(&mut self, happening: &Happening) {
+    fn hears(&mut self, event: &Event) {
         if self.world.trace.on() {
-            let text = format!("aprun {}: {}", self.pid, super::trace::cut(happening));
+            let text = format!("aprun {}: {}", self.pid, super::trace::cut(event));
             self.world.note(|| text);
         }
     }
@@ -444,7 +444,7 @@ impl Outside for Around<'_> {
         }
     }
 
-    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Happening> {
+    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Event> {
         let pid = self.pid;
         let Some(aprun) = self.aprun() else { return Vec::new() };
         aprun.posted = again;
@@ -459,14 +459,14 @@ impl Outside for Around<'_> {
         Vec::new()
     }
 
-    fn look(&mut self, _: u32, apid: Apid) -> Vec<Happening> {
+    fn look(&mut self, _: u32, apid: Apid) -> Vec<Event> {
         if let Some((wire, ..)) = self.aprun().and_then(|aprun| aprun.psched) {
             self.world.send(wire, 0, Msg::Look(apid));
         }
         Vec::new()
     }
 
-    fn kill(&mut self, _: u32, apid: Apid, signal: i32) -> Vec<Happening> {
+    fn kill(&mut self, _: u32, apid: Apid, signal: i32) -> Vec<Event> {
         if let Some((wire, ..)) = self.aprun().and_then(|aprun| aprun.psched) {
             self.world.send(wire, 0, Msg::Kill(apid, signal));
         }
@@ -490,7 +490,7 @@ impl Outside for Around<'_> {
             self.world.hang_up(wire, 0);
             // It may have said that it has broken before it was given up.
             let (text, connected) = ("it came too late".to_owned(), true);
-            let late = Said::ByApinit(of, Happening::ApinitDown { text, connected });
+            let late = Said::ByApinit(of, Event::ApinitDown { text, connected });
             self.world.after(LATE, Ev::FrontLate(pid, Box::new(late)));
         }
         let Some(slot) = self.world.slot_of(&socket) else { return };
@@ -516,11 +516,11 @@ impl Outside for Around<'_> {
         }
     }
 
-    fn read_stdin(&mut self, most: usize) -> Vec<Happening> {
+    fn read_stdin(&mut self, most: usize) -> Vec<Event> {
         let (pid, all) = (self.pid, self.world.checks.plan(self.pid).map_or(0, |p| p.stdin));
         let left = self.aprun().map_or(0, |aprun| all - aprun.typed);
         if left == 0 {
-            return vec![Happening::StdinEnd];
+            return vec![Event::StdinEnd];
         }
         let most = left.min(most as u64).min(20_000);
         let count = self.world.work.u64(1..=most);
@@ -529,7 +529,7 @@ impl Outside for Around<'_> {
         Vec::new()
     }
 
-    fn write(&mut self, output: Output) -> Vec<Happening> {
+    fn write(&mut self, output: Output) -> Vec<Event> {
         let (pid, apid) = (self.pid, self.aprun().and_then(|aprun| aprun.apid));
         self.world.checks.shown(apid, &output);
         let (source, end) = (output.source, output.end());
@@ -538,7 +538,7 @@ impl Outside for Around<'_> {
         Vec::new()
     }
 
-    fn say(&mut self, line: String) -> Vec<Happening> {
+    fn say(&mut self, line: String) -> Vec<Event> {
         self.world.checks.said(self.pid, line);
         Vec::new()
     }
@@ -548,12 +548,12 @@ impl Outside for Around<'_> {
         self.world.note(|| format!("aprun {pid} warns: {text}"));
     }
 
-    fn report(&mut self, _: Vec<ReportRow>) -> Vec<Happening> {
+    fn report(&mut self, _: Vec<ReportRow>) -> Vec<Event> {
         // No program is started with the option for it.
         Vec::new()
     }
 
-    fn close(&mut self, ended: Box<Ended>) -> Vec<Happening> {
+    fn close(&mut self, ended: Box<Ended>) -> Vec<Event> {
         self.world.checks.closed(self.pid, ended.status);
         Vec::new()
     }

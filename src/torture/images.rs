@@ -26,11 +26,11 @@ use super::shepherd::Shep;
 use super::wire::{Msg, Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
-use crate::apinit::decide::{Back, DumpWord, Happening};
+use crate::apinit::decide::{Back, DumpWord, Event};
 use crate::apinit::drive::Heard;
 use crate::apteam::Key;
-use crate::apteam::talk::node::{PlaceCommand, Restoring};
-use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::apteam::protocol::node::{PlaceCommand, Restoring};
+use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::checkpoint::{Kind, Manifest};
 use crate::machine::Nid;
 use std::collections::BTreeMap;
@@ -125,7 +125,7 @@ impl World {
             return self.at(pause, Ev::HungUp { slot, life, key });
         }
         match self.says_all(slot, life, key) {
-            // (Of one that has gone meanwhile it is known.)
+            // (If the shepherd has gone meanwhile, the driver knows that.)
             HangUp::Gone | HangUp::NoShepherd => {}
             HangUp::Wait(until) => self.at(until, Ev::HungUp { slot, life, key }),
             HangUp::Done => self.apinit_hears(slot, Heard::ShepherdSilent(key, String::new())),
@@ -224,7 +224,7 @@ impl World {
                 self.checks.may_end_by_dump(key.apid);
             }
             let word = if named { DumpWord::Named } else { DumpWord::Gone };
-            self.apinit_happens(slot, Happening::DumpSaid { number, word });
+            self.apinit_happens(slot, Event::DumpSaid { number, word });
         }
     }
 
@@ -283,7 +283,7 @@ impl World {
         else {
             self.checks.not_restored(key.apid);
             let why = "the folder of its checkpoint has not come".to_owned();
-            return self.apinit_happens(slot, Happening::Restored(key, Err(why)));
+            return self.apinit_happens(slot, Event::Restored(key, Err(why)));
         };
         app.coming = Some(Box::new(Coming { from, place, cpus, shepherd: None }));
         self.restore_goes_on(slot, key);
@@ -328,7 +328,7 @@ impl World {
                 Err(why)
             }
         };
-        self.apinit_happens(slot, Happening::Restored(key, result));
+        self.apinit_happens(slot, Event::Restored(key, result));
     }
 
     fn kill_restored(&mut self, slot: usize, key: Key) {

@@ -7,11 +7,11 @@
 use super::wire::Who;
 use super::world::{Ev, World};
 use super::{MS, SECOND};
-use crate::apinit::decide::Happening;
-use crate::apinit::decide::switcher::{Event, News, Outcome};
+use crate::apinit::decide::Event;
+use crate::apinit::decide::switcher::{Event as TurnEvent, News, Outcome};
 use crate::apteam::Key;
+use crate::apteam::protocol::turns::Switches;
 use crate::apteam::record::State;
-use crate::apteam::talk::turns::Switches;
 use crate::machine::Nid;
 use crate::psched::decide::Scheduler;
 use fastrand::Rng;
@@ -99,7 +99,7 @@ impl World {
             return;
         }
         if let Some(told) = self.peaks(slot, false) {
-            self.apinit_happens(slot, Happening::Turns(News::Switches(Box::new(told))));
+            self.apinit_happens(slot, Event::Turns(News::Switches(Box::new(told))));
         }
         self.after(LOOK, Ev::Memory(slot, life));
     }
@@ -182,10 +182,10 @@ impl World {
     }
 
     /// Its memory is not waited for any longer, of which so much may have come.
-    pub fn runs_without_more(&mut self, slot: usize, key: Key, most: u64) -> Option<Event> {
+    pub fn runs_without_more(&mut self, slot: usize, key: Key, most: u64) -> Option<TurnEvent> {
         let coming = self.slots[slot].proc.as_mut()?.coming.remove(&key)?;
         self.thaw(slot, key);
-        Some(Event::Brought(key, coming.bytes.min(most)))
+        Some(TurnEvent::Brought(key, coming.bytes.min(most)))
     }
 
     /// What becomes of a stop.

@@ -8,7 +8,7 @@
 //! # Approach
 //! The pure rooms that ship, [`Scheduler`](crate::psched::decide::Scheduler) with its
 //! [`outbox`](crate::psched::decide::outbox), [`Agent`](crate::apinit::decide::Agent),
-//! [`Shepherd`](crate::apshepherd::decide::Shepherd) and [`Front`](crate::aprun::decide::course::Front), are put
+//! [`Shepherd`](crate::apshepherd::decide::Shepherd) and [`Front`](crate::aprun::decide::session::Front), are put
 //! together into a cluster in which everything between them is simulated, in virtual time, from one
 //! seed: hosts with their clocks, processes and groups, connections that break, a disk that fills,
 //! programs that crash, users who type ^C. The same seed is the same history, to the last event.
@@ -44,7 +44,6 @@
 //! ```
 
 mod apinit;
-mod away;
 pub mod checks;
 mod copies;
 pub mod faults;
@@ -52,6 +51,7 @@ mod front;
 mod host;
 mod images;
 mod memory;
+mod memory_out;
 mod orders;
 mod others;
 mod play;

@@ -6,9 +6,9 @@ use super::wire::{Msg, Target, Who, WireId};
 use super::world::{Ev, World};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
+use crate::apteam::protocol::attach::ToApinit;
+use crate::apteam::protocol::node::{Command, NodeSpec, Welcome};
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::attach::ToApinit;
-use crate::apteam::talk::node::{Command, NodeSpec, Welcome};
 use crate::apteam::{Key, Ticket};
 use crate::psched::decide::Settings;
 

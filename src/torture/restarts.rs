@@ -9,9 +9,9 @@ use super::images::{Checkpoint, Draft};
 use super::wire::{Msg, Pid, Target, Who};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
-use crate::apinit::decide::Happening as AtApinit;
-use crate::aprun::decide::course::Happening;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apinit::decide::Event as AtApinit;
+use crate::aprun::decide::session::Event;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::checkpoint::{Kind, Made, Manifest, Recovery, restarting};
 use crate::psched::decide::Origin;
@@ -276,12 +276,12 @@ impl World {
         let Some(door) = returning.door.take_if(|door| door.number == number) else { return };
         let (slot, waits) = (door.slot, now - door.since < PLACE_WAIT);
         let host = self.slots[slot].host;
-        let refused = |text| Happening::Apinit(FromApinit::Refused { text, cause: None });
-        let down = |text: &str| Happening::ApinitDown { text: text.into(), connected: false };
+        let refused = |text| Event::Apinit(FromApinit::Refused { text, cause: None });
+        let down = |text: &str| Event::ApinitDown { text: text.into(), connected: false };
         let there = self.slots[slot].proc.is_some() && self.hosts[host].up;
         let reached = there && !self.is_cut(0, host) && !self.is_cut(host, 0);
         let stopped = self.paused_until(Who::ApinitLink(slot)).is_some();
-        let happening = if !held {
+        let event = if !held {
             refused("its checkpoint has been let go, for it ran already".to_owned())
         } else if !reached {
             down("nobody answers at the door")
@@ -300,11 +300,11 @@ impl World {
                     return self.after(PAUSE, Ev::Door(pid, number));
                 }
                 Ok(false) if stopped => down("it does not answer"),
-                Ok(false) => Happening::Apinit(FromApinit::NotNow(NOT_PLACED.into())),
+                Ok(false) => Event::Apinit(FromApinit::NotNow(NOT_PLACED.into())),
                 Ok(true) => return self.passes(pid, door),
             }
         };
-        self.front_at_the_door(pid, happening);
+        self.front_at_the_door(pid, event);
     }
 
     /// The apinit has the folder; now the launch.

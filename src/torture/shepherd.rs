@@ -7,7 +7,7 @@ use super::program::{self, Program, Step};
 use super::wire::{Msg, Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
-use crate::apshepherd::decide::Happening;
+use crate::apshepherd::decide::Event;
 use crate::apshepherd::drive::Driver;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
@@ -36,7 +36,7 @@ pub struct Shep {
     /// None: it is just being called.
     driver: Option<Box<Driver>>,
     /// What it is to hear next.
-    happened: Vec<Happening>,
+    happened: Vec<Event>,
     wire: Option<WireId>,
     pes: BTreeMap<u32, Pe>,
     launch: Option<Box<HostLaunch>>,
@@ -144,7 +144,7 @@ impl World {
     pub fn shepherd_connected(&mut self, pid: Pid, wire: WireId) {
         if let Some(shep) = self.sheps.get_mut(&pid) {
             shep.wire = Some(wire);
-            self.shepherd_happens(pid, Happening::Connected);
+            self.shepherd_happens(pid, Event::Connected);
         }
     }
 
@@ -162,7 +162,7 @@ impl World {
         if let Some(shep) = self.sheps.get_mut(&pid).filter(|s| s.wire == Some(wire)) {
             shep.wire = None;
             self.wires.remove(&wire);
-            self.shepherd_happens(pid, Happening::Disconnected);
+            self.shepherd_happens(pid, Event::Disconnected);
         }
     }
 
@@ -170,10 +170,10 @@ impl World {
     pub fn shepherd_hears(&mut self, wire: WireId, pid: Pid, msg: Msg) {
         let Some(shep) = self.sheps.get_mut(&pid).filter(|s| s.wire == Some(wire)) else { return };
         match msg {
-            Msg::ToShepherd(frame) => self.shepherd_happens(pid, Happening::Frame(frame)),
+            Msg::ToShepherd(frame) => self.shepherd_happens(pid, Event::Frame(frame)),
             Msg::Eof => {
                 shep.wire = None;
-                self.shepherd_happens(pid, Happening::Disconnected);
+                self.shepherd_happens(pid, Event::Disconnected);
             }
             _ => {}
         }
@@ -182,14 +182,14 @@ impl World {
     /// Its timer has rung.
     pub fn shepherd_timer(&mut self, pid: Pid, timer: u64) {
         if self.sheps.get(&pid).is_some_and(|s| s.timer == timer) {
-            self.shepherd_happens(pid, Happening::Tick);
+            self.shepherd_happens(pid, Event::Tick);
         }
     }
 
-    fn shepherd_happens(&mut self, pid: Pid, happening: Happening) {
+    fn shepherd_happens(&mut self, pid: Pid, event: Event) {
         self.counts.heard += 1;
         let Some(shep) = self.sheps.get_mut(&pid) else { return };
-        shep.happened.push(happening);
+        shep.happened.push(event);
         self.shepherd_wakes(pid);
     }
 
@@ -283,9 +283,9 @@ impl World {
                 self.checks.not_executable(key, errno);
                 let text = "it can't be executed".to_owned();
                 self.dies(proc, PeEnd::Exit(127));
-                self.shepherd_happens(pid, Happening::ExecFailed { rank, errno, text });
+                self.shepherd_happens(pid, Event::ExecFailed { rank, errno, text });
             }
-            None => self.shepherd_happens(pid, Happening::Stopped { rank }),
+            None => self.shepherd_happens(pid, Event::Stopped { rank }),
         }
     }
 
@@ -336,8 +336,8 @@ impl World {
         shep.pouring = shep.pouring.saturating_sub(count);
         let Some(pe) = shep.pes.get(&0) else { return };
         match self.procs.contains_key(&pe.proc) {
-            true => self.shepherd_happens(pid, Happening::StdinWritten(count)),
-            false => self.shepherd_happens(pid, Happening::StdinClosed),
+            true => self.shepherd_happens(pid, Event::StdinWritten(count)),
+            false => self.shepherd_happens(pid, Event::StdinClosed),
         }
     }
 
@@ -347,7 +347,7 @@ impl World {
         if std::mem::replace(&mut pe.reaped, true) {
             return;
         }
-        let ended = Happening::PeEnded { rank, pid: rank, end, usage: Usage::default() };
+        let ended = Event::PeEnded { rank, pid: rank, end, usage: Usage::default() };
         self.shepherd_happens(pid, ended);
     }
 
@@ -443,7 +443,7 @@ impl World {
                 proc.program.said += count as u64;
                 proc.program.steps.pop_front();
                 self.checks.wrote(key, rank, count as u64);
-                self.shepherd_happens(pid, Happening::Output { rank, stderr: false, data });
+                self.shepherd_happens(pid, Event::Output { rank, stderr: false, data });
                 self.wake(id, 20 * US);
             }
             Step::Read => match self.sheps.get_mut(&pid) {
@@ -530,7 +530,7 @@ impl World {
         let Some(proc) = self.procs.get(&id) else { return };
         let (pid, rank) = (proc.shepherd, proc.rank.unwrap_or(0));
         let data = bytes::Bytes::from(text);
-        self.shepherd_happens(pid, Happening::Pmi { rank, data });
+        self.shepherd_happens(pid, Event::Pmi { rank, data });
     }
 
     fn pmi_ask(&mut self, id: ProcId, answer: &'static str, text: String) {

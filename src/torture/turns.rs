@@ -8,10 +8,10 @@ use super::memory::COST_MAX;
 use super::wire::{Pid, Who};
 use super::world::{Ev, World};
 use super::{SECOND, US};
-use crate::apinit::decide::Happening;
-use crate::apinit::decide::switcher::{Action, Event, News, Outcome, Ran, Start};
+use crate::apinit::decide::Event;
+use crate::apinit::decide::switcher::{Action, Event as TurnEvent, News, Outcome, Ran, Start};
 use crate::apteam::Key;
-use crate::apteam::talk::turns::{SWITCHES_MAX, Switches};
+use crate::apteam::protocol::turns::{SWITCHES_MAX, Switches};
 use crate::gang::plan::SLICE_MIN;
 use std::collections::VecDeque;
 
@@ -105,11 +105,11 @@ impl World {
     }
 
     /// The agent tells the switcher.
-    pub fn tell_switcher(&mut self, slot: usize, mut event: Event) {
-        if let Event::Comes { gang, frozen, .. } = &mut event {
+    pub fn tell_switcher(&mut self, slot: usize, mut event: TurnEvent) {
+        if let TurnEvent::Comes { gang, frozen, .. } = &mut event {
             *frozen = self.is_frozen(slot, gang.key);
         }
-        if let (Event::Goes(key), Some(proc)) = (&event, &mut self.slots[slot].proc) {
+        if let (TurnEvent::Goes(key), Some(proc)) = (&event, &mut self.slots[slot].proc) {
             proc.coming.remove(key);
             proc.away.remove(key);
             proc.returns.remove(key);
@@ -120,7 +120,7 @@ impl World {
         self.switcher_hears(slot, event);
     }
 
-    pub fn switcher_hears(&mut self, slot: usize, event: Event) {
+    pub fn switcher_hears(&mut self, slot: usize, event: TurnEvent) {
         let (host, life) = (self.slots[slot].host, self.slots[slot].life);
         let mut todo = VecDeque::from([event]);
         while let Some(event) = todo.pop_front() {
@@ -132,7 +132,7 @@ impl World {
                     Action::Stop(keys) => {
                         let outcomes = keys.into_iter().map(|key| self.stops(slot, key)).collect();
                         match self.stops_take {
-                            0 => todo.push_back(Event::Stopped(outcomes)),
+                            0 => todo.push_back(TurnEvent::Stopped(outcomes)),
                             late => self.after(late, Ev::TurnsStopped { slot, life, outcomes }),
                         }
                     }
@@ -149,18 +149,18 @@ impl World {
                                 (key, Start::Runs)
                             }
                         };
-                        todo.push_back(Event::Started(keys.into_iter().map(start).collect()));
+                        todo.push_back(TurnEvent::Started(keys.into_iter().map(start).collect()));
                     }
                     Action::Look(keys) => {
                         // (No gang is ever idle here.)
                         let used = keys.into_iter().map(|key| (key, Some(mono)));
-                        todo.push_back(Event::Used(used.collect()));
+                        todo.push_back(TurnEvent::Used(used.collect()));
                     }
                     // (Nothing of it may have come.)
                     Action::Hasten(key) => todo.extend(self.runs_without_more(slot, key, 0)),
                     Action::MayGo(key) => self.turns_news(slot, News::MayGo(key)),
                     Action::HasTurn(key) => self.turns_news(slot, News::HasTurn(key)),
-                    Action::Lifted(key, stands) => self.turns_news(slot, News::Lifted(key, stands)),
+                    Action::Held(key, stands) => self.turns_news(slot, News::Held(key, stands)),
                     Action::TakeOut(key) => self.turns_news(slot, News::GoesOut(key)),
                     Action::RollOut(key) => {
                         let (bytes, why) = self.memory_goes(slot, key);
@@ -189,7 +189,7 @@ impl World {
     }
 
     fn turns_news(&mut self, slot: usize, news: News) {
-        self.apinit_happens(slot, Happening::Turns(news));
+        self.apinit_happens(slot, Event::Turns(news));
     }
 
     fn set_turns_timer(&mut self, slot: usize) {
@@ -227,7 +227,7 @@ impl World {
         }
         let own = self.slots[slot].proc.as_ref().is_some_and(|p| p.turns_timer == number);
         if self.slots[slot].life == life && own {
-            self.switcher_hears(slot, Event::Tick);
+            self.switcher_hears(slot, TurnEvent::Tick);
             self.apinit_settles(slot);
         }
     }
@@ -238,7 +238,7 @@ impl World {
             return self.at(pause, Ev::TurnsStopped { slot, life, outcomes });
         }
         if self.slots[slot].life == life && self.slots[slot].proc.is_some() {
-            self.switcher_hears(slot, Event::Stopped(outcomes));
+            self.switcher_hears(slot, TurnEvent::Stopped(outcomes));
             self.apinit_settles(slot);
         }
     }

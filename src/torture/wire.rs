@@ -9,10 +9,10 @@
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apinit::decide::Conn;
-use crate::aprun::decide::course::{Ask, Event, Looked};
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, Hello, Phase, Report, Welcome};
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::aprun::decide::session::{Ask, Looked, PschedEvent};
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::node::{Command, Hello, Phase, Report, Welcome};
+use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::{Apid, Key};
 use crate::psched::decide::LinkId;
 use std::collections::VecDeque;
@@ -55,7 +55,7 @@ pub enum Msg {
     Look(Apid),
     Kill(Apid, i32),
     /// psched answers.
-    Event(Box<Event>),
+    Event(Box<PschedEvent>),
     /// The call was refused: for good, or not.
     Refused(String, bool),
     Looked(Box<Looked>),

@@ -19,7 +19,7 @@ use crate::apinit::decide::Conn;
 use crate::apinit::decide::switcher::Outcome;
 use crate::apteam::Key;
 use crate::apteam::ending::PeEnd;
-use crate::apteam::talk::node::RollOut;
+use crate::apteam::protocol::node::RollOut;
 use crate::gang::levels::LEVELS_MAX;
 use crate::gang::plan::SLICE_MIN;
 use crate::machine::{Flavors, Machine, Members, Nid, Node, Region};

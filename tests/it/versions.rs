@@ -5,7 +5,7 @@ use crate::support::machine::{Daemon, Machine, Way};
 use crate::support::phases::{Flow, Kind};
 use crate::support::release::Later;
 use crate::support::*;
-use psched::apteam::talk::shepherd::PROTOCOL;
+use psched::apteam::protocol::shepherd::PROTOCOL;
 use std::path::Path;
 use std::time::Duration;
 

@@ -20,8 +20,8 @@ use super::{Action, Agent, Out};
 use crate::apshepherd::decide::pmi;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::talk::attach::{BarrierIn, BarrierOut, FromApinit, PmiEntry, ToApinit};
-use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::protocol::attach::{BarrierIn, BarrierOut, FromApinit, PmiEntry, ToApinit};
+use crate::apteam::protocol::shepherd::ToShepherd;
 
 /// The last two barriers in which a host's PEs have arrived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! What psched says.
 
 use super::application::{App, End, Shepherd};
-use super::away::Away;
-use super::switcher::Event;
+use super::memory_out::Away;
+use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::talk::attach::FromApinit;
-use crate::apteam::talk::node::{Command, PlaceCommand, Report, Restoring};
-use crate::apteam::talk::shepherd::misfit;
+use crate::apteam::protocol::attach::FromApinit;
+use crate::apteam::protocol::node::{Command, PlaceCommand, Report, Restoring};
+use crate::apteam::protocol::shepherd::misfit;
 use crate::machine::Nid;
 use crate::variables::raise;
 
@@ -41,7 +41,7 @@ impl Agent {
             Command::WithdrawPlan(generation) => self.withdraw_plan(generation, out),
             Command::Move(order) => self.start_move(*order, out),
             // (Of one that is not here the switcher says so.)
-            Command::RollOut(key) => out.push(Action::Turns(Event::RollOut(key))),
+            Command::RollOut(key) => out.push(Action::Turns(TurnEvent::RollOut(key))),
         }
     }
 

@@ -9,8 +9,8 @@
 //! seated again. The shell hangs up its shepherd's connection, dumps, and connects anew.
 //!
 //! ```text
-//!   cpr       DumpAsked(end)  ->  Lift
-//!   switcher  Lifted          ->  Dump
+//!   cpr       DumpAsked(end)  ->  Hold
+//!   switcher  Held          ->  Dump
 //!   shell     Dumped          ->  Seat                 it goes on (-g)
 //!                                 nothing              it is to end (-k): it stands until ...
 //!   cpr       DumpSaid(named) ->  end                  ... its checkpoint has its name,
@@ -25,7 +25,7 @@
 //! part that is dumped stands until all are, whatever becomes of it then; and it goes on when he is gone.
 
 use super::application::App;
-use super::switcher::Event;
+use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
@@ -97,7 +97,7 @@ impl Agent {
             let holds = end || app.place.hosts.len() > 1;
             app.dumping = Some(Dumping { number, uid, end, holds, until_ns: None });
         }
-        out.push(Action::Turns(Event::Lift(key)));
+        out.push(Action::Turns(TurnEvent::Hold(key)));
     }
 
     /// It stands; or it can't be stopped.

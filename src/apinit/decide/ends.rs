@@ -5,8 +5,8 @@ use super::peers::Peer;
 use super::{Action, Agent, BACKSTOP, BACKSTOP_AGAIN, Front, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::Report;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::node::Report;
 use std::time::Duration;
 
 impl Agent {

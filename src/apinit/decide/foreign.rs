@@ -30,7 +30,7 @@
 use super::application::App;
 use super::{Action, Agent, Out};
 use crate::apteam::ending::Cause;
-use crate::apteam::talk::node::{Command, Foreign, ForeignApplication, Welcome};
+use crate::apteam::protocol::node::{Command, Foreign, ForeignApplication, Welcome};
 use crate::apteam::{Apid, Key};
 use std::time::Duration;
 

@@ -5,9 +5,9 @@ use super::bounds::NoRoom;
 use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out, ns};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
-use crate::apteam::talk::attach::{FromApinit, OutputTaken, PSCHED_SIGNALS, ToApinit};
-use crate::apteam::talk::node::Report;
-use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::protocol::attach::{FromApinit, OutputTaken, PSCHED_SIGNALS, ToApinit};
+use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::{Key, Ticket};
 
 /// Messages kept for a launch that waits for its placement: signals and the like.

@@ -1,9 +1,9 @@
-//! What apinit does: `apply(now, happening) -> actions`.
+//! What apinit does: `apply(now, event) -> actions`.
 //!
 //! An apinit stands between psched, which places applications on its nodes; front ends (aprun, or
 //! the apinit that is the *head* of an application spread over several), which launch them; and
 //! apshepherds, one for each application, which run them. The agent is everything that it
-//! decides, with no socket, clock or process: whatever happens comes in as a [`Happening`],
+//! decides, with no socket, clock or process: whatever happens comes in as a [`Event`],
 //! whatever is to be done goes out as an [`Action`], in the order in which it is to be done.
 //!
 //! ```text
@@ -27,12 +27,11 @@
 //! let nids = [Nid(0)].into();
 //! let me = Me { nids, uid: 0, cpus: vec![0, 1], numa: [].into(), boot_id: "boot".into() };
 //! let mut agent = Agent::new(me, None);
-//! let actions = agent.apply(0, Happening::Linked(Default::default()));
+//! let actions = agent.apply(0, Event::Linked(Default::default()));
 //! assert!(actions.contains(&Action::Inventory { items: vec![], last_command: 0 }));
 //! ```
 
 mod application;
-mod away;
 mod barriers;
 mod bounds;
 mod commands;
@@ -41,6 +40,7 @@ mod ends;
 mod foreign;
 mod fronts;
 mod launching;
+mod memory_out;
 mod moves;
 mod output;
 mod peers;
@@ -58,15 +58,17 @@ use crate::apteam::bounds::HostBounds;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::place::HostPart;
 use crate::apteam::posting::Owner;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, Foreign, NodeSpec, Phase, PlaceCommand, Report, Welcome};
-use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
-use crate::apteam::talk::turns::SlicePlan;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::node::{
+    Command, Foreign, NodeSpec, Phase, PlaceCommand, Report, Welcome,
+};
+use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::apteam::protocol::turns::SlicePlan;
 use crate::machine::Nid;
 use application::{App, Front};
-pub use away::CameBack;
 pub use dumps::{DumpWord, NAME_WAIT, PARTS_WAIT};
 use fronts::Attached;
+pub use memory_out::CameBack;
 pub use moves::Rebind;
 pub use restores::Back;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +116,7 @@ pub struct Me {
 
 /// What happens to an apinit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum Event {
     /// psched has taken this node.
     Linked(Welcome),
     /// The stream to psched is lost.
@@ -132,7 +134,7 @@ pub enum Happening {
         uid: u32,
         /// It is root's, or runs as apinit itself does: it may be the head.
         trusted: bool,
-        /// Its process is watched: [`Happening::FrontDied`] comes when it dies.
+        /// Its process is watched: [`Event::FrontDied`] comes when it dies.
         watched: bool,
     },
     /// It said this.
@@ -252,7 +254,7 @@ pub struct Found {
     /// (Of one that has been stopped to let others run.) How long they have run, as far as is known.
     pub ran_ns: Option<u64>,
     /// Its shepherd's hello; `None`: it has none any more. One of a release that is not understood
-    /// ([`misfit`](crate::apteam::talk::shepherd::misfit)) is told nothing more; its death is heard of.
+    /// ([`misfit`](crate::apteam::protocol::shepherd::misfit)) is told nothing more; its death is heard of.
     pub hello: Option<Hello>,
     /// (Without `hello`.) It lives, and has said nothing yet: it is stopped, or its host is busy. Its
     /// hello comes when it does.
@@ -296,7 +298,7 @@ pub enum Action {
     /// Keep its placement so.
     KeepPlace(Box<PlaceCommand>),
     /// It stands. Bind its threads to other processors, all or none, and keep its placement so; once begun
-    /// it is to be finished also by the next life of this apinit. Answered by [`Happening::Rebound`].
+    /// it is to be finished also by the next life of this apinit. Answered by [`Event::Rebound`].
     Rebind {
         /// Of which application.
         key: Key,
@@ -306,7 +308,7 @@ pub enum Action {
         place: Box<PlaceCommand>,
     },
     /// Keep its placement so, and bring it back from its checkpoint into frozen groups. Answered by
-    /// [`Happening::Restored`].
+    /// [`Event::Restored`].
     Restore {
         /// Its placement.
         place: Box<PlaceCommand>,
@@ -314,7 +316,7 @@ pub enum Action {
         cpus: Vec<Vec<u32>>,
     },
     /// It stands. Hang up its shepherd's connection, dump it, and connect anew; answered by
-    /// [`Happening::Dumped`].
+    /// [`Event::Dumped`].
     Dump {
         /// Which application.
         key: Key,
@@ -322,10 +324,10 @@ pub enum Action {
         number: u64,
     },
     /// It stands. Hang up its shepherd's connection, dump it and end its processes; what is to be said to its
-    /// shepherd waits. Answered by [`Happening::TakenOut`].
+    /// shepherd waits. Answered by [`Event::TakenOut`].
     TakeOut(Key),
     /// Bring it back, into the groups that it had, which are frozen; and say then what has waited for its shepherd.
-    /// Answered by [`Happening::CameBack`].
+    /// Answered by [`Event::CameBack`].
     BringBack {
         /// Its placement.
         place: Box<PlaceCommand>,
@@ -368,7 +370,7 @@ pub enum Action {
     RememberCommits(u64),
     /// Its PEs here stand before their first instruction, or it has been brought back and stands.
     /// Look whether each of them is in the group of its node, and nothing else in the others.
-    /// Answered by [`Happening::PlacesVerified`].
+    /// Answered by [`Event::PlacesVerified`].
     VerifyPlaces {
         /// Of which application.
         key: Key,
@@ -400,7 +402,7 @@ pub enum Action {
     /// shepherd has gone home, and take that for its death. Then let the shepherd go home, and remove
     /// groups and runtime directory. Nothing more happens with this key.
     Remove(Key),
-    /// Send a [`Happening::Tick`] then, and at no other time.
+    /// Send a [`Event::Tick`] then, and at no other time.
     SetTimer(Option<u64>),
 }
 
@@ -508,53 +510,51 @@ impl Agent {
 
     /// Takes in what happens at `now_ns` (nanoseconds of CLOCK_MONOTONIC) and says what is to be
     /// done, in order.
-    pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
+    pub fn apply(&mut self, now_ns: u64, event: Event) -> Vec<Action> {
         let mut out = Vec::new();
         let o = &mut out;
-        let ticked = happening == Happening::Tick;
-        match happening {
-            Happening::Linked(welcome) => self.linked(now_ns, welcome, o),
-            Happening::Unlinked => (self.linked, self.stranger) = (false, None),
-            Happening::Counted(commits) => self.counted(commits, o),
-            Happening::Command(seq, command) => self.command(now_ns, seq, command, o),
-            Happening::AttachOpened { conn, uid, trusted, watched } => {
+        let ticked = event == Event::Tick;
+        match event {
+            Event::Linked(welcome) => self.linked(now_ns, welcome, o),
+            Event::Unlinked => (self.linked, self.stranger) = (false, None),
+            Event::Counted(commits) => self.counted(commits, o),
+            Event::Command(seq, command) => self.command(now_ns, seq, command, o),
+            Event::AttachOpened { conn, uid, trusted, watched } => {
                 self.attach_opened(now_ns, conn, Attached::new(now_ns, uid, trusted, watched), o);
             }
-            Happening::AttachMessage(conn, message) => {
-                self.attach_message(now_ns, conn, message, o)
-            }
-            Happening::AttachClosed(conn) => self.attach_closed(now_ns, conn, o),
-            Happening::FrontDied(conn) => self.front_died(now_ns, conn, o),
-            Happening::ShepherdSpawned(key) => self.shepherd_spawned(now_ns, key, o),
-            Happening::SpawnFailed { key, text } => self.shepherd_lost(now_ns, key, text, o),
-            Happening::ShepherdMessage(key, message) => {
+            Event::AttachMessage(conn, message) => self.attach_message(now_ns, conn, message, o),
+            Event::AttachClosed(conn) => self.attach_closed(now_ns, conn, o),
+            Event::FrontDied(conn) => self.front_died(now_ns, conn, o),
+            Event::ShepherdSpawned(key) => self.shepherd_spawned(now_ns, key, o),
+            Event::SpawnFailed { key, text } => self.shepherd_lost(now_ns, key, text, o),
+            Event::ShepherdMessage(key, message) => {
                 self.shepherd_message(now_ns, key, message, o);
             }
-            Happening::ShepherdLost { key, text } => self.shepherd_lost(now_ns, key, text, o),
-            Happening::PeerMessage(key, index, message) => {
+            Event::ShepherdLost { key, text } => self.shepherd_lost(now_ns, key, text, o),
+            Event::PeerMessage(key, index, message) => {
                 self.peer_message(now_ns, key, index, message, o);
             }
-            Happening::PeerLost { key, index, text } => self.peer_lost(now_ns, key, index, text, o),
-            Happening::GroupsUsed { key, utime, stime } => self.groups_used(key, utime, stime),
-            Happening::GroupsEmpty(key) => self.groups_empty(now_ns, key, o),
-            Happening::GroupsStuck { key, processes, named } => {
+            Event::PeerLost { key, index, text } => self.peer_lost(now_ns, key, index, text, o),
+            Event::GroupsUsed { key, utime, stime } => self.groups_used(key, utime, stime),
+            Event::GroupsEmpty(key) => self.groups_empty(now_ns, key, o),
+            Event::GroupsStuck { key, processes, named } => {
                 self.groups_stuck(key, processes, named, o);
             }
-            Happening::Found(found) => self.found(now_ns, *found, o),
-            Happening::PlacesVerified(key, result) => self.places_verified(now_ns, key, result, o),
-            Happening::Strayed(key, text) => self.strayed(key, text, o),
-            Happening::Turns(news) => self.news(now_ns, news, o),
-            Happening::Ran(key, ran) => self.ran(now_ns, key, ran, o),
-            Happening::Rebound(key, result) => self.rebound(now_ns, key, result, o),
-            Happening::Restored(key, result) => self.restored(now_ns, key, result, o),
-            Happening::DumpAsked { number, uid, key, end } => {
+            Event::Found(found) => self.found(now_ns, *found, o),
+            Event::PlacesVerified(key, result) => self.places_verified(now_ns, key, result, o),
+            Event::Strayed(key, text) => self.strayed(key, text, o),
+            Event::Turns(news) => self.news(now_ns, news, o),
+            Event::Ran(key, ran) => self.ran(now_ns, key, ran, o),
+            Event::Rebound(key, result) => self.rebound(now_ns, key, result, o),
+            Event::Restored(key, result) => self.restored(now_ns, key, result, o),
+            Event::DumpAsked { number, uid, key, end } => {
                 self.dump_asked(number, uid, key, end, o);
             }
-            Happening::Dumped { key, number, made } => self.dumped(now_ns, key, number, made, o),
-            Happening::DumpSaid { number, word } => self.dump_said(now_ns, number, word, o),
-            Happening::TakenOut(key, result) => self.taken_out(now_ns, key, result, o),
-            Happening::CameBack(key, result) => self.came_back(now_ns, key, result, o),
-            Happening::Tick => self.tick(now_ns, o),
+            Event::Dumped { key, number, made } => self.dumped(now_ns, key, number, made, o),
+            Event::DumpSaid { number, word } => self.dump_said(now_ns, number, word, o),
+            Event::TakenOut(key, result) => self.taken_out(now_ns, key, result, o),
+            Event::CameBack(key, result) => self.came_back(now_ns, key, result, o),
+            Event::Tick => self.tick(now_ns, o),
         }
         self.tell_stranger(now_ns, o);
         self.finish_purge(now_ns, o);

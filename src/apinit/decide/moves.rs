@@ -11,8 +11,8 @@
 //! to which their threads are bound change.
 //!
 //! ```text
-//!   psched    Move(number, places) ->  Lift            to the switcher: it is to stand
-//!   switcher  Lifted               ->  Rebind          each thread from its old processors to its new ones
+//!   psched    Move(number, places) ->  Hold            to the switcher: it is to stand
+//!   switcher  Held               ->  Rebind          each thread from its old processors to its new ones
 //!   shell     Rebound              ->  Seat, Moved     it may run there when its turn comes
 //!             or what failed       ->  Seat, MoveFailed  where it was
 //! ```
@@ -28,18 +28,18 @@
 //! What can't be moved is said with the reason as soon as it runs ([`Report::Movable`]): parts on several
 //! hosts, and PEs whose processors the user has named.
 //!
-//! [`Moved::born`]: crate::apteam::talk::node::Moved::born
+//! [`Moved::born`]: crate::apteam::protocol::node::Moved::born
 
 use super::application::App;
-use super::away::Away;
-use super::switcher::{Event, Gang};
+use super::memory_out::Away;
+use super::switcher::{Event as TurnEvent, Gang};
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::Decisive;
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, Place};
-use crate::apteam::talk::node::{MoveCommand, Moved, PlaceCommand, Report};
+use crate::apteam::protocol::node::{MoveCommand, Moved, PlaceCommand, Report};
 use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -96,7 +96,7 @@ impl Agent {
         }
         app.processors.extend(processors(&order.places.0));
         app.moving = Some(Moving { order, lifted_ns: None });
-        out.push(Action::Turns(Event::Lift(key)));
+        out.push(Action::Turns(TurnEvent::Hold(key)));
     }
 
     /// It stands, and is not let run before it has been seated; or it can't be stopped.
@@ -182,7 +182,7 @@ impl Agent {
     /// It may run where it sits now.
     pub(super) fn seat(&mut self, key: Key, out: &mut Out) {
         if let Some(app) = self.apps.get(&key) {
-            out.push(Action::Turns(Event::Seat(gang(app))));
+            out.push(Action::Turns(TurnEvent::Rebind(gang(app))));
         }
     }
 

@@ -9,8 +9,8 @@ use super::application::App;
 use super::fronts::Purpose;
 use super::{Action, Agent, Conn, Front, Out};
 use crate::apteam::Key;
-use crate::apteam::talk::attach::{FromApinit, Output, OutputTaken, ToApinit};
-use crate::apteam::talk::shepherd::{FRAME_MAX, ToShepherd};
+use crate::apteam::protocol::attach::{FromApinit, Output, OutputTaken, ToApinit};
+use crate::apteam::protocol::shepherd::{FRAME_MAX, ToShepherd};
 use bytes::Buf;
 use std::collections::VecDeque;
 

@@ -5,7 +5,7 @@ use super::barriers::Arrivals;
 use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::talk::attach::{FromApinit, OutputTaken, TakenSignals, ToApinit};
+use crate::apteam::protocol::attach::{FromApinit, OutputTaken, TakenSignals, ToApinit};
 use std::time::Duration;
 
 /// Another host of an application, as its head sees it.

@@ -38,9 +38,9 @@ use super::application::{App, End, Shepherd};
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd, NOT_THE_PROGRAM};
-use crate::apteam::talk::attach::{OutputTaken, StdinCredit, ToApinit};
-use crate::apteam::talk::node::{Restoring, Shift};
-use crate::apteam::talk::shepherd::{Hello, ToShepherd};
+use crate::apteam::protocol::attach::{OutputTaken, StdinCredit, ToApinit};
+use crate::apteam::protocol::node::{Restoring, Shift};
+use crate::apteam::protocol::shepherd::{Hello, ToShepherd};
 use crate::machine::Nid;
 use std::time::Duration;
 

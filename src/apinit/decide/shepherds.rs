@@ -4,8 +4,8 @@ use super::application::{End, Shepherd};
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::talk::attach::FromApinit;
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd, misfit};
+use crate::apteam::protocol::attach::FromApinit;
+use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
 use std::time::Duration;
 
 impl Agent {

@@ -6,11 +6,11 @@
 
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
-use crate::apteam::talk::attach::{
+use crate::apteam::protocol::attach::{
     FromApinit, NumberedSignal, PSCHED_SIGNALS, TakenSignals, ToApinit,
 };
-use crate::apteam::talk::node::Report;
-use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::shepherd::ToShepherd;
 use std::collections::VecDeque;
 
 /// Signals kept for hosts that can't be reached: a front end and psched have no more under way.

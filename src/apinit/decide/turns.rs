@@ -17,12 +17,12 @@
 
 use super::application::{App, Grace};
 use super::moves::gang;
-use super::switcher::{Event, News, Ran};
+use super::switcher::{Event as TurnEvent, News, Ran};
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::talk::node::Report;
-use crate::apteam::talk::turns::SlicePlan;
+use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::turns::SlicePlan;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -42,14 +42,14 @@ impl Agent {
     pub(super) fn comes(&self, now: u64, app: &App, going: bool, out: &mut Out) {
         let gang = gang(app);
         let ran_ns = app.run_ns(now).max(app.ran_before());
-        out.push(Action::Turns(Event::Comes { gang, going, frozen: false, ran_ns }));
+        out.push(Action::Turns(TurnEvent::Comes { gang, going, frozen: false, ran_ns }));
     }
 
     /// Nothing is left of it here: its processors are free.
     pub(super) fn goes(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
         if app.entered || app.going_ns.is_some() {
-            out.push(Action::Turns(Event::Goes(key)));
+            out.push(Action::Turns(TurnEvent::Goes(key)));
         }
     }
 
@@ -57,7 +57,7 @@ impl Agent {
         let generation = plan.generation;
         plan.from_ns = self.on_own_clock(plan.from_ns);
         plan.begins_ns = self.begins_here(&plan);
-        out.push(Action::Turns(Event::Plan(plan.clone())));
+        out.push(Action::Turns(TurnEvent::Plan(plan.clone())));
         self.plans.insert(generation, plan);
         self.prune_plans(now, Some(generation), out);
         self.report(Report::PlanTaken(generation), out);
@@ -66,13 +66,13 @@ impl Agent {
     pub(super) fn agree_plan(&mut self, now: u64, generation: u64, out: &mut Out) {
         let Some(plan) = self.plans.get_mut(&generation) else { return };
         plan.agreed = true;
-        out.push(Action::Turns(Event::Agree(generation)));
+        out.push(Action::Turns(TurnEvent::Agree(generation)));
         self.prune_plans(now, None, out);
     }
 
     pub(super) fn withdraw_plan(&mut self, generation: u64, out: &mut Out) {
         if self.plans.remove(&generation).is_some() {
-            out.push(Action::Turns(Event::Withdraw(generation)));
+            out.push(Action::Turns(TurnEvent::Withdraw(generation)));
             self.keep_plans(out);
         }
     }
@@ -81,7 +81,7 @@ impl Agent {
     pub(super) fn forget_plans(&mut self, out: &mut Out) {
         if !self.plans.is_empty() {
             let old = std::mem::take(&mut self.plans);
-            out.extend(old.into_keys().map(|plan| Action::Turns(Event::Withdraw(plan))));
+            out.extend(old.into_keys().map(|plan| Action::Turns(TurnEvent::Withdraw(plan))));
             self.keep_plans(out);
         }
     }
@@ -127,7 +127,7 @@ impl Agent {
         }
         for generation in &old {
             self.plans.remove(generation);
-            out.push(Action::Turns(Event::Withdraw(*generation)));
+            out.push(Action::Turns(TurnEvent::Withdraw(*generation)));
         }
         if !old.is_empty() || new.is_some() {
             self.keep_plans(out);
@@ -139,7 +139,7 @@ impl Agent {
         match news {
             News::MayGo(key) => self.may_go(now, key, out),
             News::HasTurn(key) => self.has_turn(now, key, out),
-            News::Lifted(key, stands) => self.lifted(now, key, stands, out),
+            News::Held(key, stands) => self.lifted(now, key, stands, out),
             News::GoesOut(key) => self.goes_out(key, out),
             News::ComesIn(key) => self.comes_in(key, out),
             News::RolledOut(key, bytes, why) => {
@@ -187,7 +187,7 @@ impl Agent {
             doom.kill_at_ns = until_ns.saturating_add(ns(kill_after));
             doom.backstop_ns = doom.kill_at_ns.saturating_add(ns(super::BACKSTOP));
         }
-        out.push(Action::Turns(Event::Watch(key)));
+        out.push(Action::Turns(TurnEvent::Watch(key)));
         self.to_hear(key, true, out);
     }
 

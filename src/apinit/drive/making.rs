@@ -1,12 +1,12 @@
 //! Making an application's part here, finding it again in a later life, and removing it.
 
-use super::talk::App;
+use super::shepherd::App;
 use super::{Driver, Heard, Outside, Record, Work};
 use crate::apinit::decide::switcher::Event as TurnEvent;
-use crate::apinit::decide::{Found, Happening};
+use crate::apinit::decide::{Event, Found};
 use crate::apteam::Key;
-use crate::apteam::talk::node::{PlaceCommand, Restoring};
-use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::protocol::node::{PlaceCommand, Restoring};
+use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::machine::Nid;
 
 /// What a former life of this apinit has left of an application.
@@ -16,13 +16,13 @@ pub struct Left {
     pub found: Found,
     /// The process of its front end has ended.
     pub front_died: bool,
-    /// That life was killed while somebody dumped it: it will be let run, [`Heard::Thawed`].
+    /// A dump of it was under way. It continues when that dump is over: [`Heard::Thawed`].
     pub thawing: bool,
 }
 
 impl Driver {
-    /// Whether the apshepherd of one that is found again is to be asked for its hello. What has only begun to be
-    /// brought back is not gone on with; and one that is away has none.
+    /// Whether to ask the apshepherd of an application that was found again for its hello. A restore that was not
+    /// finished is given up. An application whose memory is out has no apshepherd.
     pub fn goes_on(place: &PlaceCommand, away: bool) -> bool {
         let whole = place.restart.is_none() || matches!(place.moved.restoring, Restoring::Done(_));
         whole && !away
@@ -34,9 +34,9 @@ impl Driver {
         let key = found.place.key;
         self.apps.insert(key, App::found(found.away.is_some(), thawing));
         if let Some(conn) = found.front.filter(|_| front_died) {
-            self.later(Happening::FrontDied(conn));
+            self.later(Event::FrontDied(conn));
         }
-        self.pending.push_front(Heard::Happens(Happening::Found(Box::new(found))));
+        self.pending.push_front(Heard::Happens(Event::Found(Box::new(found))));
     }
 
     /// All that a former life has left is known, to the agent and then to the switcher.
@@ -50,10 +50,10 @@ impl Driver {
         let key = place.key;
         self.apps.insert(key, App::default());
         let made = match self.try_make(out, place, nids) {
-            Ok(()) => Happening::ShepherdSpawned(key),
+            Ok(()) => Event::ShepherdSpawned(key),
             Err(text) => {
                 out.warn(key, &format!("no shepherd: {text}"));
-                Happening::SpawnFailed { key, text }
+                Event::SpawnFailed { key, text }
             }
         };
         self.later(made);

@@ -3,7 +3,7 @@
 //!
 //! # Problem
 //! An apinit may be killed between any two steps, and its next life has only records to go by. So the
-//! order of steps decides whether an application is lost, ends twice, or runs where nobody knows of it:
+//! order of steps decides whether an application is lost, ends twice, or runs without a record:
 //! a group that is made before its record is never removed; an application whose folder goes before
 //! its processes is forgotten while it runs. And an apshepherd that is being dumped hears nothing:
 //! what is said to it meanwhile must wait, in order, until it is there again.
@@ -23,23 +23,23 @@
 //! | --- | --- |
 //! | [`mod@outside`] | the trait, and what is said through it |
 //! | `making` | what is made, found again and removed |
-//! | `talk` | an apshepherd that does not hear, because it is dumped or away |
+//! | `shepherd` | an apshepherd that does not hear, because it is dumped or away |
 
 mod making;
 pub mod outside;
-mod talk;
+mod shepherd;
 
 pub use making::Left;
 pub use outside::{Heard, Outside, Record, Said, Work};
 
 use crate::apinit::decide::switcher::{Event as TurnEvent, News};
-use crate::apinit::decide::{Action, Agent, Happening};
+use crate::apinit::decide::{Action, Agent, Event};
 use crate::apteam::Key;
-use crate::apteam::talk::attach::FromApinit;
-use crate::apteam::talk::node::Command;
-use crate::apteam::talk::turns::SlicePlan;
+use crate::apteam::protocol::attach::FromApinit;
+use crate::apteam::protocol::node::Command;
+use crate::apteam::protocol::turns::SlicePlan;
+use shepherd::App;
 use std::collections::{BTreeMap, VecDeque};
-use talk::App;
 
 /// apinit around its agent.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Driver {
         self.settle(out);
     }
 
-    /// Hears what has come of calls, and carries out everything that follows from it.
+    /// Hears the results of calls, and carries out everything that follows from them.
     pub fn settle(&mut self, out: &mut impl Outside) {
         loop {
             self.pending.extend(out.happened());
@@ -98,62 +98,62 @@ impl Driver {
     }
 
     fn hear(&mut self, out: &mut impl Outside, heard: Heard) {
-        let happening = match heard {
-            Heard::Happens(happening) => happening,
+        let event = match heard {
+            Heard::Happens(event) => event,
             Heard::Linked(welcome) => {
-                self.apply(out, Happening::Linked(welcome));
+                self.apply(out, Event::Linked(welcome));
                 return self.tell_had(out);
             }
             Heard::PeerSaid(key, index, generation, message) => {
                 if self.peers.get(&(key, index)) != Some(&generation) {
                     return;
                 }
-                Happening::PeerMessage(key, index, message)
+                Event::PeerMessage(key, index, message)
             }
             Heard::PeerLost(key, index, generation, text) => {
                 if self.peers.get(&(key, index)) != Some(&generation) {
                     return;
                 }
                 self.peers.remove(&(key, index));
-                Happening::PeerLost { key, index, text }
+                Event::PeerLost { key, index, text }
             }
             Heard::ShepherdSilent(key, text) => return self.silent(out, key, text),
             Heard::GroupsEmpty(key) => return self.groups_empty(out, key),
             Heard::Imaged(key, number, made) => {
-                return self.find(out, key, Happening::Dumped { key, number, made });
+                return self.find(out, key, Event::Dumped { key, number, made });
             }
             Heard::TookOut(key, result) => return self.took_out(out, key, result),
             Heard::CameBack(key, result) => return self.came_back(out, key, result),
             Heard::HeardAgain(key, found) => return self.heard_again(out, key, found),
             Heard::Thawed(key) => return self.thawed(out, key),
         };
-        let adopted = matches!(happening, Happening::Command(_, Command::Adopt));
-        self.apply(out, happening);
+        let adopted = matches!(event, Event::Command(_, Command::Adopt));
+        self.apply(out, event);
         if adopted {
             self.tell_had(out);
         }
     }
 
-    fn apply(&mut self, out: &mut impl Outside, happening: Happening) {
-        out.hears(&happening);
-        for action in self.agent.apply(out.now_ns(), happening) {
+    fn apply(&mut self, out: &mut impl Outside, event: Event) {
+        out.hears(&event);
+        for action in self.agent.apply(out.now_ns(), event) {
             self.act(out, action);
         }
     }
 
     /// The agent hears this after what is under way.
-    fn later(&mut self, happening: Happening) {
-        self.pending.push_back(Heard::Happens(happening));
+    fn later(&mut self, event: Event) {
+        self.pending.push_back(Heard::Happens(event));
     }
 
     /// For a psched that has just come: the memory of all, and how long they have run.
     fn tell_had(&mut self, out: &mut impl Outside) {
         if let Some(had) = out.had(true) {
-            self.later(Happening::Turns(News::Switches(Box::new(had))));
+            self.later(Event::Turns(News::Switches(Box::new(had))));
         }
     }
 
-    /// Keeps what is true of one that runs already.
+    /// Keeps a record of an application that runs already.
     fn keep(&mut self, out: &mut impl Outside, record: Record) {
         // (The log has it. Nothing else is lost by it.)
         let _ = out.keep(record);
@@ -170,7 +170,7 @@ impl Driver {
                     _ => u64::MAX,
                 };
                 if !out.tell_front(conn, message, room) {
-                    self.later(Happening::AttachClosed(conn));
+                    self.later(Event::AttachClosed(conn));
                 }
             }
             Action::CloseFront(conn) => out.close_front(conn),
@@ -192,10 +192,10 @@ impl Driver {
             Action::DumpEnds(number) => out.answer_dump(number, None),
             Action::Restore { place, cpus } => {
                 let key = place.key;
-                // Known before anything is there: whoever comes after us is to end it.
+                // The record comes first: by it the next apinit ends a restore that was not finished.
                 match out.keep(Record::Place(place.clone())) {
                     Ok(()) => out.begin(&self.agent, Work::Restore { place, cpus }),
-                    Err(why) => self.later(Happening::Restored(key, Err(why))),
+                    Err(why) => self.later(Event::Restored(key, Err(why))),
                 }
             }
             Action::Rebind { key, parts, place } => {
@@ -220,7 +220,7 @@ impl Driver {
             Action::Foreign(foreign) => out.tell_psched(Said::Foreign(foreign)),
             Action::VerifyPlaces { key, pes } => {
                 let looked = out.verify_places(key, &pes);
-                self.later(Happening::PlacesVerified(key, looked));
+                self.later(Event::PlacesVerified(key, looked));
             }
             Action::Yield { key, nids, nice } => out.yields(key, &nids, nice),
             Action::KillGroups { key, shepherd } => self.kill(out, key, shepherd),
@@ -250,15 +250,15 @@ impl Driver {
         let Some(ran) = out.ran(key) else { return };
         let now = out.now_ns();
         self.keep(out, Record::Ran(key, ran.by(now), now));
-        self.later(Happening::Ran(key, ran));
+        self.later(Event::Ran(key, ran));
     }
 
     /// Nothing is left in its groups: what was used there is known.
     fn groups_empty(&mut self, out: &mut impl Outside, key: Key) {
         if let Some((utime, stime)) = out.used(key) {
-            self.later(Happening::GroupsUsed { key, utime, stime });
+            self.later(Event::GroupsUsed { key, utime, stime });
         }
         self.tell_ran(out, key);
-        self.later(Happening::GroupsEmpty(key));
+        self.later(Event::GroupsEmpty(key));
     }
 }

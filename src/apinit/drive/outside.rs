@@ -1,12 +1,12 @@
 //! What apinit's driver needs of the world: one trait, and what is said through it.
 
 use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
-use crate::apinit::decide::{Action, Agent, CameBack, Conn, Happening, Rebind};
+use crate::apinit::decide::{Action, Agent, CameBack, Conn, Event, Rebind};
 use crate::apteam::Key;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
-use crate::apteam::talk::shepherd::ToShepherd;
-use crate::apteam::talk::turns::{SlicePlan, Switches};
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::protocol::shepherd::ToShepherd;
+use crate::apteam::protocol::turns::{SlicePlan, Switches};
 use crate::machine::Nid;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub trait Outside {
     fn happened(&mut self) -> Vec<Heard>;
 
     /// For the log: this is heard now.
-    fn hears(&mut self, happening: &Happening);
+    fn hears(&mut self, event: &Event);
 
     /// For the log: this is done next.
     fn does(&mut self, agent: &Agent, action: &Action);
@@ -126,12 +126,12 @@ pub trait Outside {
     /// Tells psched, if it is connected.
     fn tell_psched(&mut self, said: Said);
 
-    /// Answers whoever asked for a checkpoint: why there is none, or that its application is being ended.
+    /// Answers a request for a checkpoint: why there is none, or that the application is being ended.
     fn answer_dump(&mut self, number: u64, refused: Option<String>);
 
     // ---- time ----
 
-    /// [`Happening::Tick`] is wanted then, and at no other time.
+    /// [`Event::Tick`] is wanted then, and at no other time.
     fn set_timer(&mut self, at_ns: Option<u64>);
 
     /// Tells the switcher.
@@ -155,7 +155,7 @@ pub trait Outside {
 #[derive(Debug)]
 pub enum Heard {
     /// The agent hears this.
-    Happens(Happening),
+    Happens(Event),
     /// psched has taken this node.
     Linked(Welcome),
     /// The stream to another apinit, by its generation, brings this.
@@ -166,7 +166,7 @@ pub enum Heard {
     ShepherdSilent(Key, String),
     /// No process of it is left.
     GroupsEmpty(Key),
-    /// Its images are made for this question, or whoever asked knows why not.
+    /// The images for this request are made (true), or the user has been told why not.
     Imaged(Key, u64, bool),
     /// Its memory is out, in so many bytes of images, or why it is there as before.
     TookOut(Key, Result<u64, String>),
@@ -174,7 +174,7 @@ pub enum Heard {
     CameBack(Key, Result<Box<CameBack>, String>),
     /// Its apshepherd is connected to again, or has gone.
     HeardAgain(Key, bool),
-    /// Nobody dumps it any more, and it runs.
+    /// The dump that a former apinit had begun is over, and the application runs.
     Thawed(Key),
 }
 
@@ -188,7 +188,7 @@ pub enum Record {
     /// These slice plans, and no others.
     Plans(Vec<SlicePlan>),
     /// Where the groups of this application will be, on these nodes; or what its processes bear. Kept
-    /// before they are made: whoever comes after us has to remove them.
+    /// before they are made: by it the next apinit removes them.
     Groups {
         /// Which.
         key: Key,
@@ -217,9 +217,9 @@ pub enum Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Wait, within a bound, until no process of it is left: [`Heard::GroupsEmpty`] or
-    /// [`Happening::GroupsStuck`].
+    /// [`Event::GroupsStuck`].
     Empties(Key),
-    /// Bind its threads to other processors: [`Happening::Rebound`].
+    /// Bind its threads to other processors: [`Event::Rebound`].
     Rebind {
         /// Of which application.
         key: Key,
@@ -228,14 +228,14 @@ pub enum Work {
         /// Its placement then.
         place: Box<PlaceCommand>,
     },
-    /// Bring it back from the checkpoint that cpr has passed: [`Happening::Restored`].
+    /// Bring it back from the checkpoint that cpr has passed: [`Event::Restored`].
     Restore {
         /// Its placement.
         place: Box<PlaceCommand>,
         /// The real processors of each of its places.
         cpus: Vec<Vec<u32>>,
     },
-    /// Dump it, to whose apshepherd nobody is connected: [`Heard::Imaged`].
+    /// Dump it. Its apshepherd has no connection: [`Heard::Imaged`].
     Dump {
         /// Which application.
         key: Key,

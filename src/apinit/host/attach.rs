@@ -1,8 +1,8 @@
 //! Front ends: the Apinit service.
 
-use super::shell::{Event, Events};
+use super::shell::{Events, TaskEvent};
 use crate::apinit::decide::Conn;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::rpc::pb::apinit_server::{Apinit, ApinitServer};
@@ -56,7 +56,7 @@ impl Apinit for AttachService {
         let events = self.events.clone();
         let over = CancellationToken::new();
         let listening = over.clone().drop_guard();
-        let opened = Event::FrontOpened { conn, peer, sender, listening };
+        let opened = TaskEvent::FrontOpened { conn, peer, sender, listening };
         let gone = |_| Status::unavailable("apinit is ending");
         events.send(opened).await.map_err(gone)?;
         let listens = listen_to(conn, request.into_inner(), events);
@@ -136,9 +136,9 @@ async fn listen_to(conn: Conn, mut stream: Streaming<pb::ToApinit>, events: Even
             Ok(None) | Err(_) => break,
         };
         let event = match said {
-            Ok(message) => Event::FrontSaid(conn, message),
+            Ok(message) => TaskEvent::FrontSaid(conn, message),
             Err(text) => {
-                let _ = events.send(Event::FrontMalformed(conn, text)).await;
+                let _ = events.send(TaskEvent::FrontMalformed(conn, text)).await;
                 break;
             }
         };
@@ -146,7 +146,7 @@ async fn listen_to(conn: Conn, mut stream: Streaming<pb::ToApinit>, events: Even
             return;
         }
     }
-    let _ = events.send(Event::FrontClosed(conn)).await;
+    let _ = events.send(TaskEvent::FrontClosed(conn)).await;
 }
 
 /// An attached stream, as the shell has it.
@@ -175,7 +175,7 @@ impl Front {
         let watch = pidfd.map(|pidfd| {
             tokio::spawn(async move {
                 if wait_for_end(pidfd).await {
-                    let _ = events.send(Event::FrontDied(conn)).await;
+                    let _ = events.send(TaskEvent::FrontDied(conn)).await;
                 }
             })
         });
@@ -201,9 +201,9 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::halves::tests::Channel;
+    use super::super::partial_messages::tests::Channel;
     use super::*;
-    use crate::apteam::talk::attach::Output;
+    use crate::apteam::protocol::attach::Output;
     use std::time::Duration;
     use tonic::codec::Codec;
 
@@ -258,7 +258,7 @@ mod tests {
         });
         let service = AttachService { events: events.clone() };
         let _answer = service.attach(request).await.expect("attached");
-        let Some(Event::FrontOpened { conn, sender, listening, .. }) = told.recv().await else {
+        let Some(TaskEvent::FrontOpened { conn, sender, listening, .. }) = told.recv().await else {
             panic!("no stream was told")
         };
         let front = Front::new(conn, Some(sender), None, None, Some(listening), &events);

@@ -6,7 +6,7 @@
 //! of one psched count by the same, and one that has something running by those it counted by before.
 
 use super::runtime::Runtime;
-use crate::apteam::talk::node::NodeSpec;
+use crate::apteam::protocol::node::NodeSpec;
 use crate::os::claims::{self, Claim, Other, Says, spare};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

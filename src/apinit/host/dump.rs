@@ -17,10 +17,10 @@
 
 use super::image_space::{has_room, needed};
 use super::runtime::fresh_folder;
-use super::shell::{Event, Events};
+use super::shell::{Events, TaskEvent};
 use crate::apteam::Key;
 use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey};
-use crate::node::checkpoint::dir::{Dir, Lent, refuse_fuse};
+use crate::node::checkpoint::dir::{BorrowedDir, Dir, refuse_fuse};
 use crate::node::checkpoint::{
     Begun, CheckpointError, DumpOptions, Dumped, Known, Owner, Resume, Running, keep_resume, quiet,
 };
@@ -77,7 +77,7 @@ pub(super) struct Prepared {
     /// Of one that is no part: the folder of its images in the one in which they are made.
     below: Option<OwnedFd>,
     stage: Stage,
-    lent: Lent,
+    lent: BorrowedDir,
     user: (u32, u32),
 }
 
@@ -99,7 +99,7 @@ impl Prepared {
         if let Some(target) = target {
             has_room(stage.parent().unwrap_or(stage), needed(&target.groups))?;
         }
-        let lent = Lent::new(folder, user).map_err(|e| e.to_string())?;
+        let lent = BorrowedDir::new(folder, user).map_err(|e| e.to_string())?;
         let stage = Stage::new(stage)?;
         // A part has the whole folder that is lent, which is one in another.
         let below = match part {
@@ -200,7 +200,7 @@ impl Standing {
     fn wait(&self) -> Result<(u64, u64), CheckpointError> {
         let from = monotonic_ns();
         let failed = |why: &str| Err(CheckpointError::new(why.to_owned()));
-        if self.events.blocking_send(Event::Stands(self.number)).is_err() {
+        if self.events.blocking_send(TaskEvent::Stands(self.number)).is_err() {
             return failed("apinit ends");
         }
         match self.all_stand.recv_timeout(STAND_WAIT) {
@@ -222,7 +222,7 @@ impl Standing {
 
 /// Images, which are to be copied into the folder and sealed.
 pub(super) struct Images {
-    lent: Lent,
+    lent: BorrowedDir,
     stage: Stage,
     user: (u32, u32),
     dumped: Dumped,

@@ -16,10 +16,10 @@
 //! aprun dies, and whatever stays is the application's to end.
 
 use super::hardware;
-use super::mouth::Mouth;
+use super::shepherd_writer::ShepherdWriter;
 use super::shepherds::{PROGRAM, Program, Reader, dial_name, listening, not_executed, wire};
 use crate::apteam::Key;
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use crate::os::instance;
 use crate::os::spawn::{Namespaces, Spawn, Spawned, spawn};
@@ -166,7 +166,7 @@ fn found(shepherd: Option<Key>, cgroup: &str, marker: Option<&str>) -> Result<Wi
 
 /// An apshepherd that is this process's own.
 pub struct Inside {
-    mouth: Mouth,
+    mouth: ShepherdWriter,
     reader: Reader,
     pid: Pid,
     failure: Option<OwnedFd>,
@@ -214,7 +214,7 @@ impl Inside {
         })
         .map_err(|e| format!("can't start {}: {e}", path.display()))?;
         let wire = Arc::new(wire(connection).map_err(|e| e.to_string())?);
-        let mouth = Mouth::open(within.key, &wire);
+        let mouth = ShepherdWriter::open(within.key, &wire);
         let (pid, failure) = (Pid::from_raw(pid), Some(failure));
         Ok(Inside { mouth, reader: Reader::new(wire), pid, failure, _lifeline: own_end })
     }

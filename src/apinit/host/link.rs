@@ -1,8 +1,8 @@
 //! The link to psched: dialled, kept, dialled again.
 
-use super::shell::{Event, Events};
+use super::shell::{Events, TaskEvent};
 use crate::apinit::decide::Agent;
-use crate::apteam::talk::node::{Command, Hello, Welcome};
+use crate::apteam::protocol::node::{Command, Hello, Welcome};
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::convert::wire_roll_out;
 use crate::rpc::pb;
@@ -119,7 +119,7 @@ async fn dial(
     };
     let link_up = link.clone();
     let mut counted = welcome.commits;
-    if events.send(Event::LinkUp(link, welcome)).await.is_err() {
+    if events.send(TaskEvent::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
     let mut heartbeat = interval(HEARTBEAT);
@@ -152,7 +152,7 @@ async fn dial(
                     // Before what has left psched after them.
                     if commits > counted {
                         counted = commits;
-                        if events.send(Event::Counted(commits)).await.is_err() {
+                        if events.send(TaskEvent::Counted(commits)).await.is_err() {
                             break Ok(());
                         }
                     }
@@ -166,7 +166,7 @@ async fn dial(
                     };
                     match command {
                         Ok(command) => {
-                            if events.send(Event::Commanded(seq, command)).await.is_err() {
+                            if events.send(TaskEvent::Commanded(seq, command)).await.is_err() {
                                 break Ok(());
                             }
                         }
@@ -178,6 +178,6 @@ async fn dial(
             }
         }
     };
-    let _ = events.send(Event::LinkDown).await;
+    let _ = events.send(TaskEvent::LinkDown).await;
     outcome
 }

@@ -8,7 +8,7 @@
 //!
 //! Gangs are stopped and let run by a thread of its own ([`switching`]).
 //!
-//! What front ends have said half is bounded by user ([`halves`]).
+//! What front ends have said half is bounded by user ([`partial_messages`]).
 //!
 //! The other way nothing may hold the one task back: a front end that does not read must not delay
 //! the others. What waits for a front end is bounded by the output window of its application
@@ -19,7 +19,7 @@
 //!
 //! ```text
 //!   apinit-0.sock            where front ends and other apinits connect; 0 is the lowest NID
-//!   apinit-0.door            where cpr passes a folder ([`door`])
+//!   apinit-0.door            where cpr passes a folder ([`fd_channel`])
 //!   apps-0/welcome           the store that is obeyed, and the nodes
 //!   apps-0/commits           the last commit of that store that was heard of
 //!   apps-0/distrusted        starts of psched on old copies of it
@@ -39,29 +39,29 @@
 //! By these an apinit that is started again takes up what the one before has left running.
 
 mod attach;
-mod away;
 mod claims;
-mod door;
 mod dump;
-mod halves;
+mod fd_channel;
 mod hardware;
 mod image_space;
 pub mod inside;
 mod link;
-mod mouth;
+mod memory_out;
+mod partial_messages;
 mod peers;
 mod places;
+mod process_tracking;
 mod rebind;
 mod restore;
 mod runtime;
 mod shell;
+mod shepherd_writer;
 mod shepherds;
 mod switching;
-mod trail;
 
 use crate::machine::{Nid, parse_nids};
 use crate::node::checkpoint::GHOST_LIMIT;
-use crate::node::checkpoint::door::beside;
+use crate::node::checkpoint::fd_channel::beside;
 use crate::node::groups::Groups;
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
@@ -277,7 +277,7 @@ async fn serve(
     let dialling = task.dial();
     let door_events = events.clone();
     let service = attach::service(events);
-    let halves = halves::Halves::default();
+    let halves = partial_messages::PartialMessages::default();
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
         .initial_stream_window_size(128 * 1024)
@@ -291,7 +291,7 @@ async fn serve(
         .add_service(service)
         .serve_with_incoming(connections);
     let server = tokio::spawn(server);
-    let door = tokio::spawn(door::serve(door, door_events));
+    let door = tokio::spawn(fd_channel::serve(door, door_events));
     let notify = match options.lifeline {
         None => Notify::from_environment(),
         Some(_) => Notify::default(),

@@ -1,8 +1,8 @@
 //! Other hosts' apinits, to which this one is the head.
 
-use super::shell::{Event, Events};
+use super::shell::{Events, TaskEvent};
 use crate::apteam::Key;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::node::frames::MESSAGE_MAX;
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::pb;
@@ -34,7 +34,7 @@ impl Peer {
                 Ok(()) => "it has closed the stream".to_string(),
                 Err(text) => text,
             };
-            let _ = events.send(Event::PeerLost { key, index, generation, text }).await;
+            let _ = events.send(TaskEvent::PeerLost { key, index, generation, text }).await;
         });
         Peer { generation, sender, task }
     }
@@ -74,7 +74,7 @@ async fn talk(
             continue;
         }
         let message = FromApinit::try_from(message).map_err(|e| e.to_string())?;
-        if events.send(Event::PeerSaid { key, index, generation, message }).await.is_err() {
+        if events.send(TaskEvent::PeerSaid { key, index, generation, message }).await.is_err() {
             break;
         }
     }

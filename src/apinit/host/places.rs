@@ -20,7 +20,7 @@
 //! bound to those again. One round takes [`BUDGET`] at most, and the next goes on where it ended:
 //! many applications are looked at less often, never for longer.
 
-use super::trail;
+use super::process_tracking;
 use crate::apteam::Key;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Seat};
@@ -109,18 +109,20 @@ impl Look {
     /// What is outside of the nodes' groups.
     fn put_back(&self, seating: &mut Seating, inside: &[(Nid, i32)]) -> Vec<String> {
         let of: BTreeMap<i32, Nid> = inside.iter().map(|(nid, pid)| (*pid, *nid)).collect();
-        let children = trail::listed_children(self.shepherd);
+        let children = process_tracking::listed_children(self.shepherd);
         let mut outside: BTreeSet<i32> = self.groups.above().into_iter().collect();
         let beside = self.groups.shepherds();
         // Above a shepherd that was brought back is the first process of its PID namespace, with
         // what it has made to bring it back.
-        let first = trail::parent(self.shepherd).filter(|first| beside.contains(first));
+        let first = process_tracking::parent(self.shepherd).filter(|first| beside.contains(first));
         let known = |pid: i32| {
             pid == self.shepherd
-                || first.is_some_and(|first| pid == first || trail::parent(pid) == Some(first))
+                || first.is_some_and(|first| {
+                    pid == first || process_tracking::parent(pid) == Some(first)
+                })
         };
         outside.extend(beside.into_iter().filter(|pid| !known(*pid)));
-        let away = |child: &i32| !of.contains_key(child) && trail::lives(*child);
+        let away = |child: &i32| !of.contains_key(child) && process_tracking::lives(*child);
         outside.extend(children.into_iter().filter(away));
         let before = std::mem::replace(&mut seating.homes, of);
         let mut found = Vec::new();
@@ -136,7 +138,7 @@ impl Look {
     /// `None`: it has ended by itself, or has just been born where it belongs.
     fn end_or_put(&self, pid: i32, home: Option<Nid>, group: &str) -> Option<String> {
         // Not to be another's by the time that it is killed.
-        let process = trail::process(pid)?;
+        let process = process_tracking::process(pid)?;
         let pidfd = process.open()?;
         let own = |group: String| {
             let nids = self.groups.born().iter();
@@ -172,7 +174,7 @@ fn bind_again(seating: &Seating, inside: &[(Nid, i32)]) -> Option<String> {
         let Some(seat) = seating.seats.get(nid).filter(|seat| !seat.cpus.is_empty()) else {
             continue;
         };
-        for tid in trail::threads_of(*pid) {
+        for tid in process_tracking::threads_of(*pid) {
             // An Err: it has ended.
             let Ok(has) = affinity::get(tid) else { continue };
             let may: Vec<u32> = has.iter().copied().filter(|cpu| seat.cpus.contains(cpu)).collect();
@@ -221,8 +223,10 @@ pub(super) fn verify(
     });
     let Some((nid, expected)) = wrong else { return Ok(()) };
     let inside: BTreeSet<i32> = inside.into_iter().map(|(_, pid)| pid).collect();
-    let children = trail::children(shepherd).into_iter().map(|child| child.pid);
-    if let Some(pid) = children.filter(|pid| !inside.contains(pid)).find(|pid| trail::lives(*pid)) {
+    let children = process_tracking::children(shepherd).into_iter().map(|child| child.pid);
+    if let Some(pid) =
+        children.filter(|pid| !inside.contains(pid)).find(|pid| process_tracking::lives(*pid))
+    {
         return Err(outside(pid));
     }
     let most: u32 = pes.iter().map(|(_, pes)| pes).sum();

@@ -25,10 +25,10 @@
 //! when they are used, and nothing else.
 
 use super::places::{self, Seating};
+use super::process_tracking::{self, Trail};
 use super::runtime::AppDirectory;
-use super::trail::{self, Trail};
 use crate::apinit::decide::Rebind;
-use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::protocol::node::PlaceCommand;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Seat};
 use crate::os::affinity;
@@ -130,7 +130,7 @@ impl Rebinding {
             let seat = born.and_then(|born| self.seats.get(&born)).map(|seat| &seat.cpus);
             let whole: BTreeSet<u32> =
                 seat.map_or(any.clone(), |seat| seat.iter().copied().collect());
-            for tid in trail::threads_of(pid) {
+            for tid in process_tracking::threads_of(pid) {
                 all.extend(bound_thread(tid, &cpus, &whole));
             }
         }
@@ -181,7 +181,8 @@ pub(super) fn finish(directory: &AppDirectory) -> Option<PlaceCommand> {
     let journal = directory.begun_move()?;
     let place = PlaceCommand::try_from(journal.place.clone()?).ok()?;
     // Those that are still the same threads.
-    let same = |thread: &pb::BoundThread| trail::started(thread.tid) == Some(thread.started);
+    let same =
+        |thread: &pb::BoundThread| process_tracking::started(thread.tid) == Some(thread.started);
     let threads: Vec<pb::BoundThread> = journal.threads.into_iter().filter(same).collect();
     let journal = pb::MoveJournal { threads, ..journal };
     let born = journal.groups.iter().map(|group| Nid(group.nid)).collect();
@@ -245,7 +246,7 @@ fn bound_thread(
     if after.is_empty() {
         return None;
     }
-    let started = trail::started(tid)?;
+    let started = process_tracking::started(tid)?;
     Some(pb::BoundThread { tid, started, before, after })
 }
 
@@ -321,7 +322,7 @@ mod tests {
         let mut child = sleeper();
         let tid = child.id() as i32;
         let all = affinity::get(tid).expect("a child");
-        let started = trail::started(tid).expect("a child");
+        let started = process_tracking::started(tid).expect("a child");
         let last = vec![all[all.len() - 1]];
         let thread =
             |started| pb::BoundThread { tid, started, before: all.clone(), after: last.clone() };

@@ -26,7 +26,7 @@ use super::shepherds::{self, Connection};
 use crate::apinit::decide::Back;
 use crate::apteam::SealKey;
 use crate::apteam::place::{Place, PlacementList};
-use crate::apteam::talk::node::{PlaceCommand, Restart};
+use crate::apteam::protocol::node::{PlaceCommand, Restart};
 use crate::checkpoint::{BackEnd, Flaw, HostImages, Image, Kind, Manifest, manifest_of};
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::{Dir, compare_copies, refuse_fuse};

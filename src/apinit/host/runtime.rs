@@ -1,8 +1,8 @@
 //! The runtime directory: what an apinit that is started again has to know.
 
 use crate::apteam::Key;
-use crate::apteam::talk::node::{PlaceCommand, Welcome};
-use crate::apteam::talk::turns::SlicePlan;
+use crate::apteam::protocol::node::{PlaceCommand, Welcome};
+use crate::apteam::protocol::turns::SlicePlan;
 use crate::os::peer::process_started;
 use crate::rpc::pb;
 use anyhow::Context;
@@ -442,7 +442,7 @@ impl AppDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::talk::node::Start;
+    use crate::apteam::protocol::node::Start;
 
     #[test]
     fn what_is_kept_comes_back() {

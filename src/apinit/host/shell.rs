@@ -5,45 +5,45 @@
 //! | this one | the loop, and what each event means |
 //! | `outside` | what the driver does ([`Outside`](crate::apinit::drive::Outside)) |
 //! | `apps` | folders, groups, shepherds: made, found again, emptied and removed |
-//! | `turns`, `away`, `restores`, `checkpoints` | what is done beside the one task, and its ends |
+//! | `turns`, `memory_out`, `restores`, `checkpoints` | what is done beside the one task, and its ends |
 
 mod apps;
-mod away;
 mod checkpoints;
+mod memory_out;
 mod outside;
 mod restores;
 mod turns;
 
 use super::attach::{Front, FrontSender};
-use super::away::{Returned as OfAway, Shelf};
 use super::claims::Claims;
-use super::door::Asker;
 use super::dump::{Images, Prepared};
+use super::fd_channel::Asker;
 use super::link::{self, Link};
+use super::memory_out::{Returned as OfAway, Shelf};
 use super::peers::Peer;
 use super::places;
+use super::process_tracking::Shepherds;
 use super::restore::Returned;
 use super::runtime::{Process, Runtime};
 use super::shepherds::{Program, Shepherd};
 use super::switching::Switching;
-use super::trail::Shepherds;
 use super::{Options, Paths, hardware};
 use crate::apinit::decide::switcher::News;
-use crate::apinit::decide::{Agent, Conn, Happening, Me};
+use crate::apinit::decide::{Agent, Conn, Event, Me};
 use crate::apinit::drive::{Driver, Heard};
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{Command, Hello, NodeSpec, PROTOCOL, RollOut, Welcome};
-use crate::apteam::talk::shepherd::FromShepherd;
-use crate::apteam::talk::turns::StopMeans;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::node::{Command, Hello, NodeSpec, PROTOCOL, RollOut, Welcome};
+use crate::apteam::protocol::shepherd::FromShepherd;
+use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
 use crate::machine::{Nid, nids_text};
 use crate::node::checkpoint::Known;
-use crate::node::checkpoint::door::Ask;
+use crate::node::checkpoint::fd_channel::Ask;
 use crate::node::groups::Groups;
 use crate::os::host::{monotonic_ns, return_memory};
 use crate::os::notify::Notify;
-use crate::os::shed::dumps_all;
+use crate::os::reset_inherited::dumps_all;
 use crate::os::space::Space;
 use crate::os::wait;
 use crate::rpc::listen::{Bounds, Peer as Caller};
@@ -80,11 +80,11 @@ const MEMORY_RETURNED: u64 = 8 * 1024 * 1024;
 const FILES_EACH: u64 = 8;
 
 /// Where the tasks tell.
-pub(super) type Events = mpsc::Sender<Event>;
+pub(super) type Events = mpsc::Sender<TaskEvent>;
 
 /// What the tasks tell.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum TaskEvent {
     LinkUp(Link, Welcome),
     LinkDown,
     Commanded(u64, Command),
@@ -196,7 +196,7 @@ struct Shell {
     /// Which processors are used here, for other pscheds.
     claims: Claims,
     events: Events,
-    incoming: mpsc::Receiver<Event>,
+    incoming: mpsc::Receiver<TaskEvent>,
     /// What the driver is to hear next.
     own: Vec<Heard>,
     /// The most that launches which wait have had since memory was given back.
@@ -451,7 +451,7 @@ impl Task {
                 },
                 () = wait::sleep(timer) => {
                     shell.timer_ns = None;
-                    shell.happens(Happening::Tick);
+                    shell.happens(Event::Tick);
                 }
             }
             driver.settle(shell);
@@ -485,8 +485,8 @@ impl Task {
 
 impl Shell {
     /// The agent is to hear this.
-    fn happens(&mut self, happening: Happening) {
-        self.own.push(Heard::Happens(happening));
+    fn happens(&mut self, event: Event) {
+        self.own.push(Heard::Happens(event));
     }
 
     /// What came together has been heard.
@@ -502,9 +502,9 @@ impl Shell {
         }
     }
 
-    fn event(&mut self, agent: &Agent, event: Event) {
-        let happening = match event {
-            Event::LinkUp(link, welcome) => {
+    fn event(&mut self, agent: &Agent, event: TaskEvent) {
+        let event = match event {
+            TaskEvent::LinkUp(link, welcome) => {
                 self.link = Some(link);
                 tracing::info!(store = welcome.store_id, epoch = welcome.epoch, "linked to psched");
                 let shared = self.claims.linked(&welcome.nodes);
@@ -514,13 +514,13 @@ impl Shell {
                 }
                 return self.own.push(Heard::Linked(welcome));
             }
-            Event::LinkDown => {
+            TaskEvent::LinkDown => {
                 self.link = None;
-                Happening::Unlinked
+                Event::Unlinked
             }
-            Event::Counted(commits) => Happening::Counted(commits),
-            Event::Commanded(seq, command) => Happening::Command(seq, command),
-            Event::FrontOpened { conn, peer, sender, listening } => {
+            TaskEvent::Counted(commits) => Event::Counted(commits),
+            TaskEvent::Commanded(seq, command) => Event::Command(seq, command),
+            TaskEvent::FrontOpened { conn, peer, sender, listening } => {
                 let own = nix::unistd::geteuid().as_raw();
                 let process = Process { pid: peer.pid, started: peer.started };
                 let process = (peer.started > 0).then_some(process);
@@ -530,81 +530,81 @@ impl Shell {
                 let front = Front::new(conn, sender, process, peer.pidfd, listening, events);
                 self.fronts.insert(conn, front);
                 let trusted = peer.uid == 0 || peer.uid == own;
-                Happening::AttachOpened { conn, uid: peer.uid, trusted, watched }
+                Event::AttachOpened { conn, uid: peer.uid, trusted, watched }
             }
-            Event::FrontSaid(conn, message) => Happening::AttachMessage(conn, message),
-            Event::FrontMalformed(conn, text) => {
+            TaskEvent::FrontSaid(conn, message) => Event::AttachMessage(conn, message),
+            TaskEvent::FrontMalformed(conn, text) => {
                 if let Some(sender) = self.fronts.get(&conn).and_then(|f| f.sender.as_ref()) {
                     sender.refuse(tonic::Status::invalid_argument(text));
                 }
                 return;
             }
-            Event::FrontClosed(conn) => {
+            TaskEvent::FrontClosed(conn) => {
                 if let Some(front) = self.fronts.get_mut(&conn) {
                     front.sender = None;
                 }
-                Happening::AttachClosed(conn)
+                Event::AttachClosed(conn)
             }
-            Event::FrontDied(conn) => Happening::FrontDied(conn),
-            Event::ShepherdSaid(key, message) => Happening::ShepherdMessage(key, message),
-            Event::ShepherdSilent(key, text) => {
+            TaskEvent::FrontDied(conn) => Event::FrontDied(conn),
+            TaskEvent::ShepherdSaid(key, message) => Event::ShepherdMessage(key, message),
+            TaskEvent::ShepherdSilent(key, text) => {
                 self.reap();
                 return self.own.push(Heard::ShepherdSilent(key, text));
             }
-            Event::PeerSaid { key, index, generation, message } => {
+            TaskEvent::PeerSaid { key, index, generation, message } => {
                 return self.own.push(Heard::PeerSaid(key, index, generation, message));
             }
-            Event::PeerLost { key, index, generation, text } => {
+            TaskEvent::PeerLost { key, index, generation, text } => {
                 if self.peers.get(&(key, index)).is_some_and(|p| p.generation == generation) {
                     self.peers.remove(&(key, index));
                 }
                 return self.own.push(Heard::PeerLost(key, index, generation, text));
             }
-            Event::GroupsEmpty(key) => return self.own.push(Heard::GroupsEmpty(key)),
-            Event::GroupsStuck(key, processes, named) => {
-                Happening::GroupsStuck { key, processes, named }
+            TaskEvent::GroupsEmpty(key) => return self.own.push(Heard::GroupsEmpty(key)),
+            TaskEvent::GroupsStuck(key, processes, named) => {
+                Event::GroupsStuck { key, processes, named }
             }
-            Event::Turns(mut news) => {
+            TaskEvent::Turns(mut news) => {
                 if let News::Switches(told) = &mut news {
                     self.name_unfrozen(told);
                     self.say_ran(told);
                 }
-                Happening::Turns(news)
+                Event::Turns(news)
             }
-            Event::Overran(key, used) => return self.name_overran(key, used),
-            Event::Rebound(key, now, result) => {
+            TaskEvent::Overran(key, used) => return self.name_overran(key, used),
+            TaskEvent::Rebound(key, now, result) => {
                 if let (Ok(()), Some(app)) = (&result, self.apps.get_mut(&key)) {
                     app.peaks.clear();
                     if let Some(groups) = &mut app.groups {
                         groups.moved(now);
                     }
                 }
-                Happening::Rebound(key, result)
+                Event::Rebound(key, result)
             }
-            Event::Restored(key, result) => return self.restored(agent, key, result),
-            Event::SwitchingDead => {
+            TaskEvent::Restored(key, result) => return self.restored(agent, key, result),
+            TaskEvent::SwitchingDead => {
                 tracing::error!(
                     "the thread that changes gangs has ended; apinit is to be started again"
                 );
                 self.broken = true;
                 return;
             }
-            Event::Asked { asker, ask, descriptor } => {
+            TaskEvent::Asked { asker, ask, descriptor } => {
                 return self.asked(agent, asker, ask, descriptor);
             }
-            Event::AskedMore(number, ask) => return self.asked_more(number, ask),
-            Event::Prepared(number, prepared) => return self.prepared(number, prepared),
-            Event::Stands(number) => return self.stands(number),
-            Event::Imaged(key, number, images) => return self.imaged(key, number, images),
-            Event::Sealed(number, sealed) => return self.sealed(number, sealed),
-            Event::Joined(number, joined) => return self.joined(number, joined),
-            Event::HeardAgain(key, found) => return self.heard_again(key, found),
-            Event::Thawed(key) => return self.own.push(Heard::Thawed(key)),
-            Event::TookOut(key, result) => return self.took_out(key, result),
-            Event::CameBack(key, result) => return self.came_back(key, result),
-            Event::Looked(strays, last) => return self.looked_at_places(strays, last),
+            TaskEvent::AskedMore(number, ask) => return self.asked_more(number, ask),
+            TaskEvent::Prepared(number, prepared) => return self.prepared(number, prepared),
+            TaskEvent::Stands(number) => return self.stands(number),
+            TaskEvent::Imaged(key, number, images) => return self.imaged(key, number, images),
+            TaskEvent::Sealed(number, sealed) => return self.sealed(number, sealed),
+            TaskEvent::Joined(number, joined) => return self.joined(number, joined),
+            TaskEvent::HeardAgain(key, found) => return self.heard_again(key, found),
+            TaskEvent::Thawed(key) => return self.own.push(Heard::Thawed(key)),
+            TaskEvent::TookOut(key, result) => return self.took_out(key, result),
+            TaskEvent::CameBack(key, result) => return self.came_back(key, result),
+            TaskEvent::Looked(strays, last) => return self.looked_at_places(strays, last),
         };
-        self.happens(happening);
+        self.happens(event);
     }
 
     /// Waits for all children that have ended: shepherds, and what comes to us when one dies.

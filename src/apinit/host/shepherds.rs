@@ -1,12 +1,12 @@
 //! Shepherds: making one, finding one again, talking with one.
 
 use super::attach::wait_for_end;
-use super::mouth::{Mouth, Wire};
 use super::runtime::{AppDirectory, Process};
-use super::shell::{Event, Events};
+use super::shell::{Events, TaskEvent};
+use super::shepherd_writer::{ShepherdWriter, Wire};
 use crate::apteam::Key;
-use crate::apteam::talk::node::PlaceCommand;
-use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd, misfit};
+use crate::apteam::protocol::node::PlaceCommand;
+use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd, misfit};
 use crate::node::frames::{Joiner, PACKET_MAX, split};
 use crate::node::groups::AppGroups;
 use crate::os::instance;
@@ -91,7 +91,7 @@ pub(super) struct Shepherd {
     pub process: Process,
     pub pidfd: Option<Arc<OwnedFd>>,
     /// `None`: it is of a release that is not understood.
-    mouth: Option<Mouth>,
+    mouth: Option<ShepherdWriter>,
     /// Brings the errno if it could not be executed.
     failure: Option<OwnedFd>,
     /// It closes because it was asked to: it is not waited for its death then.
@@ -122,7 +122,7 @@ impl Shepherd {
         let failed = |why: &dyn std::fmt::Display| format!("its apshepherd can't be heard: {why}");
         let pidfd = process.open().map(Arc::new).ok_or_else(|| failed(&"it has died"))?;
         let wire = Arc::new(wire(connection.0).map_err(|e| failed(&e))?);
-        let mouth = Some(Mouth::open(key, &wire));
+        let mouth = Some(ShepherdWriter::open(key, &wire));
         let hung_up = Arc::<AtomicBool>::default();
         let hears = (Arc::clone(&hung_up), events.clone());
         tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), hears));
@@ -232,7 +232,7 @@ impl Making<'_> {
                 return Err(error).context("can't connect to it");
             }
         };
-        let mouth = Mouth::open(key, &wire);
+        let mouth = ShepherdWriter::open(key, &wire);
         let hung_up = Arc::<AtomicBool>::default();
         let hears = (Arc::clone(&hung_up), events.clone());
         tokio::spawn(hear(key, Reader::new(wire), Some(Arc::clone(&pidfd)), hears));
@@ -398,7 +398,7 @@ pub(super) async fn find(
     let process = directory.process("shepherd")?;
     let pidfd = process.open().map(Arc::new);
     let wire = Arc::new(wire(dial(&directory.socket()).ok()?).ok()?);
-    let mouth = Mouth::open(key, &wire);
+    let mouth = ShepherdWriter::open(key, &wire);
     let mut reader = Reader::new(wire);
     let hung_up = Arc::<AtomicBool>::default();
     let hears = (Arc::clone(&hung_up), events.clone());
@@ -424,7 +424,7 @@ pub(super) async fn find(
         let (pidfd, events) = (pidfd.clone()?, events.clone());
         tokio::spawn(async move {
             wait_for_end(pidfd).await;
-            let _ = events.send(Event::ShepherdSilent(key, "it has died".into())).await;
+            let _ = events.send(TaskEvent::ShepherdSilent(key, "it has died".into())).await;
         });
     }
     Some((Shepherd { process, pidfd, mouth, failure: None, hung_up }, Some(hello)))
@@ -485,7 +485,7 @@ async fn hear(
     let text = loop {
         match reader.next().await {
             Ok(Some(message)) => {
-                if events.send(Event::ShepherdSaid(key, message)).await.is_err() {
+                if events.send(TaskEvent::ShepherdSaid(key, message)).await.is_err() {
                     return;
                 }
             }
@@ -497,5 +497,5 @@ async fn hear(
     if let Some(pidfd) = pidfd.filter(|_| text.is_empty() && !lives) {
         let _ = tokio::time::timeout(Duration::from_secs(1), wait_for_end(pidfd)).await;
     }
-    let _ = events.send(Event::ShepherdSilent(key, text)).await;
+    let _ = events.send(TaskEvent::ShepherdSilent(key, text)).await;
 }

@@ -3,12 +3,12 @@
 //! aprun is the part of psched that its users see. Here is everything about it that needs no
 //! operating system: its command line ([`options`]), what it reads of an executable ([`elf`]), how
 //! output is labelled and filed ([`output`]), how an end is told ([`closing`]), and the order of
-//! things from the posting to the exit status ([`course`]). [`drive`](super::drive) feeds the machine, and
+//! things from the posting to the exit status ([`session`]). [`drive`](super::drive) feeds the machine, and
 //! `aprun::host` makes the system calls.
 
 pub mod closing;
-pub mod course;
 pub mod elf;
 pub mod inside;
 pub mod options;
 pub mod output;
+pub mod session;

@@ -19,8 +19,8 @@ mod outside;
 
 pub use outside::Outside;
 
-use crate::aprun::decide::course::{Action, Front, Happening, Looked, Setup};
-use crate::apteam::talk::attach::FromApinit;
+use crate::aprun::decide::session::{Action, Event, Front, Looked, Setup};
+use crate::apteam::protocol::attach::FromApinit;
 use std::collections::VecDeque;
 
 /// The conversation with psched.
@@ -44,11 +44,11 @@ pub struct Driver {
     /// The posting may have come to psched.
     posted: bool,
     /// What has happened while something was done.
-    pending: VecDeque<Happening>,
+    pending: VecDeque<Event>,
 }
 
 impl Driver {
-    /// Before anything has happened; the first is [`Happening::Start`].
+    /// Before anything has happened; the first is [`Event::Start`].
     pub fn new(setup: Setup) -> Driver {
         Driver {
             front: Front::new(setup),
@@ -59,15 +59,15 @@ impl Driver {
         }
     }
 
-    /// When [`Happening::Time`] is wanted.
+    /// When [`Event::Time`] is wanted.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.front.deadline()
     }
 
-    /// Hears a happening, and carries out everything that follows from it at once. Returns the exit
+    /// Hears an event, and carries out everything that follows from it at once. Returns the exit
     /// status when the front end is done; the driver must not be called after that.
-    pub fn happens(&mut self, out: &mut impl Outside, happening: Happening) -> Option<u8> {
-        self.pending.push_back(happening);
+    pub fn happens(&mut self, out: &mut impl Outside, event: Event) -> Option<u8> {
+        self.pending.push_back(event);
         while let Some(next) = self.pending.pop_front() {
             if !self.is_awaited(&next) {
                 continue;
@@ -86,7 +86,7 @@ impl Driver {
     }
 
     /// psched says something in the conversation of this number.
-    pub fn psched(&mut self, out: &mut impl Outside, link: u32, said: Happening) -> Option<u8> {
+    pub fn psched(&mut self, out: &mut impl Outside, link: u32, said: Event) -> Option<u8> {
         match link == self.psched.link {
             true => self.happens(out, said),
             false => None,
@@ -94,18 +94,18 @@ impl Driver {
     }
 
     /// An apinit says something in the conversation of this number.
-    pub fn apinit(&mut self, out: &mut impl Outside, link: u32, said: Happening) -> Option<u8> {
+    pub fn apinit(&mut self, out: &mut impl Outside, link: u32, said: Event) -> Option<u8> {
         if link != self.apinit {
             return None;
         }
-        if said == Happening::Apinit(FromApinit::Going) {
+        if said == Event::Apinit(FromApinit::Going) {
             out.let_go();
         }
         self.happens(out, said)
     }
 
     /// Notes what becomes of the conversation with psched. False: an answer to what was answered already.
-    fn is_awaited(&mut self, next: &Happening) -> bool {
+    fn is_awaited(&mut self, next: &Event) -> bool {
         let psched = &mut self.psched;
         let answers = |questions: &mut u32| {
             let awaited = *questions > 0;
@@ -113,16 +113,16 @@ impl Driver {
             awaited
         };
         match next {
-            Happening::PschedUp { .. } => psched.up = true,
+            Event::PschedUp { .. } => psched.up = true,
             // (Where psched has said that it can't do it now, it may still be asked something else.)
-            Happening::PschedDown { text, answered: false, .. } => {
+            Event::PschedDown { text, answered: false, .. } => {
                 psched.up = false;
-                let looked = || Happening::Looked(Looked::Failed(text.clone()));
+                let looked = || Event::Looked(Looked::Failed(text.clone()));
                 self.pending.extend((0..psched.looks).map(|_| looked()));
-                self.pending.extend((0..psched.kills).map(|_| Happening::Killed));
+                self.pending.extend((0..psched.kills).map(|_| Event::Killed));
             }
-            Happening::Looked(_) => return answers(&mut psched.looks),
-            Happening::Killed => return answers(&mut psched.kills),
+            Event::Looked(_) => return answers(&mut psched.looks),
+            Event::Killed => return answers(&mut psched.kills),
             _ => {}
         }
         true
@@ -141,7 +141,7 @@ impl Driver {
                     true => out.look(psched.link, apid),
                     false => {
                         let failed = Looked::Failed("not connected with psched".to_owned());
-                        vec![Happening::Looked(failed)]
+                        vec![Event::Looked(failed)]
                     }
                 }
             }
@@ -149,7 +149,7 @@ impl Driver {
                 psched.kills += 1;
                 match psched.up {
                     true => out.kill(psched.link, apid, signal),
-                    false => vec![Happening::Killed],
+                    false => vec![Event::Killed],
                 }
             }
             Action::Deposit(apid) => {
@@ -159,7 +159,7 @@ impl Driver {
                 Vec::new()
             }
             Action::OpenFiles(placement) => {
-                vec![Happening::Files(out.make_files(&placement))]
+                vec![Event::Files(out.make_files(&placement))]
             }
             Action::Attach { socket, first } => {
                 self.apinit += 1;

@@ -1,14 +1,14 @@
 //! What aprun's driver needs of the world: one trait.
 
 use crate::aprun::decide::closing::Ended;
-use crate::aprun::decide::course::{Action, Ask, Front, Happening, Placement, ReportRow};
+use crate::aprun::decide::session::{Action, Ask, Event, Front, Placement, ReportRow};
 use crate::apteam::Apid;
-use crate::apteam::talk::attach::{Output, ToApinit};
+use crate::apteam::protocol::attach::{Output, ToApinit};
 
 /// The world outside of the driver: connections, files and the terminal. aprun may be killed between
 /// any two calls; only psched keeps records.
 ///
-/// The happenings that a method returns are heard after the actions that are under way. Everything
+/// The events that a method returns are heard after the actions that are under way. Everything
 /// else is passed to [`super::Driver`] later, with the number of the conversation if psched or an
 /// apinit said it.
 pub trait Outside {
@@ -16,20 +16,20 @@ pub trait Outside {
     fn now_ns(&self) -> u64;
 
     /// For the log: this is heard now.
-    fn hears(&mut self, happening: &Happening);
+    fn hears(&mut self, event: &Event);
 
     /// For the log: this is done about it next.
     fn decides(&mut self, front: &Front, actions: &[Action]);
 
     /// Begins a conversation with psched, of this number, in place of the one before. `again`: psched
     /// may have the posting already.
-    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Happening>;
+    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Event>;
 
-    /// Asks psched for the placement, in this conversation: [`Happening::Looked`].
-    fn look(&mut self, link: u32, apid: Apid) -> Vec<Happening>;
+    /// Asks psched for the placement, in this conversation: [`Event::Looked`].
+    fn look(&mut self, link: u32, apid: Apid) -> Vec<Event>;
 
-    /// Asks it to send a signal to the application: [`Happening::Killed`].
-    fn kill(&mut self, link: u32, apid: Apid, signal: i32) -> Vec<Happening>;
+    /// Asks it to send a signal to the application: [`Event::Killed`].
+    fn kill(&mut self, link: u32, apid: Apid, signal: i32) -> Vec<Event>;
 
     /// Says to it what would be launched. No answer is waited for.
     fn deposit(&mut self, apid: Apid);
@@ -51,20 +51,20 @@ pub trait Outside {
     fn let_go(&mut self);
 
     /// Reads at most so many bytes from stdin.
-    fn read_stdin(&mut self, most: usize) -> Vec<Happening>;
+    fn read_stdin(&mut self, most: usize) -> Vec<Event>;
 
-    /// Writes a piece of output: [`Happening::Written`], or that it is lost.
-    fn write(&mut self, output: Output) -> Vec<Happening>;
+    /// Writes a piece of output: [`Event::Written`], or that it is lost.
+    fn write(&mut self, output: Output) -> Vec<Event>;
 
     /// A line for stderr, after all output that was to be written before.
-    fn say(&mut self, line: String) -> Vec<Happening>;
+    fn say(&mut self, line: String) -> Vec<Event>;
 
     /// For the log: something that should not be.
     fn warn(&mut self, text: String);
 
     /// Tells on stderr how each PE ended.
-    fn report(&mut self, rows: Vec<ReportRow>) -> Vec<Happening>;
+    fn report(&mut self, rows: Vec<ReportRow>) -> Vec<Event>;
 
     /// Tells on stderr how the application ended.
-    fn close(&mut self, ended: Box<Ended>) -> Vec<Happening>;
+    fn close(&mut self, ended: Box<Ended>) -> Vec<Event>;
 }

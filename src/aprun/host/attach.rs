@@ -1,9 +1,9 @@
 //! The conversation with the apinit of PE 0.
 
 use super::shell::Note;
-use crate::aprun::decide::course::Happening;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::node::checkpoint::door::Door;
+use crate::aprun::decide::session::Event;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::node::checkpoint::fd_channel::Door;
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::pb;
 use pb::apinit_client::ApinitClient;
@@ -31,10 +31,10 @@ pub async fn converse(
     notes: Sender<Note>,
     mut doors: Vec<Door>,
 ) {
-    let tell = async |happening| {
-        let _ = notes.send(Note::Apinit { link, happening }).await;
+    let tell = async |event| {
+        let _ = notes.send(Note::Apinit { link, event }).await;
     };
-    let down = |text: String, connected| Happening::ApinitDown { text, connected };
+    let down = |text: String, connected| Event::ApinitDown { text, connected };
     let ended = |status: Status| match status.code() {
         // It has not understood what was said, and would not understand it if it were said again.
         Code::InvalidArgument => {
@@ -42,7 +42,7 @@ pub async fn converse(
             if several {
                 text.push_str(SEVERAL);
             }
-            Happening::Apinit(FromApinit::Refused { text, cause: None })
+            Event::Apinit(FromApinit::Refused { text, cause: None })
         }
         _ => down(status_text(status), true),
     };
@@ -56,9 +56,9 @@ pub async fn converse(
         Err(status) => return tell(ended(status)).await,
     };
     loop {
-        let happening = match stream.message().await {
+        let event = match stream.message().await {
             Ok(Some(message)) => match FromApinit::try_from(message) {
-                Ok(message) => Happening::Apinit(message),
+                Ok(message) => Event::Apinit(message),
                 Err(error) => {
                     let text = format!("apinit sent what aprun does not understand: {error}");
                     return tell(down(text, true)).await;
@@ -67,9 +67,9 @@ pub async fn converse(
             Ok(None) => return tell(down("apinit closed the connection".to_owned(), true)).await,
             Err(status) => return tell(ended(status)).await,
         };
-        if happening == Happening::Apinit(FromApinit::Going) {
+        if event == Event::Apinit(FromApinit::Going) {
             doors.clear();
         }
-        tell(happening).await;
+        tell(event).await;
     }
 }

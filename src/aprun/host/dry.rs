@@ -1,6 +1,6 @@
 //! `--dry-run`: where each PE would go now.
 
-use crate::aprun::decide::course::Placement;
+use crate::aprun::decide::session::Placement;
 use std::fmt::Write;
 
 /// A line for each PE: rank, NID, processors of that node.

@@ -2,11 +2,11 @@
 //!
 //! It goes through the apinit's door before the launch, as a descriptor: root follows no path of a user's.
 
-use crate::aprun::decide::course::Happening;
-use crate::apteam::talk::attach::FromApinit;
+use crate::aprun::decide::session::Event;
+use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::{Key, Ticket};
 use crate::node::checkpoint::dir::Dir;
-use crate::node::checkpoint::door::{Answer, Ask, Door, ask, beside};
+use crate::node::checkpoint::fd_channel::{Answer, Ask, Door, ask, beside};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub async fn pass(
     key: Key,
     ticket: Ticket,
     folder: Option<Arc<Dir>>,
-) -> Result<Door, Happening> {
+) -> Result<Door, Event> {
     let Some(folder) = folder else {
         return Err(refused("its checkpoint has been let go, for it ran already".into()));
     };
@@ -41,23 +41,21 @@ pub async fn pass(
     passing.await.unwrap_or_else(|_| Err(lost()))
 }
 
-fn refused(text: String) -> Happening {
-    Happening::Apinit(FromApinit::Refused { text, cause: None })
+fn refused(text: String) -> Event {
+    Event::Apinit(FromApinit::Refused { text, cause: None })
 }
 
 /// psched may have taken the place back before this apinit heard of it, and then it never will:
 /// psched is asked again.
-fn not_now() -> Happening {
-    Happening::Apinit(FromApinit::NotNow(
-        "it has not heard of the placement from psched yet".into(),
-    ))
+fn not_now() -> Event {
+    Event::Apinit(FromApinit::NotNow("it has not heard of the placement from psched yet".into()))
 }
 
-fn down(text: String) -> Happening {
-    Happening::ApinitDown { text, connected: false }
+fn down(text: String) -> Event {
+    Event::ApinitDown { text, connected: false }
 }
 
-fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Happening> {
+fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Event> {
     // (Where its socket is gone too it is being restarted.)
     if socket.exists() && !beside(socket).exists() {
         return Err(refused(

@@ -1,15 +1,15 @@
 //! `aprun --inside`: what psched and an apinit are to another aprun, this one is to itself.
 //!
-//! The course is the same ([`crate::aprun::decide::course`]): it is told at once that it has a place, on the processors of
+//! The course is the same ([`crate::aprun::decide::session`]): it is told at once that it has a place, on the processors of
 //! this process, and where it would speak with an apinit it speaks with an apshepherd of this process's own.
 
 use super::Failure;
 use super::shell::Note;
 use crate::apinit::host::inside::{Inside, Within};
 use crate::aprun::decide::closing::Ended;
-use crate::aprun::decide::course::{Event, Happening, Placement};
 use crate::aprun::decide::inside;
 use crate::aprun::decide::options::Options;
+use crate::aprun::decide::session::{Event, Placement, PschedEvent};
 use crate::apshepherd::decide::mapping::process_mapping;
 use crate::apteam::Ticket;
 use crate::apteam::binding::Binding;
@@ -17,8 +17,8 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd, misfit};
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
 use crate::os::host::monotonic_ns;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -73,13 +73,13 @@ impl Home {
     }
 
     /// What psched would say at once.
-    pub fn events(&self) -> [Happening; 3] {
+    pub fn events(&self) -> [Event; 3] {
         let key = self.within.key;
         [
             // (No process has this number: no signal is taken for psched's.)
-            Happening::PschedUp { pid: -1 },
-            Happening::Event(Event::Accepted(key.apid)),
-            Happening::Event(Event::Placed(key.incarnation.0)),
+            Event::PschedUp { pid: -1 },
+            Event::Psched(PschedEvent::Accepted(key.apid)),
+            Event::Psched(PschedEvent::Placed(key.incarnation.0)),
         ]
     }
 
@@ -149,10 +149,10 @@ impl Home {
         });
         let end = HostEnd { key: self.within.key, nids, ..end };
         let ended = Ended { status: end.status(), end, told: false };
-        let ended = Happening::Event(Event::Ended(Box::new(ended)));
-        for happening in [ended, Happening::Apinit(FromApinit::Done)] {
+        let ended = Event::Psched(PschedEvent::Ended(Box::new(ended)));
+        for event in [ended, Event::Apinit(FromApinit::Done)] {
             // An Err: this process is at its end.
-            let _ = notes.send(Note::Apinit { link, happening }).await;
+            let _ = notes.send(Note::Apinit { link, event }).await;
         }
     }
 
@@ -167,8 +167,8 @@ impl Home {
         let launch = self.launch(launch)?;
         let mut shepherd = Inside::start(&self.within)?;
         let tell = async |message| {
-            let happening = Happening::Apinit(message);
-            let _ = notes.send(Note::Apinit { link, happening }).await;
+            let event = Event::Apinit(message);
+            let _ = notes.send(Note::Apinit { link, event }).await;
         };
         shepherd.say(ToShepherd::Launch(Box::new(launch)));
         tell(FromApinit::Accepted).await;

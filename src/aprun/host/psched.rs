@@ -5,7 +5,7 @@
 
 use super::shell::Note;
 use crate::aprun::decide::closing::Ended;
-use crate::aprun::decide::course::{Ask, Event, Happening, Looked, Placement};
+use crate::aprun::decide::session::{Ask, Event, Looked, Placement, PschedEvent};
 use crate::apteam::Apid;
 use crate::apteam::launch::Launch;
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
@@ -53,8 +53,8 @@ pub async fn events(
     store: Store,
     notes: Sender<Note>,
 ) {
-    let tell = async |happening| {
-        let _ = notes.send(Note::Psched { link, happening }).await;
+    let tell = async |event| {
+        let _ = notes.send(Note::Psched { link, event }).await;
     };
     let (channel, pid) = match connect_to_process(&socket).await {
         Ok(connected) => connected,
@@ -62,7 +62,7 @@ pub async fn events(
     };
     let mut client = PschedClient::new(channel.clone());
     let _ = notes.send(Note::Channel { link, channel }).await;
-    tell(Happening::PschedUp { pid }).await;
+    tell(Event::PschedUp { pid }).await;
     let stream = match ask {
         Ask::Post => client.post(request).await,
         Ask::Watch(apid) => {
@@ -91,37 +91,37 @@ pub async fn events(
             let store = Store { id: store_id, epoch, start_id };
             let _ = notes.send(Note::Store(store)).await;
         }
-        let happening = match message {
+        let event = match message {
             Ok(Some(message)) => match event(message) {
-                Ok(Some(event)) => Happening::Event(event),
+                Ok(Some(event)) => Event::Psched(event),
                 Ok(None) => continue,
                 Err(error) => lost(format!("psched sent what aprun does not understand: {error}")),
             },
             Ok(None) => lost("psched closed the connection".to_owned()),
             Err(status) => refused(status),
         };
-        let last = !matches!(happening, Happening::Event(_));
-        tell(happening).await;
+        let last = !matches!(event, Event::Psched(_));
+        tell(event).await;
         if last {
             return;
         }
     }
 }
 
-fn lost(text: String) -> Happening {
-    Happening::PschedDown { text, absent: false, answered: false }
+fn lost(text: String) -> Event {
+    Event::PschedDown { text, absent: false, answered: false }
 }
 
-fn down(socket: &Path, error: &ConnectError, waits: bool) -> Happening {
+fn down(socket: &Path, error: &ConnectError, waits: bool) -> Event {
     // A socket that is there and that nobody listens on is one of a psched that is being
     // restarted, perhaps. One that is not there is the wrong one, or there is no psched.
     let absent = !error.may_pass()
         || matches!(error, ConnectError::NobodyAnswers(_) if !waits && !socket.exists());
-    Happening::PschedDown { text: error.to_string(), absent, answered: false }
+    Event::PschedDown { text: error.to_string(), absent, answered: false }
 }
 
 /// Whether psched itself has said no for good, or is only away.
-fn refused(status: Status) -> Happening {
+fn refused(status: Status) -> Event {
     let from_psched = status.source().is_none();
     let code = status.code();
     let text = status_text(status);
@@ -134,8 +134,8 @@ fn refused(status: Status) -> Happening {
             | Code::DeadlineExceeded
     );
     match (from_psched, for_good) {
-        (true, true) => Happening::PschedRefused(text),
-        (true, false) => Happening::PschedDown { text, absent: false, answered: true },
+        (true, true) => Event::PschedRefused(text),
+        (true, false) => Event::PschedDown { text, absent: false, answered: true },
         (false, _) => lost(text),
     }
 }
@@ -147,7 +147,7 @@ pub async fn look(link: u32, channel: Channel, apid: Apid, notes: Sender<Note>) 
         Ok(reply) => answer(reply.into_inner()).unwrap_or_else(|e| Looked::Failed(e.to_string())),
         Err(status) => Looked::Failed(status_text(status)),
     };
-    let _ = notes.send(Note::Psched { link, happening: Happening::Looked(looked) }).await;
+    let _ = notes.send(Note::Psched { link, event: Event::Looked(looked) }).await;
 }
 
 /// Asks to withdraw. Whatever the answer, there is nothing else to be done about it.
@@ -156,7 +156,7 @@ pub async fn kill(link: u32, channel: Channel, apid: Apid, signal: i32, notes: S
     if let Err(status) = PschedClient::new(channel).kill(request).await {
         tracing::debug!(%apid, "psched did not take the kill: {}", status_text(status));
     }
-    let _ = notes.send(Note::Psched { link, happening: Happening::Killed }).await;
+    let _ = notes.send(Note::Psched { link, event: Event::Killed }).await;
 }
 
 /// Says what would be launched. Whoever wants to know it says that it did not come.
@@ -175,16 +175,16 @@ pub async fn dry_run(socket: &Path, request: pb::PostRequest) -> Result<Looked, 
 }
 
 /// An event; `None`: of a kind that this release does not know.
-fn event(message: pb::ApplicationEvent) -> Result<Option<Event>, Malformed> {
+fn event(message: pb::ApplicationEvent) -> Result<Option<PschedEvent>, Malformed> {
     use pb::application_event::Event as Wire;
     let Some(event) = message.event else { return Ok(None) };
     Ok(Some(match event {
-        Wire::Accepted(accepted) => Event::Accepted(Apid(accepted.apid)),
-        Wire::Placed(placed) => Event::Placed(placed.incarnation),
-        Wire::Launched(_) => Event::Launched,
-        Wire::AskLaunch(_) => Event::AskLaunch,
-        Wire::Ended(end) => Event::Ended(Box::new(ended(end)?)),
-        Wire::Waiting(why) => Event::Waiting(why.try_into()?),
+        Wire::Accepted(accepted) => PschedEvent::Accepted(Apid(accepted.apid)),
+        Wire::Placed(placed) => PschedEvent::Placed(placed.incarnation),
+        Wire::Launched(_) => PschedEvent::Launched,
+        Wire::AskLaunch(_) => PschedEvent::AskLaunch,
+        Wire::Ended(end) => PschedEvent::Ended(Box::new(ended(end)?)),
+        Wire::Waiting(why) => PschedEvent::Waiting(why.try_into()?),
     }))
 }
 

@@ -9,7 +9,7 @@
 //!
 //! The last one's node was lost, or has an apshepherd of a release that does not tell.
 
-use crate::aprun::decide::course::ReportRow;
+use crate::aprun::decide::session::ReportRow;
 use crate::apteam::ending::{PeEnd, PeReport, signal_name};
 use crate::commands::table::{Cell, Report, Table};
 use std::time::Duration;

@@ -1,19 +1,19 @@
 //! The event loop, and the world around aprun's [`Driver`]: connections, terminal, files.
 
 use super::inside::Home;
-use super::lanes::Lanes;
+use super::output_writers::OutputWriters;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, psched, report, signals};
 use crate::aprun::decide::closing;
-use crate::aprun::decide::course::{
-    Action, Ask, Ended, Front, Happening, Looked, Placement, ReportRow, Setup,
-};
 use crate::aprun::decide::options::Options;
+use crate::aprun::decide::session::{
+    Action, Ask, Ended, Event, Front, Looked, Placement, ReportRow, Setup,
+};
 use crate::aprun::drive::{Driver, Outside};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::Launch;
-use crate::apteam::talk::attach::{Output, ToApinit};
+use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::node::checkpoint::dir::Dir;
 use crate::os::nudge::{Came, came};
 use crate::rpc::pb;
@@ -35,7 +35,7 @@ const ENDING: [i32; 4] = [1, 2, 3, 15];
 #[derive(Debug)]
 pub enum Note {
     /// Of threads.
-    Happening(Happening),
+    Event(Event),
     /// Connected with psched: for looks and kills.
     Channel {
         /// Of this connection.
@@ -50,14 +50,14 @@ pub enum Note {
         /// On this connection.
         link: u32,
         /// What.
-        happening: Happening,
+        event: Event,
     },
     /// From the apinit.
     Apinit {
         /// On this connection.
         link: u32,
         /// What.
-        happening: Happening,
+        event: Event,
     },
 }
 
@@ -106,7 +106,7 @@ struct Shell {
     store: psched::Store,
     apinit: Task,
     says: Option<mpsc::UnboundedSender<ToApinit>>,
-    lanes: Lanes,
+    lanes: OutputWriters,
     stdin: Stdin,
     span: tracing::Span,
     /// Whether the span has the field already: a field that is recorded again is shown twice.
@@ -142,7 +142,7 @@ pub async fn run(
         store: psched::Store::default(),
         apinit: Task::default(),
         says: None,
-        lanes: Lanes::new(options, notes.clone()),
+        lanes: OutputWriters::new(options, notes.clone()),
         stdin: match restart.no_stdin {
             true => Stdin::none(notes.clone()),
             false => Stdin::new(notes.clone()),
@@ -157,7 +157,7 @@ pub async fn run(
         told_nid: false,
     };
     let mut driver = Driver::new(setup);
-    let mut over = driver.happens(&mut shell, Happening::Start);
+    let mut over = driver.happens(&mut shell, Event::Start);
     let status = loop {
         if let Some(status) = over {
             break status;
@@ -173,14 +173,14 @@ pub async fn run(
             biased;
             Some(info) = signals.next() => {
                 let Came { signal, sender, nudge } = came(&info);
-                let happening = match nudge {
-                    true => Happening::Nudged,
-                    false => Happening::Signal { signal, sender },
+                let event = match nudge {
+                    true => Event::Nudged,
+                    false => Event::Signal { signal, sender },
                 };
-                driver.happens(&mut shell, happening)
+                driver.happens(&mut shell, event)
             }
             Some(note) = inbox.recv() => shell.noted(&mut driver, note),
-            () = timer => driver.happens(&mut shell, Happening::Time),
+            () = timer => driver.happens(&mut shell, Event::Time),
         };
     };
     // The last lines; whoever stops their reader may still end this process.
@@ -214,7 +214,7 @@ fn cut(what: &impl std::fmt::Debug) -> String {
 impl Shell {
     fn noted(&mut self, driver: &mut Driver, note: Note) -> Option<u8> {
         match note {
-            Note::Happening(happening) => driver.happens(self, happening),
+            Note::Event(event) => driver.happens(self, event),
             Note::Channel { link, channel } => {
                 if self.channel.as_ref().is_none_or(|(known, _)| *known < link) {
                     self.channel = Some((link, channel));
@@ -225,16 +225,16 @@ impl Shell {
                 self.store = store;
                 None
             }
-            Note::Psched { link, happening } => {
-                let happening = match (happening, &self.restart.name) {
-                    (Happening::PschedRefused(text), Some(name)) => {
-                        Happening::PschedRefused(format!("{name}: {text}"))
+            Note::Psched { link, event } => {
+                let event = match (event, &self.restart.name) {
+                    (Event::PschedRefused(text), Some(name)) => {
+                        Event::PschedRefused(format!("{name}: {text}"))
                     }
-                    (happening, _) => happening,
+                    (event, _) => event,
                 };
-                driver.psched(self, link, happening)
+                driver.psched(self, link, event)
             }
-            Note::Apinit { link, happening } => driver.apinit(self, link, happening),
+            Note::Apinit { link, event } => driver.apinit(self, link, event),
         }
     }
 
@@ -250,8 +250,8 @@ impl Outside for Shell {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn hears(&mut self, happening: &Happening) {
-        tracing::trace!(parent: &self.span, "{}", cut(happening));
+    fn hears(&mut self, event: &Event) {
+        tracing::trace!(parent: &self.span, "{}", cut(event));
     }
 
     fn decides(&mut self, front: &Front, actions: &[Action]) {
@@ -268,7 +268,7 @@ impl Outside for Shell {
         }
     }
 
-    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Happening> {
+    fn converse(&mut self, link: u32, ask: Ask, again: bool) -> Vec<Event> {
         if let Some(home) = &self.home {
             return home.events().into();
         }
@@ -280,26 +280,26 @@ impl Outside for Shell {
         Vec::new()
     }
 
-    fn look(&mut self, link: u32, apid: Apid) -> Vec<Happening> {
+    fn look(&mut self, link: u32, apid: Apid) -> Vec<Event> {
         if let Some(home) = &self.home {
-            return vec![Happening::Looked(Looked::Placement(Box::new(home.placement())))];
+            return vec![Event::Looked(Looked::Placement(Box::new(home.placement())))];
         }
         match self.channel(link) {
             Some(channel) => {
                 tokio::spawn(psched::look(link, channel, apid, self.notes.clone()));
                 Vec::new()
             }
-            None => vec![Happening::Looked(Looked::Failed("not connected with psched".to_owned()))],
+            None => vec![Event::Looked(Looked::Failed("not connected with psched".to_owned()))],
         }
     }
 
-    fn kill(&mut self, link: u32, apid: Apid, signal: i32) -> Vec<Happening> {
+    fn kill(&mut self, link: u32, apid: Apid, signal: i32) -> Vec<Event> {
         match self.channel(link) {
             Some(channel) => {
                 tokio::spawn(psched::kill(link, channel, apid, signal, self.notes.clone()));
                 Vec::new()
             }
-            None => vec![Happening::Killed],
+            None => vec![Event::Killed],
         }
     }
 
@@ -339,8 +339,8 @@ impl Outside for Shell {
                 for socket in std::iter::once(&socket).chain(&others) {
                     match images::pass(socket, key, ticket, folder.clone()).await {
                         Ok(door) => doors.push(door),
-                        Err(happening) => {
-                            let _ = notes.send(Note::Apinit { link, happening }).await;
+                        Err(event) => {
+                            let _ = notes.send(Note::Apinit { link, event }).await;
                             return;
                         }
                     }
@@ -362,19 +362,19 @@ impl Outside for Shell {
         self.restart.held = None;
     }
 
-    fn read_stdin(&mut self, most: usize) -> Vec<Happening> {
+    fn read_stdin(&mut self, most: usize) -> Vec<Event> {
         let mut at_once = Vec::new();
         self.stdin.read(most, &mut at_once);
         at_once
     }
 
-    fn write(&mut self, output: Output) -> Vec<Happening> {
+    fn write(&mut self, output: Output) -> Vec<Event> {
         let mut at_once = Vec::new();
         self.lanes.write(output, &mut at_once);
         at_once
     }
 
-    fn say(&mut self, line: String) -> Vec<Happening> {
+    fn say(&mut self, line: String) -> Vec<Event> {
         let mut at_once = Vec::new();
         self.lanes.say(line, &mut at_once);
         at_once
@@ -384,11 +384,11 @@ impl Outside for Shell {
         tracing::warn!("{text}");
     }
 
-    fn report(&mut self, rows: Vec<ReportRow>) -> Vec<Happening> {
+    fn report(&mut self, rows: Vec<ReportRow>) -> Vec<Event> {
         report::table(&rows).lines().flat_map(|line| self.say(line.to_owned())).collect()
     }
 
-    fn close(&mut self, ended: Box<Ended>) -> Vec<Happening> {
+    fn close(&mut self, ended: Box<Ended>) -> Vec<Event> {
         let mut at_once = Vec::new();
         for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
             let line = match line.strip_prefix("aprun: ") {

@@ -2,7 +2,7 @@
 
 use super::program::plain;
 use super::shell::Note;
-use crate::aprun::decide::course::Happening;
+use crate::aprun::decide::session::Event;
 use bytes::Bytes;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -35,9 +35,9 @@ impl Stdin {
     }
 
     /// Reads at most so many bytes, in the background; what can be had at once goes to `pending`.
-    pub fn read(&mut self, most: usize, pending: &mut Vec<Happening>) {
+    pub fn read(&mut self, most: usize, pending: &mut Vec<Event>) {
         if self.none {
-            pending.push(Happening::StdinEnd);
+            pending.push(Event::StdinEnd);
             return;
         }
         if *self.at_once.get_or_insert_with(never_waits) {
@@ -49,15 +49,15 @@ impl Stdin {
             let notes = self.notes.clone();
             let thread = std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
                 for most in wanted {
-                    for happening in read_some(most) {
-                        if notes.blocking_send(Note::Happening(happening)).is_err() {
+                    for event in read_some(most) {
+                        if notes.blocking_send(Note::Event(event)).is_err() {
                             return;
                         }
                     }
                 }
             });
             if thread.is_err() {
-                pending.push(Happening::StdinEnd);
+                pending.push(Event::StdinEnd);
                 return;
             }
             self.thread = Some(sender);
@@ -65,7 +65,7 @@ impl Stdin {
         if let Some(thread) = &self.thread
             && thread.send(most).is_err()
         {
-            pending.push(Happening::StdinEnd);
+            pending.push(Event::StdinEnd);
         }
     }
 }
@@ -80,14 +80,14 @@ fn never_waits() -> bool {
     }
 }
 
-fn read_some(most: usize) -> Vec<Happening> {
+fn read_some(most: usize) -> Vec<Event> {
     let mut buffer = vec![0; most];
     loop {
         match read(io::stdin(), &mut buffer) {
-            Ok(0) => return vec![Happening::StdinEnd],
+            Ok(0) => return vec![Event::StdinEnd],
             Ok(n) => {
                 buffer.truncate(n);
-                return vec![Happening::Stdin(Bytes::from(buffer))];
+                return vec![Event::Stdin(Bytes::from(buffer))];
             }
             Err(Errno::EINTR) => {}
             Err(Errno::EAGAIN) => {
@@ -97,10 +97,10 @@ fn read_some(most: usize) -> Vec<Happening> {
             }
             // EIO: a terminal of which this process is in the background; TTIN is ignored. EBADF:
             // opened for writing only.
-            Err(Errno::EIO | Errno::EBADF) => return vec![Happening::StdinEnd],
+            Err(Errno::EIO | Errno::EBADF) => return vec![Event::StdinEnd],
             Err(error) => {
                 let text = format!("standard input: {}", plain(&error.into()));
-                return vec![Happening::Trouble(text), Happening::StdinEnd];
+                return vec![Event::Trouble(text), Event::StdinEnd];
             }
         }
     }

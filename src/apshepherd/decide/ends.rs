@@ -5,7 +5,7 @@ use super::{Action, FROZEN_MAX, LINGER, LINGER_STEP, SIGKILL, SIGTERM, Shepherd,
 use crate::apteam::ending::{
     Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage, count_end,
 };
-use crate::apteam::talk::shepherd::FromShepherd;
+use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use std::time::Duration;
 

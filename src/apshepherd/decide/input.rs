@@ -10,8 +10,8 @@
 //! Each piece says where it begins, so that what is sent again after a lost connection is known.
 
 use super::{Action, Shepherd};
-use crate::apteam::talk::attach::{StdinCredit, StdinPiece};
-use crate::apteam::talk::shepherd::FromShepherd;
+use crate::apteam::protocol::attach::{StdinCredit, StdinPiece};
+use crate::apteam::protocol::shepherd::FromShepherd;
 use bytes::Buf;
 
 /// Credit is told anew when it has grown by so much.

@@ -33,15 +33,16 @@
 //! stays ended: what the new one sends is thrown away.
 //!
 //! ```
-//! use psched_pure::apteam::{Key, talk::shepherd::{FromShepherd, ToShepherd}};
-//! use psched_pure::apshepherd::decide::{Action, Happening, Shepherd};
+//! use psched_pure::apteam::{Key, protocol::shepherd::{FromShepherd, ToShepherd}};
+//! use psched_pure::apshepherd::decide::{Action, Event, Shepherd};
 //! let mut shepherd = Shepherd::new(0, Key::parse("12.1").unwrap());
-//! let actions = shepherd.apply(1, Happening::Connected);
+//! let actions = shepherd.apply(1, Event::Connected);
 //! assert!(matches!(actions[0], Action::Send(FromShepherd::Hello(_))));
-//! assert_eq!(shepherd.apply(2, Happening::Frame(ToShepherd::Release)), [Action::Exit]);
+//! assert_eq!(shepherd.apply(2, Event::Frame(ToShepherd::Release)), [Action::Exit]);
 //! ```
 
 mod ends;
+mod events;
 mod input;
 mod limits;
 pub mod mapping;
@@ -50,14 +51,13 @@ pub mod pmi;
 mod stuck;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::attach::{NumberedSignal, TakenSignals};
-use crate::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
+use crate::apteam::protocol::attach::{NumberedSignal, TakenSignals};
+use crate::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
 use ends::{EINVAL, Grace};
 use input::Stdin;
@@ -67,8 +67,8 @@ use pmi::{Effect, Pmi};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+pub use events::{Action, Event};
 pub use stuck::{Left, NAMED_MAX};
-pub use words::{Action, Happening};
 
 /// How long a shepherd without a launch waits for an apinit to connect.
 pub const ABSENT: Duration = Duration::from_secs(120);
@@ -232,44 +232,42 @@ impl Shepherd {
 
     /// Takes what has happened at this time; gives what is to be done, in order. After
     /// [`Action::Exit`] there is nothing more.
-    pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
-        match happening {
-            Happening::Connected => self.connected(),
-            Happening::Disconnected => {
+    pub fn apply(&mut self, now_ns: u64, event: Event) -> Vec<Action> {
+        match event {
+            Event::Connected => self.connected(),
+            Event::Disconnected => {
                 self.link = Link::Down;
                 if self.stage == Stage::Waiting {
                     self.absent_until = Some(after(now_ns, ABSENT));
                 }
             }
-            Happening::Frame(frame) => self.frame(now_ns, frame),
-            Happening::Stopped { rank } => self.stopped(rank),
-            Happening::ExecFailed { rank, errno, text } => {
-                self.exec_failed(now_ns, rank, errno, text)
-            }
-            Happening::PeEnded { rank, pid, end, usage } => {
+            Event::Frame(frame) => self.frame(now_ns, frame),
+            Event::Stopped { rank } => self.stopped(rank),
+            Event::ExecFailed { rank, errno, text } => self.exec_failed(now_ns, rank, errno, text),
+            Event::PeEnded { rank, pid, end, usage } => {
                 self.pe_ended(now_ns, rank, pid, end, usage)
             }
-            Happening::MemoryKill { nid, over_limit } => {
+            Event::MemoryKill { nid, over_limit } => {
                 self.memory.killed.entry(nid).or_insert(over_limit);
             }
-            Happening::OrphanKilled { rank, max_rss_kib } => self.memory.size(rank, max_rss_kib),
-            Happening::NodeReaped(nid) => self.node_reaped(now_ns, nid),
-            Happening::ProcessLimit { nid } => self.process_limit(nid),
-            Happening::NoChildLeft => self.no_child_left(now_ns),
-            Happening::LeftNamed(left) => self.left_named(left),
-            Happening::LeftFound(count) => {
+            Event::OrphanKilled { rank, max_rss_kib } => self.memory.size(rank, max_rss_kib),
+            Event::NodeReaped(nid) => self.node_reaped(now_ns, nid),
+            Event::ProcessLimit { nid } => self.process_limit(nid),
+            Event::NoChildLeft => self.no_child_left(now_ns),
+            Event::LeftNamed(left) => self.left_named(left),
+            Event::LeftFound(count) => {
                 self.leftovers = self.leftovers.max(count);
                 self.before_sweep = None;
             }
-            Happening::LeftFrozen => self.left_frozen(now_ns),
-            Happening::Frozen(frozen) => self.look_frozen(now_ns, frozen),
-            Happening::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
-            Happening::Output { rank, stderr, data } => {
+            Event::LeftFrozen => self.left_frozen(now_ns),
+            Event::Frozen(frozen) => self.look_frozen(now_ns, frozen),
+            Event::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
+            Event::Output { rank, stderr, data } => {
                 if let Some(source) = self.source(rank, stderr) {
                     self.output.push(source, data);
                 }
             }
-            Happening::OutputEof { rank, stderr } => {
+            Event::OutputEof { rank, stderr } => {
                 if let Some(source) = self.source(rank, stderr) {
                     self.output.end_of(source);
                 }
@@ -277,16 +275,16 @@ impl Shepherd {
                     pe.open[usize::from(stderr)] = false;
                 }
             }
-            Happening::StdinWritten(count) => self.stdin_written(count),
-            Happening::StdinClosed => self.stdin_closed(),
-            Happening::Tick => self.tick(now_ns),
-            Happening::LifelineGone => self.leave(now_ns),
+            Event::StdinWritten(count) => self.stdin_written(count),
+            Event::StdinClosed => self.stdin_closed(),
+            Event::Tick => self.tick(now_ns),
+            Event::LifelineGone => self.leave(now_ns),
         }
         self.settle(now_ns);
         std::mem::take(&mut self.actions)
     }
 
-    /// What holds after every happening.
+    /// What holds after every event.
     fn settle(&mut self, now_ns: u64) {
         if self.leaving && (self.empty_at.is_some() || self.stage == Stage::Waiting) {
             self.actions.push(Action::Exit);

@@ -17,7 +17,7 @@
 //! that they are bounded too.
 
 use crate::apteam::ending::PeReport;
-use crate::apteam::talk::attach::{Output, REPORT_DATA};
+use crate::apteam::protocol::attach::{Output, REPORT_DATA};
 use crate::machine::Nid;
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};

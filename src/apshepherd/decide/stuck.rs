@@ -6,7 +6,7 @@
 //! until that process is.
 
 use super::{Action, KILL_AGAIN, Shepherd, after};
-use crate::apteam::talk::shepherd::FromShepherd;
+use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::{Launch, LocalPe, Part};
-use crate::apteam::talk::attach::{
+use crate::apteam::protocol::attach::{
     BarrierIn, BarrierOut, Output, PSCHED_SIGNALS, PmiEntry, StdinCredit, StdinPiece,
 };
 use bytes::Bytes;
@@ -38,8 +38,8 @@ fn launch(width: u32) -> HostLaunch {
     }
 }
 
-fn hello() -> Happening {
-    Happening::Frame(ToShepherd::Hello(Hello { key: key(), ..Hello::default() }))
+fn hello() -> Event {
+    Event::Frame(ToShepherd::Hello(Hello { key: key(), ..Hello::default() }))
 }
 
 fn greeting(launched: bool, going: bool, ended: bool) -> Action {
@@ -51,10 +51,10 @@ fn greeting(launched: bool, going: bool, ended: bool) -> Action {
 /// Connected and launched.
 fn starting(launch: HostLaunch) -> Shepherd {
     let mut shepherd = Shepherd::new(0, key());
-    shepherd.apply(0, Happening::Connected);
+    shepherd.apply(0, Event::Connected);
     shepherd.apply(0, hello());
     let launch = Box::new(launch);
-    let actions = shepherd.apply(0, Happening::Frame(ToShepherd::Launch(launch.clone())));
+    let actions = shepherd.apply(0, Event::Frame(ToShepherd::Launch(launch.clone())));
     assert_eq!(actions[0], Action::Fork(launch));
     shepherd
 }
@@ -64,18 +64,18 @@ fn going(launch: HostLaunch) -> Shepherd {
     let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
     let mut shepherd = starting(launch);
     for rank in &ranks {
-        shepherd.apply(0, Happening::Stopped { rank: *rank });
+        shepherd.apply(0, Event::Stopped { rank: *rank });
     }
-    assert_eq!(shepherd.apply(0, Happening::Frame(ToShepherd::Go)), [Action::Go]);
+    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)), [Action::Go]);
     shepherd
 }
 
-fn ended(rank: u32, end: PeEnd) -> Happening {
-    Happening::PeEnded { rank, pid: 4000 + rank, end, usage: Usage::default() }
+fn ended(rank: u32, end: PeEnd) -> Event {
+    Event::PeEnded { rank, pid: 4000 + rank, end, usage: Usage::default() }
 }
 
-fn pmi(rank: u32, text: &'static str) -> Happening {
-    Happening::Pmi { rank, data: Bytes::from_static(text.as_bytes()) }
+fn pmi(rank: u32, text: &'static str) -> Event {
+    Event::Pmi { rank, data: Bytes::from_static(text.as_bytes()) }
 }
 
 fn decisive(at_ns: u64, cause: Cause) -> Decisive {
@@ -87,7 +87,7 @@ fn close(shepherd: &mut Shepherd, now: u64, width: u32) -> Option<HostEnd> {
     let mut all = Vec::new();
     for rank in 0..width {
         for stderr in [false, true] {
-            all.extend(shepherd.apply(now, Happening::OutputEof { rank, stderr }));
+            all.extend(shepherd.apply(now, Event::OutputEof { rank, stderr }));
         }
     }
     all.into_iter().find_map(|action| match action {
@@ -99,37 +99,31 @@ fn close(shepherd: &mut Shepherd, now: u64, width: u32) -> Option<HostEnd> {
 #[test]
 fn the_gate_opens_when_all_stand() {
     let mut shepherd = starting(launch(2));
-    assert_eq!(shepherd.apply(1, Happening::Frame(ToShepherd::Go)), []);
-    let early = Happening::Frame(ToShepherd::Signal(NumberedSignal { number: 0, signal: 10 }));
+    assert_eq!(shepherd.apply(1, Event::Frame(ToShepherd::Go)), []);
+    let early = Event::Frame(ToShepherd::Signal(NumberedSignal { number: 0, signal: 10 }));
     assert_eq!(shepherd.apply(1, early.clone()), []);
     assert_eq!(shepherd.apply(1, early), []);
-    assert_eq!(shepherd.apply(2, Happening::Stopped { rank: 1 }), []);
-    assert_eq!(
-        shepherd.apply(3, Happening::Stopped { rank: 0 }),
-        [Action::Send(FromShepherd::Ready)]
-    );
-    assert_eq!(
-        shepherd.apply(4, Happening::Frame(ToShepherd::Go)),
-        [Action::Go, Action::Signal(10)]
-    );
-    assert_eq!(shepherd.apply(5, Happening::Frame(ToShepherd::Go)), []);
+    assert_eq!(shepherd.apply(2, Event::Stopped { rank: 1 }), []);
+    assert_eq!(shepherd.apply(3, Event::Stopped { rank: 0 }), [Action::Send(FromShepherd::Ready)]);
+    assert_eq!(shepherd.apply(4, Event::Frame(ToShepherd::Go)), [Action::Go, Action::Signal(10)]);
+    assert_eq!(shepherd.apply(5, Event::Frame(ToShepherd::Go)), []);
 }
 
 #[test]
 fn without_processes_nothing_goes() {
     let mut shepherd = starting(launch(2));
-    shepherd.apply(1, Happening::NoChildLeft);
+    shepherd.apply(1, Event::NoChildLeft);
     shepherd.apply(2, ended(1, PeEnd::Signal(9)));
-    shepherd.apply(3, Happening::Stopped { rank: 0 });
-    assert_eq!(shepherd.apply(4, Happening::Frame(ToShepherd::Go)), []);
+    shepherd.apply(3, Event::Stopped { rank: 0 });
+    assert_eq!(shepherd.apply(4, Event::Frame(ToShepherd::Go)), []);
 }
 
 #[test]
 fn one_that_cannot_be_executed_stops_all() {
     let mut shepherd = starting(launch(2));
-    shepherd.apply(1, Happening::Stopped { rank: 0 });
+    shepherd.apply(1, Event::Stopped { rank: 0 });
     let text = "a.out: No such file".to_owned();
-    let failed = Happening::ExecFailed { rank: 1, errno: 2, text: text.clone() };
+    let failed = Event::ExecFailed { rank: 1, errno: 2, text: text.clone() };
     let first = decisive(2, Cause::LaunchFailed { rank: 1, nid: Nid(8), errno: 2, text });
     assert_eq!(
         shepherd.apply(2, failed.clone()),
@@ -142,7 +136,7 @@ fn one_that_cannot_be_executed_stops_all() {
     assert_eq!(shepherd.apply(3, failed), []);
     assert_eq!(shepherd.apply(3, ended(0, PeEnd::Signal(9))), []);
     assert_eq!(shepherd.apply(3, ended(1, PeEnd::Exit(127))), []);
-    assert_eq!(shepherd.apply(4, Happening::NoChildLeft), [Action::SetTimer(None)]);
+    assert_eq!(shepherd.apply(4, Event::NoChildLeft), [Action::SetTimer(None)]);
     let end = close(&mut shepherd, 5, 2).expect("the end");
     let nids = vec![Nid(7), Nid(8)];
     assert_eq!(end, HostEnd { key: key(), nids, first: Some(first), ..HostEnd::default() });
@@ -158,7 +152,7 @@ fn a_plain_bad_exit_is_told_once_and_ends_nobody() {
     );
     assert_eq!(shepherd.apply(2, ended(2, PeEnd::Exit(5))), []);
     assert_eq!(shepherd.apply(3, ended(0, PeEnd::Exit(0))), [Action::SetTimer(Some(3 + 100 * MS))]);
-    shepherd.apply(4, Happening::NoChildLeft);
+    shepherd.apply(4, Event::NoChildLeft);
     let end = close(&mut shepherd, 5, 3).expect("the end");
     assert_eq!((end.first, end.run, end.launched), (Some(first), Duration::from_nanos(4), true));
     let counts: Vec<_> = end.ends.iter().map(|e| (e.end, e.count, e.consequence)).collect();
@@ -183,7 +177,7 @@ fn a_death_ends_the_others_by_term_then_kill() {
     // The same, told from above: no second TERM, but an earlier KILL.
     let terminate = |kill_after| {
         let cause = first.cause.clone();
-        Happening::Frame(ToShepherd::Terminate { cause, kill_after })
+        Event::Frame(ToShepherd::Terminate { cause, kill_after })
     };
     let at = 2 * SECOND;
     assert_eq!(shepherd.apply(at, terminate(Duration::from_secs(60))), []);
@@ -192,11 +186,11 @@ fn a_death_ends_the_others_by_term_then_kill() {
         [Action::SetTimer(Some(4 * SECOND))]
     );
     assert_eq!(
-        shepherd.apply(4 * SECOND, Happening::Tick),
+        shepherd.apply(4 * SECOND, Event::Tick),
         [Action::KillEverything, Action::SetTimer(Some(4 * SECOND + 100 * MS))]
     );
     shepherd.apply(4 * SECOND, ended(1, PeEnd::Signal(9)));
-    shepherd.apply(4 * SECOND, Happening::NoChildLeft);
+    shepherd.apply(4 * SECOND, Event::NoChildLeft);
     let end = close(&mut shepherd, 5 * SECOND, 2).expect("the end");
     assert_eq!(end.first, Some(first));
     let signal =
@@ -209,28 +203,28 @@ fn one_that_is_frozen_has_its_grace_when_it_runs() {
     let dies = || {
         let mut shepherd = going(launch(2));
         shepherd.apply(SECOND, ended(0, PeEnd::Signal(9)));
-        assert_eq!(shepherd.apply(6 * SECOND, Happening::Tick)[0], Action::LookFrozen);
+        assert_eq!(shepherd.apply(6 * SECOND, Event::Tick)[0], Action::LookFrozen);
         shepherd
     };
     let mut runs = dies();
-    assert_eq!(runs.apply(6 * SECOND, Happening::Frozen(false))[0], Action::KillEverything);
+    assert_eq!(runs.apply(6 * SECOND, Event::Frozen(false))[0], Action::KillEverything);
 
     let mut frozen = dies();
     let mut at = 6 * SECOND;
     for _ in 0..3 {
-        let again = frozen.apply(at, Happening::Frozen(true));
+        let again = frozen.apply(at, Event::Frozen(true));
         assert_eq!(again, [Action::SetTimer(Some(at + 10 * MS))]);
         at += 10 * MS;
-        assert_eq!(frozen.apply(at, Happening::Tick)[0], Action::LookFrozen);
+        assert_eq!(frozen.apply(at, Event::Tick)[0], Action::LookFrozen);
     }
-    let has_its_turn = frozen.apply(at, Happening::Frozen(false));
+    let has_its_turn = frozen.apply(at, Event::Frozen(false));
     assert_eq!(has_its_turn, [Action::SetTimer(Some(at + 5 * SECOND))]);
-    assert_eq!(frozen.apply(at + 5 * SECOND, Happening::Tick)[0], Action::KillEverything);
+    assert_eq!(frozen.apply(at + 5 * SECOND, Event::Tick)[0], Action::KillEverything);
 
     // But not for ever.
     let mut for_ever = dies();
-    for_ever.apply(6 * SECOND, Happening::Frozen(true));
-    assert_eq!(for_ever.apply(31 * SECOND, Happening::Tick)[0], Action::KillEverything);
+    for_ever.apply(6 * SECOND, Event::Frozen(true));
+    assert_eq!(for_ever.apply(31 * SECOND, Event::Tick)[0], Action::KillEverything);
 }
 
 #[test]
@@ -239,7 +233,7 @@ fn kill_has_its_own_signal() {
     let kill = |signal, seconds| {
         let cause = Cause::Kill { signal, uid: 1000 };
         let kill_after = Duration::from_secs(seconds);
-        Happening::Frame(ToShepherd::Terminate { cause, kill_after })
+        Event::Frame(ToShepherd::Terminate { cause, kill_after })
     };
     assert_eq!(
         shepherd.apply(0, kill(2, 300)),
@@ -250,7 +244,7 @@ fn kill_has_its_own_signal() {
         [Action::KillEverything, Action::SetTimer(Some(SECOND + 100 * MS))]
     );
     shepherd.apply(SECOND, ended(0, PeEnd::Signal(9)));
-    shepherd.apply(SECOND, Happening::NoChildLeft);
+    shepherd.apply(SECOND, Event::NoChildLeft);
     assert_eq!(close(&mut shepherd, SECOND, 1).map(|end| end.status()), Some(130));
 }
 
@@ -259,10 +253,10 @@ fn ended_before_it_went_it_is_killed_at_once() {
     let mut shepherd = starting(launch(1));
     let terminate =
         ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: Duration::from_secs(2) };
-    assert_eq!(shepherd.apply(1, Happening::Frame(terminate))[0], Action::KillEverything);
-    assert_eq!(shepherd.apply(2, Happening::Stopped { rank: 0 }), []);
+    assert_eq!(shepherd.apply(1, Event::Frame(terminate))[0], Action::KillEverything);
+    assert_eq!(shepherd.apply(2, Event::Stopped { rank: 0 }), []);
     shepherd.apply(3, ended(0, PeEnd::Signal(9)));
-    shepherd.apply(3, Happening::NoChildLeft);
+    shepherd.apply(3, Event::NoChildLeft);
     let end = close(&mut shepherd, 4, 1).expect("the end");
     assert_eq!((end.launched, end.ends.len(), end.status()), (false, 0, 125));
 }
@@ -270,12 +264,12 @@ fn ended_before_it_went_it_is_killed_at_once() {
 #[test]
 fn ended_before_its_launch_it_is_over() {
     let mut shepherd = Shepherd::new(0, key());
-    shepherd.apply(0, Happening::Connected);
+    shepherd.apply(0, Event::Connected);
     shepherd.apply(0, hello());
     let terminate = ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: Duration::ZERO };
-    let actions = shepherd.apply(1, Happening::Frame(terminate));
+    let actions = shepherd.apply(1, Event::Frame(terminate));
     assert!(matches!(&actions[..], [Action::Send(FromShepherd::Ended(end))] if !end.launched));
-    let late = Happening::Frame(ToShepherd::Launch(Box::new(launch(1))));
+    let late = Event::Frame(ToShepherd::Launch(Box::new(launch(1))));
     assert_eq!(shepherd.apply(2, late), []);
 }
 
@@ -295,7 +289,7 @@ fn a_pe_is_told_which_program_it_runs() {
     for (rank, appnum) in [(3, 1), (4, 2), (5, 2)] {
         let data = Bytes::from_static(b"cmd=get_appnum\n");
         let answer = format!("cmd=appnum rc=0 appnum={appnum}\n").into();
-        let actions = shepherd.apply(1, Happening::Pmi { rank, data });
+        let actions = shepherd.apply(1, Event::Pmi { rank, data });
         assert_eq!(actions, [Action::PmiSend { rank, data: answer }]);
     }
 }
@@ -304,10 +298,10 @@ fn a_pe_is_told_which_program_it_runs() {
 fn a_program_without_a_pe_is_refused() {
     for firsts in [&[2][..], &[0], &[1, 1]] {
         let mut shepherd = Shepherd::new(0, key());
-        shepherd.apply(0, Happening::Connected);
+        shepherd.apply(0, Event::Connected);
         shepherd.apply(0, hello());
         let wrong = Box::new(several(2, firsts));
-        let actions = shepherd.apply(1, Happening::Frame(ToShepherd::Launch(wrong)));
+        let actions = shepherd.apply(1, Event::Frame(ToShepherd::Launch(wrong)));
         let [Action::Send(FromShepherd::Failed(failed)), ..] = &actions[..] else {
             panic!("{firsts:?}: {actions:?}");
         };
@@ -317,7 +311,7 @@ fn a_program_without_a_pe_is_refused() {
         );
         assert!(!actions.iter().any(|action| matches!(action, Action::Fork(_))));
         // Whatever is said of its PEs: none was made.
-        assert_eq!(shepherd.apply(2, Happening::Stopped { rank: 1 }), []);
+        assert_eq!(shepherd.apply(2, Event::Stopped { rank: 1 }), []);
     }
 }
 
@@ -329,9 +323,9 @@ fn a_list_of_pes_out_of_order_is_refused() {
         HostLaunch { pes: [launch(1).pes, launch(1).pes].concat(), ..launch(2) },
     ] {
         let mut shepherd = Shepherd::new(0, key());
-        shepherd.apply(0, Happening::Connected);
+        shepherd.apply(0, Event::Connected);
         shepherd.apply(0, hello());
-        let actions = shepherd.apply(1, Happening::Frame(ToShepherd::Launch(Box::new(wrong))));
+        let actions = shepherd.apply(1, Event::Frame(ToShepherd::Launch(Box::new(wrong))));
         assert!(
             matches!(
                 &actions[..],
@@ -356,7 +350,7 @@ fn mpi_ends_as_the_status_rules_say() {
         let mut shepherd = going(launch(1));
         shepherd.apply(1, pmi(0, said));
         shepherd.apply(2, ended(0, end));
-        shepherd.apply(2, Happening::NoChildLeft);
+        shepherd.apply(2, Event::NoChildLeft);
         let end = close(&mut shepherd, 3, 1).expect("the end");
         assert_eq!(end.status(), status, "{said} {:?}", end.first);
     }
@@ -385,15 +379,15 @@ fn leavings_get_a_moment_then_term_then_kill() {
         [Action::SetTimer(Some(SECOND + 100 * MS))]
     );
     assert_eq!(
-        shepherd.apply(SECOND + 100 * MS, Happening::Tick),
+        shepherd.apply(SECOND + 100 * MS, Event::Tick),
         [Action::SignalLeft(15), Action::SetTimer(Some(6 * SECOND + 100 * MS))]
     );
-    assert_eq!(shepherd.apply(2 * SECOND, Happening::LeftFound(2)), []);
+    assert_eq!(shepherd.apply(2 * SECOND, Event::LeftFound(2)), []);
     assert_eq!(
-        shepherd.apply(6 * SECOND + 100 * MS, Happening::Tick),
+        shepherd.apply(6 * SECOND + 100 * MS, Event::Tick),
         [Action::KillEverything, Action::SetTimer(Some(6 * SECOND + 200 * MS))]
     );
-    assert_eq!(shepherd.apply(7 * SECOND, Happening::NoChildLeft), [Action::SetTimer(None)]);
+    assert_eq!(shepherd.apply(7 * SECOND, Event::NoChildLeft), [Action::SetTimer(None)]);
     let end = close(&mut shepherd, 7 * SECOND, 1).expect("the end");
     assert_eq!((end.leftovers, end.first, end.run), (2, None, Duration::from_secs(7)));
 }
@@ -403,13 +397,13 @@ fn leavings_that_are_frozen_get_their_moment_later() {
     let mut shepherd = going(launch(1));
     shepherd.apply(SECOND, ended(0, PeEnd::Exit(0)));
     let mut at = SECOND + 100 * MS;
-    assert_eq!(shepherd.apply(at, Happening::Tick)[0], Action::SignalLeft(15));
-    let again = shepherd.apply(at, Happening::LeftFrozen);
+    assert_eq!(shepherd.apply(at, Event::Tick)[0], Action::SignalLeft(15));
+    let again = shepherd.apply(at, Event::LeftFrozen);
     assert_eq!(again, [Action::SetTimer(Some(at + 10 * MS))]);
     let mut look = |shepherd: &mut Shepherd, frozen| {
         at += 10 * MS;
-        assert_eq!(shepherd.apply(at, Happening::Tick)[0], Action::LookFrozen);
-        shepherd.apply(at, Happening::Frozen(frozen))[0].clone()
+        assert_eq!(shepherd.apply(at, Event::Tick)[0], Action::LookFrozen);
+        shepherd.apply(at, Event::Frozen(frozen))[0].clone()
     };
     for turn in 0..9 {
         for _ in 0..turn {
@@ -418,9 +412,9 @@ fn leavings_that_are_frozen_get_their_moment_later() {
         assert!(matches!(look(&mut shepherd, false), Action::SetTimer(Some(_))));
     }
     assert_eq!(look(&mut shepherd, false), Action::SignalLeft(15));
-    shepherd.apply(at, Happening::LeftFrozen);
+    shepherd.apply(at, Event::LeftFrozen);
     // It has gone by itself.
-    assert_eq!(shepherd.apply(2 * SECOND, Happening::NoChildLeft), [Action::SetTimer(None)]);
+    assert_eq!(shepherd.apply(2 * SECOND, Event::NoChildLeft), [Action::SetTimer(None)]);
     let end = close(&mut shepherd, 2 * SECOND, 1).expect("the end");
     assert_eq!((end.leftovers, end.first), (0, None));
 }
@@ -430,7 +424,7 @@ fn leavings_of_an_ended_application_get_their_term_too() {
     let mut shepherd = going(launch(1));
     shepherd.apply(SECOND, ended(0, PeEnd::Signal(11)));
     assert_eq!(
-        shepherd.apply(SECOND + 100 * MS, Happening::Tick),
+        shepherd.apply(SECOND + 100 * MS, Event::Tick),
         // KILL stays where it was.
         [Action::SignalLeft(15), Action::SetTimer(Some(6 * SECOND))]
     );
@@ -464,10 +458,10 @@ fn how_each_pe_ended_is_told_where_it_is_asked_for() {
             actions.iter().any(|a| matches!(a, Action::Send(FromShepherd::Ended(_))))
         };
         for (rank, stderr) in [(0, false), (0, true), (1, false), (1, true)] {
-            assert!(!end(shepherd.apply(3 * SECOND, Happening::OutputEof { rank, stderr })));
+            assert!(!end(shepherd.apply(3 * SECOND, Event::OutputEof { rank, stderr })));
         }
-        assert!(!end(shepherd.apply(3 * SECOND, Happening::NoChildLeft)));
-        let taken = |offset| Happening::Frame(ToShepherd::OutputTaken(offset));
+        assert!(!end(shepherd.apply(3 * SECOND, Event::NoChildLeft)));
+        let taken = |offset| Event::Frame(ToShepherd::OutputTaken(offset));
         assert!(!end(shepherd.apply(3 * SECOND, taken(1))));
         assert!(end(shepherd.apply(3 * SECOND, taken(2))));
     }
@@ -475,7 +469,7 @@ fn how_each_pe_ended_is_told_where_it_is_asked_for() {
     let mut launch = launch(2);
     launch.launch.report = true;
     let mut shepherd = starting(launch);
-    let failed = Happening::ExecFailed { rank: 0, errno: 2, text: String::new() };
+    let failed = Event::ExecFailed { rank: 0, errno: 2, text: String::new() };
     assert_eq!(reports(shepherd.apply(0, failed)), []);
     assert_eq!(reports(shepherd.apply(0, ended(0, PeEnd::Exit(1)))), []);
 }
@@ -484,7 +478,7 @@ fn how_each_pe_ended_is_told_where_it_is_asked_for() {
 fn the_end_waits_for_the_output_to_be_taken() {
     let mut shepherd = going(launch(1));
     let data = Bytes::from_static(b"hello");
-    let out = Happening::Output { rank: 0, stderr: false, data: data.clone() };
+    let out = Event::Output { rank: 0, stderr: false, data: data.clone() };
     let sent = Action::Send(FromShepherd::Output(Output {
         source: 0,
         offset: 0,
@@ -497,40 +491,40 @@ fn the_end_waits_for_the_output_to_be_taken() {
     let sent = [sent];
     assert_eq!(shepherd.apply(1, out), sent);
     shepherd.apply(2, ended(0, PeEnd::Exit(0)));
-    shepherd.apply(2, Happening::NoChildLeft);
+    shepherd.apply(2, Event::NoChildLeft);
     assert_eq!(close(&mut shepherd, 3, 1), None);
     // A lost connection: the output is sent again, then taken.
-    assert_eq!(shepherd.apply(4, Happening::Disconnected), []);
-    assert_eq!(shepherd.apply(5, Happening::Connected), [greeting(true, true, false)]);
+    assert_eq!(shepherd.apply(4, Event::Disconnected), []);
+    assert_eq!(shepherd.apply(5, Event::Connected), [greeting(true, true, false)]);
     assert_eq!(shepherd.apply(6, hello()), sent);
-    let taken = Happening::Frame(ToShepherd::OutputTaken(5));
+    let taken = Event::Frame(ToShepherd::OutputTaken(5));
     let told = shepherd.apply(7, taken);
     assert!(matches!(&told[..], [Action::Send(FromShepherd::Ended(_))]), "{told:?}");
     // The end is told on each connection, until it is released.
-    shepherd.apply(8, Happening::Disconnected);
-    let actions = shepherd.apply(9, Happening::Connected);
+    shepherd.apply(8, Event::Disconnected);
+    let actions = shepherd.apply(9, Event::Connected);
     assert!(matches!(&actions[..], [Action::Send(FromShepherd::Hello(hello))] if hello.ended));
     assert_eq!(shepherd.apply(10, hello()), told);
-    assert_eq!(shepherd.apply(11, Happening::Frame(ToShepherd::Release)), [Action::Exit]);
+    assert_eq!(shepherd.apply(11, Event::Frame(ToShepherd::Release)), [Action::Exit]);
 }
 
 #[test]
 fn a_full_window_stops_reading() {
     let mut shepherd = going(launch(1));
     let piece = Bytes::from(vec![b'x'; 1024 * 1024]);
-    let out = Happening::Output { rank: 0, stderr: false, data: piece };
+    let out = Event::Output { rank: 0, stderr: false, data: piece };
     assert_eq!(shepherd.apply(1, out.clone()).len(), 1);
     assert_eq!(shepherd.apply(2, out)[1..], [Action::ReadOutput(false)]);
-    let taken = Happening::Frame(ToShepherd::OutputTaken(1));
+    let taken = Event::Frame(ToShepherd::OutputTaken(1));
     assert_eq!(shepherd.apply(3, taken), [Action::ReadOutput(true)]);
 }
 
 #[test]
 fn a_new_apinit_is_told_what_it_missed() {
     let mut ready = starting(launch(1));
-    ready.apply(1, Happening::Disconnected);
-    assert_eq!(ready.apply(2, Happening::Stopped { rank: 0 }), []);
-    assert_eq!(ready.apply(3, Happening::Connected), [greeting(true, false, false)]);
+    ready.apply(1, Event::Disconnected);
+    assert_eq!(ready.apply(2, Event::Stopped { rank: 0 }), []);
+    assert_eq!(ready.apply(3, Event::Connected), [greeting(true, false, false)]);
     assert_eq!(ready.apply(3, hello()), [Action::Send(FromShepherd::Ready)]);
 
     let mut barrier = going(HostLaunch { alone: false, ..launch(1) });
@@ -542,26 +536,26 @@ fn a_new_apinit_is_told_what_it_missed() {
     let inside = [Action::Send(FromShepherd::BarrierIn(first))];
     barrier.apply(1, pmi(0, "cmd=put key=k value=v\n"));
     assert_eq!(barrier.apply(2, pmi(0, "cmd=barrier_in\n")), inside);
-    barrier.apply(3, Happening::Disconnected);
-    barrier.apply(3, Happening::Connected);
+    barrier.apply(3, Event::Disconnected);
+    barrier.apply(3, Event::Connected);
     assert_eq!(barrier.apply(3, hello()), inside);
     let out = |generation| BarrierOut { generation, piece: 0, last: true, entries: vec![] };
-    let out = |generation| Happening::Frame(ToShepherd::BarrierOut(out(generation)));
+    let out = |generation| Event::Frame(ToShepherd::BarrierOut(out(generation)));
     let data = Bytes::from_static(b"cmd=barrier_out rc=0\n");
     assert_eq!(barrier.apply(4, out(2)), []);
     assert_eq!(barrier.apply(4, out(1)), [Action::PmiSend { rank: 0, data }]);
     assert_eq!(barrier.apply(4, out(1)), []);
     // Another host may still be in it.
-    barrier.apply(5, Happening::Disconnected);
-    barrier.apply(5, Happening::Connected);
+    barrier.apply(5, Event::Disconnected);
+    barrier.apply(5, Event::Connected);
     assert_eq!(barrier.apply(5, hello()), inside);
 
     let mut dying = going(launch(3));
     let exit = decisive(0, Cause::PeExit { rank: 2, nid: Nid(9), code: 1 });
     dying.apply(0, ended(2, PeEnd::Exit(1)));
-    dying.apply(1, Happening::Disconnected);
+    dying.apply(1, Event::Disconnected);
     assert_eq!(dying.apply(2, ended(0, PeEnd::Signal(6)))[0], Action::Signal(15));
-    dying.apply(3, Happening::Connected);
+    dying.apply(3, Event::Connected);
     let first = decisive(2, Cause::PeSignal { rank: 0, nid: Nid(7), signal: 6 });
     let told = dying.apply(3, hello());
     assert_eq!(told[0], Action::Send(FromShepherd::Decisive(exit)));
@@ -573,9 +567,8 @@ fn a_new_apinit_is_told_what_it_missed() {
 fn stdin_has_its_credit() {
     let mut shepherd = starting(HostLaunch { stdin: true, ..launch(1) });
     let some = |count: u64| Bytes::from(vec![b'x'; count as usize]);
-    let stdin = |offset, count| {
-        Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data: some(count) }))
-    };
+    let stdin =
+        |offset, count| Event::Frame(ToShepherd::Stdin(StdinPiece { offset, data: some(count) }));
     let step = Bounds::default().stdin / 4;
     assert_eq!(shepherd.apply(1, stdin(0, step)), [Action::WriteStdin(some(step))]);
     let rest = Bounds::default().stdin - step;
@@ -583,19 +576,19 @@ fn stdin_has_its_credit() {
     assert_eq!(shepherd.apply(1, stdin(0, step)), []);
     assert_eq!(shepherd.apply(1, stdin(1, step - 1 + rest)), [Action::WriteStdin(some(rest))]);
     // No word for every few bytes, but one for every step.
-    assert_eq!(shepherd.apply(2, Happening::StdinWritten(step - 1)), []);
+    assert_eq!(shepherd.apply(2, Event::StdinWritten(step - 1)), []);
     let credit = |credit, received| {
         Action::Send(FromShepherd::StdinCredit(StdinCredit { credit, received }))
     };
     let window = Bounds::default().stdin;
-    assert_eq!(shepherd.apply(3, Happening::StdinWritten(1)), [credit(window + step, window)]);
+    assert_eq!(shepherd.apply(3, Event::StdinWritten(1)), [credit(window + step, window)]);
     assert_eq!(shepherd.apply(4, stdin(window, step + 1)), [Action::Hangup]);
     assert_eq!(shepherd.apply(4, stdin(window + 1, 1)), [Action::Hangup]);
-    let end = |length| Happening::Frame(ToShepherd::StdinEnd(length));
+    let end = |length| Event::Frame(ToShepherd::StdinEnd(length));
     assert_eq!(shepherd.apply(5, end(window + 1)), [Action::Hangup]);
     assert_eq!(shepherd.apply(5, end(window)), [Action::CloseStdin]);
     // What comes after PE 0 has closed it goes nowhere, and stops nobody.
-    assert_eq!(shepherd.apply(6, Happening::StdinClosed), [credit(2 * window, window)]);
+    assert_eq!(shepherd.apply(6, Event::StdinClosed), [credit(2 * window, window)]);
     let all = window + step;
     assert_eq!(shepherd.apply(7, stdin(window, step)), [credit(all + window, all)]);
     assert_eq!(shepherd.apply(8, end(all)), []);
@@ -604,14 +597,13 @@ fn stdin_has_its_credit() {
 #[test]
 fn stdin_that_was_closed_is_not_opened_again() {
     let mut shepherd = Shepherd::new(0, key());
-    shepherd.apply(0, Happening::Connected);
+    shepherd.apply(0, Event::Connected);
     shepherd.apply(0, hello());
-    let piece =
-        |offset| Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data: "ab".into() }));
-    shepherd.apply(1, Happening::StdinClosed);
+    let piece = |offset| Event::Frame(ToShepherd::Stdin(StdinPiece { offset, data: "ab".into() }));
+    shepherd.apply(1, Event::StdinClosed);
     shepherd.apply(2, piece(0));
     let launch = Box::new(HostLaunch { stdin: true, ..launch(1) });
-    shepherd.apply(3, Happening::Frame(ToShepherd::Launch(launch)));
+    shepherd.apply(3, Event::Frame(ToShepherd::Launch(launch)));
     // Its beginning would be missing.
     let actions = shepherd.apply(4, piece(2));
     assert!(!actions.iter().any(|a| matches!(a, Action::WriteStdin(_))), "{actions:?}");
@@ -620,7 +612,7 @@ fn stdin_that_was_closed_is_not_opened_again() {
 #[test]
 fn a_signal_that_is_said_again_is_passed_on_once() {
     let mut shepherd = going(launch(1));
-    let said = |number| Happening::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }));
+    let said = |number| Event::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }));
     let taken = |number| Action::Send(FromShepherd::SignalsTaken(number));
     assert_eq!(shepherd.apply(1, said(1)), [Action::Signal(10), taken(1)]);
     assert_eq!(shepherd.apply(1, said(1)), [taken(1)]);
@@ -631,47 +623,47 @@ fn a_signal_that_is_said_again_is_passed_on_once() {
     assert_eq!(shepherd.apply(2, said(by_psched)), [taken(by_psched)]);
     assert_eq!(shepherd.apply(2, said(3)), [Action::Signal(10), taken(3)]);
     assert_eq!(shepherd.apply(2, said(0)), [Action::Signal(10)]);
-    shepherd.apply(3, Happening::Disconnected);
-    shepherd.apply(3, Happening::Connected);
+    shepherd.apply(3, Event::Disconnected);
+    shepherd.apply(3, Event::Connected);
     assert_eq!(shepherd.apply(3, hello()), [taken(3), taken(by_psched)]);
 }
 
 #[test]
 fn without_a_launch_nobody_is_waited_for_for_ever() {
     let mut shepherd = Shepherd::new(0, key());
-    assert_eq!(shepherd.apply(0, Happening::Tick), [Action::SetTimer(Some(120 * SECOND))]);
-    shepherd.apply(SECOND, Happening::Connected);
+    assert_eq!(shepherd.apply(0, Event::Tick), [Action::SetTimer(Some(120 * SECOND))]);
+    shepherd.apply(SECOND, Event::Connected);
     assert_eq!(shepherd.apply(SECOND, hello()), [Action::SetTimer(None)]);
     assert_eq!(
-        shepherd.apply(2 * SECOND, Happening::Disconnected),
+        shepherd.apply(2 * SECOND, Event::Disconnected),
         [Action::SetTimer(Some(122 * SECOND))]
     );
-    assert_eq!(shepherd.apply(122 * SECOND, Happening::Tick), [Action::Exit]);
+    assert_eq!(shepherd.apply(122 * SECOND, Event::Tick), [Action::Exit]);
 }
 
 #[test]
 fn without_the_lifeline_it_kills_and_goes() {
     let mut shepherd = going(launch(1));
     assert_eq!(
-        shepherd.apply(0, Happening::LifelineGone),
+        shepherd.apply(0, Event::LifelineGone),
         [Action::KillEverything, Action::SetTimer(Some(100 * MS))]
     );
-    assert_eq!(shepherd.apply(100 * MS, Happening::Tick)[0], Action::KillEverything);
+    assert_eq!(shepherd.apply(100 * MS, Event::Tick)[0], Action::KillEverything);
     // A process that can't be killed keeps it no longer than this.
-    assert_eq!(shepherd.apply(3 * SECOND, Happening::Tick)[0], Action::Exit);
-    assert_eq!(shepherd.apply(3 * SECOND, Happening::NoChildLeft), [Action::Exit]);
+    assert_eq!(shepherd.apply(3 * SECOND, Event::Tick)[0], Action::Exit);
+    assert_eq!(shepherd.apply(3 * SECOND, Event::NoChildLeft), [Action::Exit]);
 }
 
 #[test]
 fn a_stranger_to_this_application_is_hung_up_on() {
     let mut shepherd = Shepherd::new(0, key());
-    shepherd.apply(0, Happening::Connected);
+    shepherd.apply(0, Event::Connected);
     let wrong = Hello { key: Key::parse("13.1").expect("a key"), ..Hello::default() };
-    assert_eq!(shepherd.apply(0, Happening::Frame(ToShepherd::Hello(wrong))), [Action::Hangup]);
+    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Hello(wrong))), [Action::Hangup]);
 }
 
 /// Anything, in any order.
-fn any_happening() -> impl Strategy<Value = Happening> {
+fn any_event() -> impl Strategy<Value = Event> {
     let rank = 0u32..3;
     let data = prop::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from);
     let cause = prop_oneof![
@@ -687,61 +679,60 @@ fn any_happening() -> impl Strategy<Value = Happening> {
         Just("rubbish\n")
     ];
     prop_oneof![
-        Just(Happening::Connected),
-        Just(Happening::Disconnected),
+        Just(Event::Connected),
+        Just(Event::Disconnected),
         Just(hello()),
         (0..4u32, any::<bool>()).prop_map(|(n, stdin)| {
             let launch = HostLaunch { stdin, ..launch(n) };
-            Happening::Frame(ToShepherd::Launch(Box::new(launch)))
+            Event::Frame(ToShepherd::Launch(Box::new(launch)))
         }),
-        Just(Happening::Frame(ToShepherd::Go)),
+        Just(Event::Frame(ToShepherd::Go)),
         (cause, 0..3u64).prop_map(|(cause, s)| {
             let kill_after = Duration::from_secs(s);
-            Happening::Frame(ToShepherd::Terminate { cause, kill_after })
+            Event::Frame(ToShepherd::Terminate { cause, kill_after })
         }),
         (0..40u64, data.clone()).prop_map(|(offset, data)| {
-            Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data }))
+            Event::Frame(ToShepherd::Stdin(StdinPiece { offset, data }))
         }),
         (0..3u64).prop_map(|number| {
-            Happening::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }))
+            Event::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }))
         }),
-        any::<u64>().prop_map(|n| Happening::Frame(ToShepherd::OutputTaken(n))),
+        any::<u64>().prop_map(|n| Event::Frame(ToShepherd::OutputTaken(n))),
         (0..3u64, 0..2u32, any::<bool>()).prop_map(|(generation, piece, last)| {
             let out = BarrierOut { generation, piece, last, entries: vec![] };
-            Happening::Frame(ToShepherd::BarrierOut(out))
+            Event::Frame(ToShepherd::BarrierOut(out))
         }),
-        rank.clone().prop_map(|rank| Happening::Stopped { rank }),
-        rank.clone()
-            .prop_map(|rank| { Happening::ExecFailed { rank, errno: 2, text: String::new() } }),
+        rank.clone().prop_map(|rank| Event::Stopped { rank }),
+        rank.clone().prop_map(|rank| { Event::ExecFailed { rank, errno: 2, text: String::new() } }),
         (rank.clone(), end).prop_map(|(rank, end)| ended(rank, end)),
         (rank.clone(), text).prop_map(|(rank, text)| pmi(rank, text)),
-        (rank.clone(), any::<bool>(), data).prop_map(|(rank, stderr, data)| Happening::Output {
+        (rank.clone(), any::<bool>(), data).prop_map(|(rank, stderr, data)| Event::Output {
             rank,
             stderr,
             data
         }),
-        (rank, any::<bool>()).prop_map(|(rank, stderr)| Happening::OutputEof { rank, stderr }),
-        any::<u64>().prop_map(Happening::StdinWritten),
-        Just(Happening::StdinClosed),
-        Just(Happening::NoChildLeft),
-        Just(Happening::Tick),
-        Just(Happening::LifelineGone),
+        (rank, any::<bool>()).prop_map(|(rank, stderr)| Event::OutputEof { rank, stderr }),
+        any::<u64>().prop_map(Event::StdinWritten),
+        Just(Event::StdinClosed),
+        Just(Event::NoChildLeft),
+        Just(Event::Tick),
+        Just(Event::LifelineGone),
     ]
 }
 
 proptest! {
     /// No order of things brings it down, nor makes it fork twice, go unready or run after an end.
     #[test]
-    fn any_order_is_survived(happenings in prop::collection::vec(any_happening(), 0..60)) {
+    fn any_order_is_survived(events in prop::collection::vec(any_event(), 0..60)) {
         let mut shepherd = Shepherd::new(0, key());
         let (mut forks, mut stopped, mut killed) = (0, std::collections::BTreeSet::new(), false);
         let mut width = 0;
-        for (now, happening) in (0..).step_by(50 * MS as usize).zip(happenings) {
-            match &happening {
-                Happening::Stopped { rank } if forks > 0 => drop(stopped.insert(*rank)),
+        for (now, event) in (0..).step_by(50 * MS as usize).zip(events) {
+            match &event {
+                Event::Stopped { rank } if forks > 0 => drop(stopped.insert(*rank)),
                 _ => {}
             }
-            for action in shepherd.apply(now, happening) {
+            for action in shepherd.apply(now, event) {
                 match action {
                     Action::Fork(launch) => {
                         forks += 1;
@@ -761,9 +752,9 @@ proptest! {
 }
 
 /// A PE that the kernel killed, with this resident set.
-fn killed(rank: u32, max_rss_kib: u64) -> Happening {
+fn killed(rank: u32, max_rss_kib: u64) -> Event {
     let usage = Usage { max_rss_kib, ..Usage::default() };
-    Happening::PeEnded { rank, pid: 4000 + rank, end: PeEnd::Signal(9), usage }
+    Event::PeEnded { rank, pid: 4000 + rank, end: PeEnd::Signal(9), usage }
 }
 
 /// The decisive end that is told among these.
@@ -785,12 +776,12 @@ fn limited() -> Shepherd {
 fn who_went_over_the_memory_is_told_when_all_have_died() {
     let nid = Nid(8);
     let mut shepherd = limited();
-    assert_eq!(shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true }), []);
+    assert_eq!(shepherd.apply(5, Event::MemoryKill { nid, over_limit: true }), []);
     assert_eq!(told(&shepherd.apply(5, killed(2, 1 << 20))), None);
     assert_eq!(told(&shepherd.apply(6, killed(3, 3000))), None);
     // What PE 3 had started is larger than itself.
-    shepherd.apply(7, Happening::OrphanKilled { rank: 3, max_rss_kib: 5 << 20 });
-    let actions = shepherd.apply(8, Happening::NodeReaped(nid));
+    shepherd.apply(7, Event::OrphanKilled { rank: 3, max_rss_kib: 5 << 20 });
+    let actions = shepherd.apply(8, Event::NodeReaped(nid));
     let cause = Cause::OverMemory { nid, pes: 2, per_pe: 4 << 30, largest: Some((3, 5 << 30)) };
     let text = "NID 8 went over 8G (2 PEs x 4G); largest: PE 3, 5G";
     assert_eq!((cause.to_string().as_str(), cause.status()), (text, 137));
@@ -802,7 +793,7 @@ fn who_went_over_the_memory_is_told_when_all_have_died() {
     for rank in [0, 1] {
         assert_eq!(told(&shepherd.apply(9, ended(rank, PeEnd::Signal(15)))), None);
     }
-    shepherd.apply(9, Happening::NoChildLeft);
+    shepherd.apply(9, Event::NoChildLeft);
     let end = close(&mut shepherd, 9, 4).expect("all told");
     assert_eq!(end.first, Some(decisive(5, cause)));
     let counts: Vec<_> = end.ends.iter().map(|e| (e.end, e.count, e.consequence)).collect();
@@ -814,22 +805,22 @@ fn a_death_for_memory_is_not_kept_back_for_long() {
     let nid = Nid(7);
     let after = limits::GATHER.as_nanos() as u64 + 5;
     let mut shepherd = limited();
-    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true });
+    shepherd.apply(5, Event::MemoryKill { nid, over_limit: true });
     let actions = shepherd.apply(5, killed(0, 1 << 20));
     assert_eq!(actions.last(), Some(&Action::SetTimer(Some(after))));
     // PE 1 waits in the kernel. PE 0's size is known.
     let cause = |largest| Cause::OverMemory { nid, pes: 2, per_pe: 4 << 30, largest };
     let first = Some(decisive(5, cause(Some((0, 1 << 30)))));
-    assert_eq!(told(&shepherd.apply(after, Happening::Tick)), first);
+    assert_eq!(told(&shepherd.apply(after, Event::Tick)), first);
 
     // Something else ends the application meanwhile: this came first.
     let mut shepherd = limited();
-    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true });
+    shepherd.apply(5, Event::MemoryKill { nid, over_limit: true });
     shepherd.apply(5, killed(1, 0));
     let cause_of_end = Cause::Kill { signal: 15, uid: 0 };
     let kill_after = Duration::from_secs(5);
     let terminate = ToShepherd::Terminate { cause: cause_of_end, kill_after };
-    let actions = shepherd.apply(6, Happening::Frame(terminate));
+    let actions = shepherd.apply(6, Event::Frame(terminate));
     assert_eq!(told(&actions), Some(decisive(5, cause(None))));
 }
 
@@ -838,13 +829,13 @@ fn other_deaths_by_kill_are_what_they_were() {
     // The host's memory, not the group's.
     let nid = Nid(7);
     let mut shepherd = limited();
-    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: false });
+    shepherd.apply(5, Event::MemoryKill { nid, over_limit: false });
     shepherd.apply(5, killed(1, 4000));
     let first = Some(decisive(5, Cause::HostMemory { rank: 1, nid }));
-    assert_eq!(told(&shepherd.apply(5, Happening::NodeReaped(nid))), first);
+    assert_eq!(told(&shepherd.apply(5, Event::NodeReaped(nid))), first);
     // Somebody's KILL, on a node on which the kernel has done nothing.
     let mut shepherd = limited();
-    shepherd.apply(5, Happening::MemoryKill { nid, over_limit: true });
+    shepherd.apply(5, Event::MemoryKill { nid, over_limit: true });
     let first = Some(decisive(6, Cause::PeSignal { rank: 2, nid: Nid(8), signal: 9 }));
     assert_eq!(told(&shepherd.apply(6, ended(2, PeEnd::Signal(9)))), first);
 }
@@ -855,8 +846,8 @@ fn a_node_full_of_processes_is_told_once() {
     let text = "NID 8 has as many processes and threads as the application may have there (40, \
                 variable pids_max): a fork failed";
     let notice = Action::Notice { nid: Nid(8), text: text.into() };
-    assert_eq!(shepherd.apply(5, Happening::ProcessLimit { nid: Nid(8) }), [notice]);
-    assert_eq!(shepherd.apply(6, Happening::ProcessLimit { nid: Nid(8) }), []);
+    assert_eq!(shepherd.apply(5, Event::ProcessLimit { nid: Nid(8) }), [notice]);
+    assert_eq!(shepherd.apply(6, Event::ProcessLimit { nid: Nid(8) }), []);
 }
 
 #[test]
@@ -867,11 +858,11 @@ fn what_outlives_its_kill_is_named_and_killed_less_often() {
         cause: Cause::Kill { signal: 9, uid: 0 },
         kill_after: Duration::ZERO,
     };
-    let actions = shepherd.apply(0, Happening::Frame(kill));
+    let actions = shepherd.apply(0, Event::Frame(kill));
     assert!(actions.contains(&Action::KillEverything));
     let (mut kills, mut named) = (0, Vec::new());
     for ms in 1..20_000 {
-        for action in shepherd.apply(ms * MS, Happening::Tick) {
+        for action in shepherd.apply(ms * MS, Event::Tick) {
             match action {
                 Action::KillEverything => kills += 1,
                 Action::NameLeft => named.push(ms),
@@ -888,18 +879,18 @@ fn what_outlives_its_kill_is_named_and_killed_less_often() {
         Action::Send(FromShepherd::Stuck(texts))
     };
     let now = 20_000 * MS;
-    let actions = shepherd.apply(now, Happening::LeftNamed(vec![left(7)]));
+    let actions = shepherd.apply(now, Event::LeftNamed(vec![left(7)]));
     assert_eq!(actions, [stuck(&[7]), notice(7)]);
     // Nothing new; one more; each is told once, and apinit knows all.
-    assert_eq!(shepherd.apply(now, Happening::LeftNamed(vec![left(7)])), []);
-    let actions = shepherd.apply(now, Happening::LeftNamed(vec![left(7), left(9)]));
+    assert_eq!(shepherd.apply(now, Event::LeftNamed(vec![left(7)])), []);
+    let actions = shepherd.apply(now, Event::LeftNamed(vec![left(7), left(9)]));
     assert_eq!(actions, [stuck(&[7, 9]), notice(9)]);
-    shepherd.apply(now, Happening::Disconnected);
-    shepherd.apply(now, Happening::Connected);
+    shepherd.apply(now, Event::Disconnected);
+    shepherd.apply(now, Event::Connected);
     assert!(shepherd.apply(now, hello()).contains(&stuck(&[7, 9])), "said again");
     // At last.
-    let actions = shepherd.apply(now, Happening::NoChildLeft);
+    let actions = shepherd.apply(now, Event::NoChildLeft);
     assert!(!actions.contains(&Action::NameLeft), "{actions:?}");
-    let actions = shepherd.apply(now + 60_000 * MS, Happening::Tick);
+    let actions = shepherd.apply(now + 60_000 * MS, Event::Tick);
     assert!(!actions.contains(&Action::NameLeft), "{actions:?}");
 }

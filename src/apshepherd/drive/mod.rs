@@ -11,14 +11,14 @@
 //!
 //! - *What happens within an action waits* until all actions before it are done.
 //! - *Without a child, what the pipes hold now is all.* It is read piece by piece, as far as output may be
-//!   read, and then the pipes are closed, whoever else still has their other ends.
+//!   read, and then the pipes are closed, even if a process elsewhere still has their other ends.
 //! - *A signal for what is left is not sent to frozen processes*: their time is not running.
 
 mod outside;
 
 pub use outside::Outside;
 
-use crate::apshepherd::decide::{Action, Happening, Shepherd};
+use crate::apshepherd::decide::{Action, Event, Shepherd};
 use crate::apteam::Key;
 use std::collections::VecDeque;
 
@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 pub struct Driver {
     shepherd: Shepherd,
     /// What has happened while something was done.
-    pending: VecDeque<Happening>,
+    pending: VecDeque<Event>,
     /// PEs have been forked, and there is no child any more.
     childless: bool,
     /// The pipes have been closed after that.
@@ -50,23 +50,23 @@ impl Driver {
 
     /// Sets the first timer.
     pub fn begin(&mut self, out: &mut impl Outside) {
-        self.happens(out, Happening::Tick);
+        self.happens(out, Event::Tick);
     }
 
-    /// Hears a happening, and carries out everything that follows from it at once.
-    pub fn happens(&mut self, out: &mut impl Outside, happening: Happening) {
-        self.pending.push_back(happening);
+    /// Hears an event, and carries out everything that follows from it at once.
+    pub fn happens(&mut self, out: &mut impl Outside, event: Event) {
+        self.pending.push_back(event);
         self.settle(out);
     }
 
     /// There is no child, and PEs have been forked.
     pub fn no_child(&mut self, out: &mut impl Outside) {
         if !std::mem::replace(&mut self.childless, true) {
-            self.happens(out, Happening::NoChildLeft);
+            self.happens(out, Event::NoChildLeft);
         }
     }
 
-    /// Hears what has come of calls, and carries out everything that follows from it.
+    /// Hears the results of calls, and carries out everything that follows from them.
     pub fn settle(&mut self, out: &mut impl Outside) {
         loop {
             self.pending.extend(out.happened());
@@ -91,20 +91,20 @@ impl Driver {
             Action::Signal(signal) => out.signal(signal),
             Action::SignalLeft(signal) => {
                 let done = match out.is_frozen() {
-                    true => Happening::LeftFrozen,
-                    false => Happening::LeftFound(out.signal_left(signal)),
+                    true => Event::LeftFrozen,
+                    false => Event::LeftFound(out.signal_left(signal)),
                 };
                 self.pending.push_back(done);
             }
-            Action::LookFrozen => self.pending.push_back(Happening::Frozen(out.is_frozen())),
-            Action::NameLeft => self.pending.push_back(Happening::LeftNamed(out.left())),
+            Action::LookFrozen => self.pending.push_back(Event::Frozen(out.is_frozen())),
+            Action::NameLeft => self.pending.push_back(Event::LeftNamed(out.left())),
             Action::KillEverything => out.kill_everything(),
             Action::Send(message) => out.tell(message),
             Action::Notice { nid, text } => out.notice(nid, text),
             Action::Rekeyed(key) => out.rekeyed(key),
             Action::Hangup => {
                 if out.hang_up() {
-                    self.pending.push_back(Happening::Disconnected);
+                    self.pending.push_back(Event::Disconnected);
                 }
             }
             Action::PmiSend { rank, data } => out.answer_pmi(rank, data),

@@ -1,9 +1,9 @@
 //! What apshepherd's driver needs of the world: one trait.
 
-use crate::apshepherd::decide::{Action, Happening, Left};
+use crate::apshepherd::decide::{Action, Event, Left};
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::shepherd::FromShepherd;
+use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use bytes::Bytes;
 
@@ -15,10 +15,10 @@ pub trait Outside {
     fn now_ns(&self) -> u64;
 
     /// What has come of the calls before, in order. It is heard after the actions that are under way.
-    fn happened(&mut self) -> Vec<Happening>;
+    fn happened(&mut self) -> Vec<Event>;
 
     /// For the log: this is heard now.
-    fn hears(&mut self, happening: &Happening);
+    fn hears(&mut self, event: &Event);
 
     /// For the log: this is done next.
     fn does(&mut self, action: &Action);
@@ -83,7 +83,7 @@ pub trait Outside {
 
     // ---- time ----
 
-    /// [`Happening::Tick`] is wanted then, and at no other time.
+    /// [`Event::Tick`] is wanted then, and at no other time.
     fn set_timer(&mut self, at_ns: Option<u64>);
 
     /// It is over. Nothing more is called.

@@ -1,6 +1,6 @@
 //! The connection to apinit: frames in, frames out, nothing that waits.
 
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::rpc::pb;
 use nix::errno::Errno;

@@ -7,7 +7,7 @@
 //!   time --------------> |           | --fork, ptrace, kill--> each PE
 //!                        +-----------+
 //!                         |         ^
-//!                happenings         actions
+//!                events         actions
 //!                         v         |
 //!                        +-----------+
 //!                        |  Driver   |
@@ -33,7 +33,7 @@ mod processes;
 mod program;
 mod streams;
 
-use crate::apshepherd::decide::{Happening, Left, NAMED_MAX};
+use crate::apshepherd::decide::{Event, Left, NAMED_MAX};
 use crate::apshepherd::drive::Driver;
 use crate::apteam::ending::PeEnd;
 use crate::apteam::launch::HostLaunch;
@@ -43,7 +43,7 @@ use crate::os::fork::{Change, Child, Waited, high, session_of_ended, wait_any};
 use crate::os::host::monotonic_ns;
 use crate::os::inherit;
 use crate::os::placing::Placing;
-use crate::os::shed::become_user;
+use crate::os::reset_inherited::become_user;
 use bytes::{Buf, Bytes};
 use diagnostics::Diagnostics;
 use limits::Limits;
@@ -160,7 +160,7 @@ struct Shell {
     drained: usize,
     stdin: Stdin,
     /// What the driver is to hear next.
-    happened: Vec<Happening>,
+    happened: Vec<Event>,
     /// To be done when no action is under way.
     reap_due: bool,
     timer: Option<u64>,
@@ -282,7 +282,7 @@ impl Shell {
                 Err(e) => return Err(e.into()),
             };
             if self.timer.is_some_and(|at| at <= monotonic_ns()) {
-                self.happens(Happening::Tick);
+                self.happens(Event::Tick);
             }
             for event in &events[..count] {
                 if let Some(token) = Token::parse(event.data()) {
@@ -315,7 +315,7 @@ impl Shell {
                 if let Some(lifeline) = self.lifeline.take() {
                     let _ = self.epoll.delete(lifeline);
                 }
-                self.happens(Happening::LifelineGone);
+                self.happens(Event::LifelineGone);
             }
             Token::Outputs => self.outputs_ready(),
             Token::Stdin => {
@@ -335,8 +335,8 @@ impl Shell {
 
     /// Something has happened: what follows is done, with what follows from that. Within an action
     /// it waits until all actions before it are done.
-    fn happens(&mut self, happening: Happening) {
-        self.happened.push(happening);
+    fn happens(&mut self, event: Event) {
+        self.happened.push(event);
         self.settle();
     }
 
@@ -371,7 +371,7 @@ impl Shell {
                 }
                 self.link = Some(link);
                 self.link_waits = false;
-                self.happens(Happening::Connected);
+                self.happens(Event::Connected);
             }
             Err(LinkError::Socket(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR)) => {}
             Err(e) => self.log(e),
@@ -382,14 +382,14 @@ impl Shell {
         for _ in 0..TURNS {
             let Some(link) = &mut self.link else { return };
             match link.receive(&mut self.buffer) {
-                Ok(Some(frame)) => self.happens(Happening::Frame(frame)),
+                Ok(Some(frame)) => self.happens(Event::Frame(frame)),
                 Ok(None) => break,
                 Err(e) => {
                     if !matches!(e, LinkError::Closed) {
                         self.log(e);
                     }
                     if self.disconnect() {
-                        self.happens(Happening::Disconnected);
+                        self.happens(Event::Disconnected);
                     }
                     return;
                 }

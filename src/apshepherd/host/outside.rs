@@ -1,11 +1,11 @@
 //! What the driver does, for real.
 
 use super::{Shell, descend};
-use crate::apshepherd::decide::{Action, Happening, Left};
+use crate::apshepherd::decide::{Action, Event, Left};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::shepherd::FromShepherd;
+use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
 use bytes::Bytes;
@@ -16,11 +16,11 @@ impl Outside for Shell {
         monotonic_ns()
     }
 
-    fn happened(&mut self) -> Vec<Happening> {
+    fn happened(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.happened)
     }
 
-    fn hears(&mut self, _happening: &Happening) {}
+    fn hears(&mut self, _event: &Event) {}
 
     fn does(&mut self, _action: &Action) {}
 

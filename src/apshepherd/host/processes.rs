@@ -42,11 +42,11 @@ impl Shell {
             (rank, (e as i32, format!("its pipes can't be watched: {e}")))
         });
         if let Some((rank, (errno, text))) = failed.or(watched.err()) {
-            self.happened.push(Happening::ExecFailed { rank, errno, text });
+            self.happened.push(Event::ExecFailed { rank, errno, text });
             // Those that were not made say nothing and can't end.
             for pe in &launch.pes[self.pes.all.len().min(launch.pes.len())..] {
                 for stderr in [false, true] {
-                    self.happened.push(Happening::OutputEof { rank: pe.rank, stderr });
+                    self.happened.push(Event::OutputEof { rank: pe.rank, stderr });
                 }
             }
         }
@@ -61,7 +61,7 @@ impl Shell {
         }
         self.reap();
         if end {
-            self.happens(Happening::LifelineGone);
+            self.happens(Event::LifelineGone);
         }
     }
 
@@ -87,7 +87,7 @@ impl Shell {
             }
         }
         for nid in self.limits.reaped(&self.pes) {
-            self.happens(Happening::NodeReaped(nid));
+            self.happens(Event::NodeReaped(nid));
         }
     }
 
@@ -98,7 +98,7 @@ impl Shell {
             let of = session.filter(|_| killed).and_then(|leader| self.pes.of_pid(leader));
             if let Some(index) = of {
                 let (rank, max_rss_kib) = (self.pes.all[index].rank, child.usage.max_rss_kib);
-                self.happens(Happening::OrphanKilled { rank, max_rss_kib });
+                self.happens(Event::OrphanKilled { rank, max_rss_kib });
             }
             return;
         };
@@ -111,7 +111,7 @@ impl Shell {
         self.pes.all[index].ended = true;
         let nid = self.pes.all[index].nid;
         if let Some(over_limit) = killed.then(|| self.limits.memory_kill(nid)).flatten() {
-            self.happens(Happening::MemoryKill { nid, over_limit });
+            self.happens(Event::MemoryKill { nid, over_limit });
         }
         self.look_at_processes(nid);
         if !executed {
@@ -121,20 +121,20 @@ impl Shell {
         self.read_pmi(index, LAST_READS);
         self.close_pmi_of(index);
         let pid = self.pes.all[index].pid.as_raw().unsigned_abs();
-        self.happens(Happening::PeEnded { rank, pid, end, usage: child.usage });
+        self.happens(Event::PeEnded { rank, pid, end, usage: child.usage });
     }
 
     /// Tells if a fork has failed on this node because of its limit.
     pub(super) fn look_at_processes(&mut self, nid: Nid) {
         if self.limits.forks_refused(nid) {
-            self.happens(Happening::ProcessLimit { nid });
+            self.happens(Event::ProcessLimit { nid });
         }
     }
 
     pub(super) fn tell_failures(&mut self) {
         let Some(launch) = &self.launch else { return };
         for (rank, (errno, text)) in self.pes.failures(launch) {
-            self.happens(Happening::ExecFailed { rank, errno, text });
+            self.happens(Event::ExecFailed { rank, errno, text });
         }
     }
 
@@ -158,8 +158,8 @@ impl Shell {
             program::check_process(&launch.launch, part, pid.as_raw()).err()
         });
         self.happens(match refused {
-            Some((errno, text)) => Happening::ExecFailed { rank, errno, text },
-            None => Happening::Stopped { rank },
+            Some((errno, text)) => Event::ExecFailed { rank, errno, text },
+            None => Event::Stopped { rank },
         });
     }
 

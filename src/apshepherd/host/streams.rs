@@ -50,7 +50,7 @@ impl Shell {
         match pipe.read(&mut self.buffer[..READ]) {
             Got::Some(count) => {
                 let data = Bytes::copy_from_slice(&self.buffer[..count]);
-                self.happened.push(Happening::Output { rank, stderr, data });
+                self.happened.push(Event::Output { rank, stderr, data });
             }
             Got::Nothing if !self.childless => {}
             // Without children what is left of writers is none of the application's: somebody whom
@@ -59,7 +59,7 @@ impl Shell {
                 if let Some(fd) = pipe.fd.take() {
                     let _ = self.outputs.delete(fd);
                 }
-                self.happened.push(Happening::OutputEof { rank, stderr });
+                self.happened.push(Event::OutputEof { rank, stderr });
             }
         }
     }
@@ -104,10 +104,10 @@ impl Shell {
             self.stdin.watched = full && done.is_ok();
         }
         if written > 0 {
-            self.happened.push(Happening::StdinWritten(written));
+            self.happened.push(Event::StdinWritten(written));
         }
         if lost {
-            self.happened.push(Happening::StdinClosed);
+            self.happened.push(Event::StdinClosed);
         }
     }
 
@@ -129,7 +129,7 @@ impl Shell {
             match read_some(fd.as_fd(), &mut self.buffer[..READ]) {
                 Got::Some(count) => {
                     let data = Bytes::copy_from_slice(&self.buffer[..count]);
-                    self.happens(Happening::Pmi { rank, data });
+                    self.happens(Event::Pmi { rank, data });
                 }
                 Got::Nothing => return,
                 Got::End => return self.close_pmi_of(index),

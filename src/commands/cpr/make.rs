@@ -16,7 +16,7 @@ use crate::commands::question::{answer, asked, write_out};
 use crate::commands::table::clean;
 use crate::node::checkpoint::CheckpointError;
 use crate::node::checkpoint::dir::{Partial, Spot};
-use crate::node::checkpoint::door::{self, Answer, Ask, Door};
+use crate::node::checkpoint::fd_channel::{self, Answer, Ask, Door};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::variables::units::about;
@@ -101,7 +101,7 @@ async fn of_running(
     }
     let partial = Partial::create(spot).map_err(of_dir)?;
     let ask = Ask::Dump { key, draft, end };
-    let door = door::ask(Path::new(&socket), &ask, partial.as_fd());
+    let door = fd_channel::ask(Path::new(&socket), &ask, partial.as_fd());
     let door = door.map_err(|e| e.to_string())?;
     let (door, dumped) = until_dumped(door, &mut ends).await?;
     let Answer::Dumped { bytes, frozen, total, .. } = dumped else {

@@ -22,7 +22,7 @@ use crate::apteam::Key;
 use crate::checkpoint::{Flaw, Kind};
 use crate::node::checkpoint::CheckpointError;
 use crate::node::checkpoint::dir::{Partial, Spot};
-use crate::node::checkpoint::door::{self, Answer, Ask, Door, beside};
+use crate::node::checkpoint::fd_channel::{self, Answer, Ask, Door, beside};
 use bytes::Bytes;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub(super) async fn checkpoint(
     let mut asked = Parts(Vec::new());
     for (socket, folder) in sockets.iter().zip(&folders) {
         let ask = Ask::Dump { key, draft: draft.clone(), end };
-        match door::ask(socket, &ask, folder.as_fd()) {
+        match fd_channel::ask(socket, &ask, folder.as_fd()) {
             Ok(door) => asked.0.push(door),
             Err(error) => {
                 asked.give_up().await;

@@ -1,7 +1,7 @@
 //! `cpr -r`: the application of a checkpoint is restarted.
 //!
 //! cpr is its aprun from then on: it posts, waits for a place, launches, and has its stdio, signals and exit
-//! status, by the same course ([`crate::aprun::decide::course`]). Three things differ:
+//! status, by the same course ([`crate::aprun::decide::session`]). Three things differ:
 //!
 //! - what is posted is in the manifest, which psched reads and believes for its seal;
 //! - where there are images, the folder goes to the apinit of the first PE before the launch, as a descriptor
@@ -13,9 +13,9 @@
 //! dies before, all of it goes as a posting of aprun's goes: nothing stays placed, nothing runs.
 
 use super::problem;
-use crate::aprun::decide::course::Setup;
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::output::Template;
+use crate::aprun::decide::session::Setup;
 use crate::aprun::host::{self as aprun, Failure, shell};
 use crate::apteam::launch::Launch;
 use crate::checkpoint::{Files, Flaw, MANIFEST, MANIFEST_MAX, Manifest, listed};

@@ -10,7 +10,7 @@ mod replay;
 mod setting;
 mod table;
 mod tsv;
-mod words;
+mod values;
 
 use super::question::{ended, write_out};
 use super::start::assignment;
@@ -26,7 +26,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use words::Word;
+use values::Word;
 
 /// Replay a recorded workload.
 #[derive(Args, Debug)]

@@ -1,6 +1,6 @@
 //! What one replay is of: the machine, who runs when, and how the log is taken.
 
-use super::words::Word;
+use super::values::Word;
 use super::{SimulateArgs, assignment};
 use crate::config::{NODES_MAX, PROCESSORS_MAX, embedded};
 use crate::machine::Machine;

@@ -10,7 +10,7 @@ const TOLD_MIN: u64 = 50_000_000;
 /// What a gang has had, and how it waits. Times in nanoseconds on psched's monotonic clock, which may lie
 /// before its zero.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Had {
+pub(super) struct ServiceAccount {
     /// What it has had is told by others: by plans that have floors.
     pub(super) told: bool,
     /// The place of its user among the users of the domain, in order of what they have had; all 0 without shares.
@@ -39,7 +39,7 @@ pub(super) struct Had {
     pub(super) first_until: i64,
 }
 
-impl Had {
+impl ServiceAccount {
     /// Brings what it has had and owes up to then.
     pub(super) fn settle(&mut self, now: i64) {
         let time = u64::try_from(now.saturating_sub(self.at)).unwrap_or(0);
@@ -149,10 +149,10 @@ impl Had {
         let aged = Some(self.aged_until).filter(|_| self.aged).and_then(left);
         let before = Place::of(self, rules, now, apid);
         let behind = &waiting[waiting.partition_point(|place| *place < before)..];
-        let passes = |had: &Had| {
+        let passes = |had: &ServiceAccount| {
             behind.first().is_some_and(|first| *first < Place::of(had, rules, now, apid))
         };
-        let paid = Had { owes: 0, arrived: false, ..*self };
+        let paid = ServiceAccount { owes: 0, arrived: false, ..*self };
         let leaves = || {
             (self.level + 1..).zip(rules.bounds.iter().skip(self.level)).find_map(
                 |(level, bound)| {
@@ -160,7 +160,8 @@ impl Had {
                     // (Of one that does not run all the time it is the first moment at which that may be.)
                     let least = if self.told { TOLD_MIN } else { 1 };
                     let after = self.owes.saturating_add(left).max(least);
-                    let had = Had { level, entered: now.saturating_add(at(after)), ..paid };
+                    let had =
+                        ServiceAccount { level, entered: now.saturating_add(at(after)), ..paid };
                     // (With floors its place among those of its user depends on its level.)
                     (self.told || passes(&had)).then_some(after)
                 },
@@ -183,7 +184,7 @@ impl Had {
 pub struct Place(pub(super) u8, pub(super) u32, pub(super) u8, pub(super) i64, pub(super) Apid);
 
 impl Place {
-    pub(super) fn of(had: &Had, rules: &Rules, now: i64, apid: Apid) -> Place {
+    pub(super) fn of(had: &ServiceAccount, rules: &Rules, now: i64, apid: Apid) -> Place {
         let level = if had.aged { had.level.min(rules.aging_level) } else { had.level };
         let sticky = if had.runs { at(ns(rules.stickiness)) } else { 0 };
         let entered = had.entered.saturating_sub(sticky);

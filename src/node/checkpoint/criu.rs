@@ -9,7 +9,7 @@
 //! its time, and is killed when that is over. What it has to say is in its log, in the directory of the
 //! images; the lines that tell the reason become the error.
 
-use super::words;
+use super::errors;
 use crate::os::spawn::{Failure, Namespaces, Spawn, Spawned, spawn};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
@@ -474,7 +474,7 @@ impl Waiting {
         let until = Instant::now() + bound;
         let reason = || {
             let log = self.log.as_ref();
-            log.map(|(folder, name)| words::reasons(folder.as_fd(), name)).unwrap_or_default()
+            log.map(|(folder, name)| errors::reasons(folder.as_fd(), name)).unwrap_or_default()
         };
         let broken = |how: String| CriuError::Broken { what, how, reason: reason() };
         let heard = |said: nix::Result<()>| {
@@ -523,7 +523,7 @@ impl Waiting {
             if !answer.success {
                 let mut reason = reason();
                 if reason.is_empty() {
-                    reason = words::told(answer.cr_errmsg.as_deref(), answer.cr_errno);
+                    reason = errors::told(answer.cr_errmsg.as_deref(), answer.cr_errno);
                 }
                 return Err(CriuError::Refused { what, reason });
             }

@@ -16,7 +16,7 @@ use super::images::{Images, Owner};
 use super::proc::{self, State};
 use super::saved::{self, Role, Saved, SavedFile};
 use super::tcp::Link;
-use super::{CheckpointError, beside, binding, memory, root_alone};
+use super::{CheckpointError, binding, image_files, memory, root_alone};
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Freezer};
 use crate::node::stuck;
@@ -275,7 +275,7 @@ impl Tree {
             let memory = File::open(format!("/proc/{}/root/dev/shm", running.shepherd))
                 .map_err(|e| failed("its /dev/shm", e))?;
             let image =
-                beside::create(images, memory::FILE).map_err(|e| failed("the images", e))?;
+                image_files::create(images, memory::FILE).map_err(|e| failed("the images", e))?;
             let mut image = BufWriter::new(image);
             memory::pack(memory.as_fd(), &mut image, running.owner)?;
             image.flush().map_err(|e| failed("the images", e))?;

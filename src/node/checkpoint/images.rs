@@ -11,7 +11,7 @@
 //! length of a message, and the message. Only the fields are known here that are asked for; all
 //! others are left out.
 
-use super::beside;
+use super::image_files;
 use crate::apteam::posting;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -424,7 +424,7 @@ impl Images {
                  checkpointed"
             ));
         }
-        let bytes = |name: &str| beside::read(images, name, BYTES_MAX);
+        let bytes = |name: &str| image_files::read(images, name, BYTES_MAX);
         let mut all = Images::default();
         let mut remaps: BTreeMap<u32, Remap> = BTreeMap::new();
         // Each file of `files.img` may be a removed one.
@@ -451,7 +451,7 @@ impl Images {
             let mut ghost = |id: u32| -> Result<GhostFile, String> {
                 let name = format!("ghost-file-{id:x}.img");
                 // (Its data is behind the entry.)
-                let text = beside::first(images, &name, 64 * 1024);
+                let text = image_files::first(images, &name, 64 * 1024);
                 let text = text.map_err(|e| failed(&format_args!("{name}: {e}")))?;
                 let first = Entries::of(&text, GHOST).and_then(|mut all| all.next());
                 let first = first.and_then(Result::ok);

@@ -80,12 +80,13 @@
 //! [`Eager`]: crate::node::groups::Eager
 
 mod access;
-mod beside;
 mod binding;
 pub mod criu;
 pub mod dir;
-pub mod door;
 mod dump;
+mod errors;
+pub mod fd_channel;
+mod image_files;
 mod images;
 mod known;
 mod memory;
@@ -95,7 +96,6 @@ mod resume;
 mod saved;
 mod tcp;
 pub mod within;
-mod words;
 
 pub use dump::{Begun, DumpOptions, Dumped, Running, dump_application, has_own_space};
 pub use images::Owner;

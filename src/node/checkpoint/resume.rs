@@ -1,6 +1,6 @@
 //! Where a front end goes on after a restart: a file of JSON among the images.
 
-use super::{CheckpointError, beside};
+use super::{CheckpointError, image_files};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -26,7 +26,7 @@ pub struct Resume {
 /// Those of open and write; one that is there already.
 pub fn keep_resume(images: BorrowedFd<'_>, resume: Resume) -> Result<(), CheckpointError> {
     let failed = |e: std::io::Error| CheckpointError::new(format!("{FILE}: {e}"));
-    let mut file = beside::create(images, FILE).map_err(failed)?;
+    let mut file = image_files::create(images, FILE).map_err(failed)?;
     let text = serde_json::to_vec(&resume).map_err(|e| failed(e.into()))?;
     file.write_all(&text).map_err(failed)
 }
@@ -37,7 +37,7 @@ pub fn keep_resume(images: BorrowedFd<'_>, resume: Resume) -> Result<(), Checkpo
 /// It is missing, or not what is written.
 pub fn read_resume(images: BorrowedFd<'_>) -> Result<Resume, CheckpointError> {
     let failed = |e: &dyn std::fmt::Display| CheckpointError::new(format!("{FILE}: {e}"));
-    let text = beside::read(images, FILE, BYTES_MAX).map_err(|e| failed(&e))?;
+    let text = image_files::read(images, FILE, BYTES_MAX).map_err(|e| failed(&e))?;
     serde_json::from_slice(&text).map_err(|e| failed(&e))
 }
 

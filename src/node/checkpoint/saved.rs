@@ -3,7 +3,7 @@
 
 use super::binding::Bound;
 use super::tcp::Link;
-use super::{CheckpointError, beside};
+use super::{CheckpointError, image_files};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::os::fd::BorrowedFd;
@@ -89,7 +89,7 @@ impl Saved {
     /// Those of open and write; one that is there already.
     pub fn write(&self, images: BorrowedFd<'_>) -> Result<(), CheckpointError> {
         let failed = |e: std::io::Error| CheckpointError::new(format!("{FILE}: {e}"));
-        let mut file = beside::create(images, FILE).map_err(failed)?;
+        let mut file = image_files::create(images, FILE).map_err(failed)?;
         let text = serde_json::to_vec(self).map_err(|e| failed(e.into()))?;
         file.write_all(&text).map_err(failed)
     }
@@ -102,7 +102,7 @@ impl Saved {
         let failed = |e: &dyn std::fmt::Display| {
             CheckpointError::new(format!("this is no checkpoint of an application: {FILE}: {e}"))
         };
-        let text = beside::read(images, FILE, BYTES_MAX).map_err(|e| failed(&e))?;
+        let text = image_files::read(images, FILE, BYTES_MAX).map_err(|e| failed(&e))?;
         Saved::parse(&text).map_err(|e| failed(&e))
     }
 

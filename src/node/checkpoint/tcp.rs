@@ -24,7 +24,7 @@
 //!   ([`break_off`]).
 
 use super::images::{self, Entries};
-use super::{CheckpointError, beside, proc};
+use super::{CheckpointError, image_files, proc};
 use crate::node::groups::AppGroups;
 use prost::bytes::Buf;
 use prost::encoding::{DecodeContext, decode_key, skip_field, uint32};
@@ -241,13 +241,13 @@ pub fn all_is_sent(images: BorrowedFd<'_>) -> Result<(), CheckpointError> {
         if !name.starts_with(STREAM) {
             continue;
         }
-        let bytes = beside::read(images, name, STREAM_MAX).map_err(|e| failed(name, e))?;
+        let bytes = image_files::read(images, name, STREAM_MAX).map_err(|e| failed(name, e))?;
         let sent = sent(&bytes).ok_or_else(|| {
             CheckpointError::new(format!("{name}: this is no image of a connection"))
         })?;
         if sent != bytes {
             let write = || {
-                let mut file = beside::change(images, name)?;
+                let mut file = image_files::change(images, name)?;
                 file.write_all(&sent)?;
                 let length = file.stream_position()?;
                 file.set_len(length)

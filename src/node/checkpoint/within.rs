@@ -14,7 +14,7 @@ use super::criu::{Criu, RestoreRequest};
 use super::images::Images;
 use super::restore::{GO, MESSAGE_MAX, Order, Outcome, SURE};
 use super::saved::Saved;
-use super::{CheckpointError, beside, binding, memory, tcp};
+use super::{CheckpointError, binding, image_files, memory, tcp};
 use crate::node::groups::Eager;
 use crate::os::inherit;
 use crate::os::mounts::NoLinks;
@@ -99,7 +99,8 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), safe, none).map_err(|e| failed("/proc", &e))?;
     if order.own_memory {
-        let image = beside::open(images, memory::FILE).map_err(|e| failed(memory::FILE, &e))?;
+        let image =
+            image_files::open(images, memory::FILE).map_err(|e| failed(memory::FILE, &e))?;
         let to = File::open("/dev/shm").map_err(|e| failed("/dev/shm", &e))?;
         memory::unpack(&mut BufReader::new(image), to.as_fd(), &order.owner)?;
     }

@@ -19,7 +19,7 @@
 //! ```
 
 use super::Groups;
-use crate::apteam::talk::node::RollOut;
+use crate::apteam::protocol::node::RollOut;
 use rustix::io::Errno;
 use std::fs;
 use std::io;

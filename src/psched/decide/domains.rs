@@ -19,7 +19,7 @@
 //! An application is of one domain, from its posting to its end: the first whose regions let it in and could
 //! hold it. It is on record, so that a restart with another psched.yaml changes nothing for who runs.
 //! All who sit on a node are of one domain: a node in use that is to go to another takes nobody new until it is
-//! empty ([`super::machines`]). So a component of the graph is of one domain too, and is planned by its rules.
+//! empty ([`super::reconfigure`]). So a component of the graph is of one domain too, and is planned by its rules.
 //!
 //! Memory that is taken, tickets, memory limits and ends know of no domains.
 

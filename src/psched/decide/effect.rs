@@ -5,8 +5,8 @@ use super::{LinkId, ReplyId};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::Explanation;
+use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, FrontProcess};
-use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
 

@@ -4,9 +4,9 @@ use super::outbox::COMMITS_MAX;
 use super::{Effect, News, Now, Record, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
+use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
-use crate::apteam::talk::node::Command;
 use crate::variables::Private;
 use std::time::Duration;
 

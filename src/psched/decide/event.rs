@@ -3,8 +3,8 @@
 use super::{NodesTo, Origin, Settings};
 use crate::apteam::change::By;
 use crate::apteam::posting::{Owner, Posting};
+use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report, RollOut};
 use crate::apteam::record::FrontProcess;
-use crate::apteam::talk::node::{Foreign, Hello, Phase, Report, RollOut};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Flavors, Machine, Nid};
 use std::collections::BTreeSet;

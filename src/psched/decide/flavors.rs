@@ -27,8 +27,8 @@ use super::{Effect, Event, Now, Record, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, FlavorOrder};
 use crate::apteam::place::PlacementList;
+use crate::apteam::protocol::node::Yields;
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::node::Yields;
 use crate::machine::{Flavor, Flavors, Machine, Nid, Node, RegionId, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 

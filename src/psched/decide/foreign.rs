@@ -29,7 +29,7 @@ use super::{Effect, Link, LinkId, Manage, Now, Record, Refusal, ReplyId, Schedul
 use crate::apteam::change::{By, Change};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::Explanation;
-use crate::apteam::talk::node::{Command, Foreign, PlaceCommand, Report};
+use crate::apteam::protocol::node::{Command, Foreign, PlaceCommand, Report};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, format_nids, nids_text};
 use crate::variables::raise;

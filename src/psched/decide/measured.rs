@@ -16,7 +16,7 @@ mod parts;
 pub use histogram::Histogram;
 pub use parts::Partial;
 
-use crate::apteam::talk::turns::{Switch, Switches};
+use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
 use parts::Parts;

@@ -28,9 +28,9 @@
 
 use super::ends::nanos;
 use super::{Effect, LinkId, Now, Scheduler};
+use crate::apteam::protocol::node::Hello;
+use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::node::Hello;
-use crate::apteam::talk::turns::{Switch, Switches};
 use crate::apteam::{Apid, Key};
 use crate::gang::plan::LENGTHENED_MAX;
 use crate::machine::found::divided;

@@ -35,10 +35,11 @@
 //! whoever drives a scheduler, the order of records and effects in [`outbox`], and the values of variables in
 //! [`tuning`].
 
-mod closed;
+mod app_links;
 mod compare;
 mod decisions;
 mod domains;
+mod drain;
 mod effect;
 mod ends;
 mod event;
@@ -47,8 +48,6 @@ mod foreign;
 mod hold;
 mod keeping;
 mod kept;
-mod linked;
-mod machines;
 mod measured;
 mod memory;
 mod moves;
@@ -56,6 +55,7 @@ mod nodes;
 pub mod outbox;
 mod placed;
 mod postings;
+mod reconfigure;
 mod regions;
 mod restarts;
 mod settings;
@@ -64,7 +64,7 @@ pub mod tuning;
 mod turns;
 mod view;
 
-pub use closed::NodesTo;
+pub use drain::NodesTo;
 pub use effect::{Effect, Looked, News, Refusal};
 pub use ends::SIGNALS_MAX;
 pub use event::{Event, LinkId, Manage, Now, ReplyId};
@@ -84,8 +84,8 @@ mod random;
 mod tests;
 
 use crate::apteam::change::{FlavorOrder, NodeOrder, Orders};
+use crate::apteam::protocol::node::{Command, Hello};
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::node::{Command, Hello};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Occupancy;
@@ -252,8 +252,8 @@ impl Scheduler {
         let configured = machine.clone();
         let Orders { closed, flavors } = orders;
         let (machine, kept) = flavors::in_force(machine, &flavors);
-        let (machine, retired) = machines::with_retired(machine, None, records.iter());
-        let leaving = machines::leaving(&machine, records.iter());
+        let (machine, retired) = reconfigure::with_retired(machine, None, records.iter());
+        let leaving = reconfigure::leaving(&machine, records.iter());
         let mut s = Scheduler::new(machine, settings);
         (s.boots, s.closed, s.retired, s.configured) = (boots, closed, retired, configured);
         s.leaving = leaving;

@@ -24,7 +24,7 @@
 //! apinit can.
 //!
 //! [`Moves`]: crate::apteam::record::Moves
-//! [`Report::Movable`]: crate::apteam::talk::node::Report::Movable
+//! [`Report::Movable`]: crate::apteam::protocol::node::Report::Movable
 
 mod orders;
 
@@ -34,8 +34,8 @@ use crate::apteam::Apid;
 use crate::apteam::change::By;
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::PlacementList;
+use crate::apteam::protocol::node::{Command, MoveCommand, PlaceCommand};
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::node::{Command, MoveCommand, PlaceCommand};
 use crate::machine::nids_text;
 use crate::placement::migration::Move;
 use std::collections::VecDeque;

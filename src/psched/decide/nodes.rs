@@ -24,8 +24,8 @@
 use super::ends::Said;
 use super::{Effect, Link, LinkId, News, Now, Record, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};

@@ -39,7 +39,7 @@
 
 use super::keeping::Record;
 use super::{Effect, Event, LinkId};
-use crate::apteam::talk::node::Command;
+use crate::apteam::protocol::node::Command;
 use crate::apteam::{Apid, Key};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

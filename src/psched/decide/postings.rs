@@ -13,8 +13,8 @@ use super::{Effect, Looked, News, Now, Origin, Record, Refusal, ReplyId, Schedul
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
+use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, FrontProcess, State};
-use crate::apteam::talk::node::Command;
 use crate::apteam::{Apid, Ticket};
 use crate::machine::{Nid, nids_text};
 use crate::occupancy::Occupancy;

@@ -34,7 +34,7 @@ pub use outside::{
     Answer, Front, Killed, Managed, Note, Outside, Refused, Reply, Sent, ToNode, Told, Waits,
 };
 
-use crate::apteam::talk::node::Start;
+use crate::apteam::protocol::node::Start;
 use crate::apteam::{Apid, SealKey};
 use crate::psched::decide::outbox::Outbox;
 use crate::psched::decide::{Effect, Event, LinkId, Looked, ReplyId, Scheduler};

@@ -1,7 +1,7 @@
 //! Connections of apinits.
 
 use super::{Driver, Note, Outside, Sent, ToNode};
-use crate::apteam::talk::node::{Hello, NodeSpec, Welcome};
+use crate::apteam::protocol::node::{Hello, NodeSpec, Welcome};
 use crate::machine::Nid;
 use crate::psched::decide::{Event, LinkId};
 

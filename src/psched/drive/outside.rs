@@ -1,8 +1,8 @@
 //! What psched's driver needs of the world: one trait, and what is said through it.
 
 use crate::apteam::ending::HostEnd;
+use crate::apteam::protocol::node::{Command, Welcome};
 use crate::apteam::record::FrontProcess;
-use crate::apteam::talk::node::{Command, Welcome};
 use crate::apteam::{Apid, Incarnation};
 use crate::psched::decide::outbox::{Commit, Kept};
 use crate::psched::decide::{Effect, Looked, Now, Refusal, Scheduler};

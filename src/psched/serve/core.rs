@@ -22,7 +22,7 @@ use super::fronts::{FrontHandle, Fronts};
 use super::tune::Tuner;
 use crate::apteam::Apid;
 use crate::apteam::change::By;
-use crate::apteam::talk::node::Hello;
+use crate::apteam::protocol::node::Hello;
 use crate::machine::Machine;
 use crate::os::host::{monotonic_ns, wall_ns};
 use crate::os::notify::Notify;

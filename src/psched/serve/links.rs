@@ -3,7 +3,7 @@
 use super::core::Input;
 use super::services::caller;
 use crate::apteam::Key;
-use crate::apteam::talk::node::{Foreign, Hello, Phase, Report};
+use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
 use crate::psched::decide::{Event, LinkId};
 use crate::rpc::pb;
 use std::pin::Pin;

@@ -113,7 +113,7 @@ impl Service {
 mod tests {
     use super::*;
     use crate::apteam::ending::HostEnd;
-    use crate::apteam::talk::node::Restart;
+    use crate::apteam::protocol::node::Restart;
     use crate::checkpoint::{Kind, example};
     use crate::psched::serve::tests::team;
     use tonic::Code;

@@ -9,9 +9,9 @@ use crate::apteam::change::{By, Change, Closed, FlavorOrder, NodeOrder, Orders};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Account, Owner, Posting, Shape};
+use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::saving::Saving;
-use crate::apteam::talk::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::{Flavor, Nid};
 use crate::psched::decide::tuning::SetValue;
@@ -65,7 +65,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
         shares: true,
         domain: "quick".into(),
         moves: crate::apteam::record::Moves { told: 2, to: None },
-        restart: apid.is_multiple_of(2).then(|| crate::apteam::talk::node::Restart {
+        restart: apid.is_multiple_of(2).then(|| crate::apteam::protocol::node::Restart {
             from: crate::apteam::Key { apid: Apid(1), incarnation: Incarnation(3) },
             run: Duration::from_nanos(900_500_000_001),
             parts: vec![2, 1],

@@ -2,8 +2,8 @@
 
 use super::views;
 use crate::apteam::Apid;
+use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::record::Apteam;
-use crate::apteam::talk::turns::StopMeans;
 use crate::gang::plan::Slice;
 use crate::psched::decide::{Figures, Histogram, Latest, Now, PlanView, Scheduler, Turn, Turns};
 use crate::rpc::pb;

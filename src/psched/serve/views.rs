@@ -108,7 +108,7 @@ pub fn node(scheduler: &Scheduler, mut view: NodeView<'_>) -> pb::NodeRow {
     }
     let real = scheduler.cpus_of(view.node.nid);
     let first = scheduler.first_processor(view.node.nid);
-    let spec = crate::apteam::talk::node::NodeSpec {
+    let spec = crate::apteam::protocol::node::NodeSpec {
         nid: view.node.nid,
         processors: view.node.processors,
         cpus: view.node.cpus.clone(),

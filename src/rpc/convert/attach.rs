@@ -5,7 +5,7 @@ use crate::apteam::Ticket;
 use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
 use crate::apteam::ending::{PeEnd, PeReport};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part};
-use crate::apteam::talk::attach::{
+use crate::apteam::protocol::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
     StdinPiece, ToApinit,
 };

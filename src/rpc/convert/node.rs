@@ -7,8 +7,8 @@ use super::{
     nanos, placement_list, wire_places,
 };
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::talk::attach::NumberedSignal;
-use crate::apteam::talk::node::{
+use crate::apteam::protocol::attach::NumberedSignal;
+use crate::apteam::protocol::node::{
     Command, Foreign, ForeignApplication, Hello, MoveCommand, Moved, NICE_MAX, NodeSpec, Phase,
     PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome, Yields,
 };

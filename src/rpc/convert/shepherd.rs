@@ -3,8 +3,8 @@
 use super::common::bounds;
 use super::{Field, LONG_LIST_MAX, Malformed, all, given, limit, limit_ms, ms};
 use crate::apteam::launch::{HostLaunch, LocalPe};
-use crate::apteam::talk::node::NICE_MAX;
-use crate::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::apteam::protocol::node::NICE_MAX;
+use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::machine::Nid;
 use crate::rpc::pb;
 use std::time::Duration;

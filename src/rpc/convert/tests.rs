@@ -13,17 +13,17 @@ use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{
     Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting, Shape,
 };
-use crate::apteam::saving::Saving;
-use crate::apteam::talk::attach::{
+use crate::apteam::protocol::attach::{
     BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
     StdinPiece, ToApinit,
 };
-use crate::apteam::talk::node::{
+use crate::apteam::protocol::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Start,
     Welcome, Yields,
 };
-use crate::apteam::talk::shepherd::{self, FromShepherd, ToShepherd};
-use crate::apteam::talk::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
+use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
+use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
+use crate::apteam::saving::Saving;
 use crate::apteam::{Apid, Incarnation, Key, SealKey, Ticket};
 use crate::machine::Nid;
 use crate::machine::found::Bank;

@@ -2,7 +2,7 @@
 
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, nanos};
 use crate::apteam::Key;
-use crate::apteam::talk::turns::{
+use crate::apteam::protocol::turns::{
     PlannedSlice, SWITCHES_MAX, SlicePlan, StopMeans, Switch, Switches, TAKERS_MAX,
 };
 use crate::machine::Nid;

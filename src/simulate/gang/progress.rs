@@ -13,7 +13,7 @@
 //! multiplied. Else the debt of starts grows from round to round (they cost more than there is time), or
 //! shrinks, by as much each time.
 
-use super::way::Way;
+use super::run_intervals::Way;
 use crate::simulate::Turns;
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
+    use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan};
     use crate::apteam::{Apid, Incarnation, Key};
     use proptest::prelude::*;
 

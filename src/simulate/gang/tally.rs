@@ -5,8 +5,8 @@
 //! plan where that is not too long. If that goes on for longer, what was held is reckoned from the
 //! plans, and how the idle rest divides is taken to stay as it was seen to be.
 
-use super::way::Round;
-use crate::apteam::talk::turns::SlicePlan;
+use super::run_intervals::Round;
+use crate::apteam::protocol::turns::SlicePlan;
 use crate::apteam::{Apid, Key};
 use crate::gang::member_index::MemberIndex;
 use crate::simulate::nanos;
@@ -365,7 +365,7 @@ impl Tally {
 mod tests {
     use super::*;
     use crate::apteam::Incarnation;
-    use crate::apteam::talk::turns::PlannedSlice;
+    use crate::apteam::protocol::turns::PlannedSlice;
     use std::time::Duration;
 
     /// On nine processors two plans, whose rounds are not of one length, after each other's starts.

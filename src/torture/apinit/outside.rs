@@ -2,13 +2,13 @@
 
 use super::{App, Directory, Slot};
 use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
-use crate::apinit::decide::{Action, Agent, Conn, Happening};
+use crate::apinit::decide::{Action, Agent, Conn, Event};
 use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
 use crate::apteam::Key;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{PlaceCommand, Welcome};
-use crate::apteam::talk::shepherd::ToShepherd;
-use crate::apteam::talk::turns::Switches;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::node::{PlaceCommand, Welcome};
+use crate::apteam::protocol::shepherd::ToShepherd;
+use crate::apteam::protocol::turns::Switches;
 use crate::machine::Nid;
 use crate::torture::shepherd::Shep;
 use crate::torture::wire::{Msg, Pid, Target, Who};
@@ -53,9 +53,9 @@ impl Outside for At<'_> {
         proc.map(|proc| std::mem::take(&mut proc.happened)).unwrap_or_default()
     }
 
-    fn hears(&mut self, happening: &Happening) {
+    fn hears(&mut self, event: &Event) {
         let slot = self.slot;
-        self.world.note(|| format!("apinit {slot}: {}", trace::cut(happening)));
+        self.world.note(|| format!("apinit {slot}: {}", trace::cut(event)));
     }
 
     fn does(&mut self, agent: &Agent, action: &Action) {

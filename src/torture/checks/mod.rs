@@ -5,8 +5,8 @@
 //! front ends were told and how they ended. What they are told of comes from the simulated world,
 //! never from a scheduler, an agent or a shepherd.
 
+mod allowed_failures;
 mod ends;
-mod excuses;
 mod explain;
 mod output;
 mod parts;
@@ -24,7 +24,7 @@ use crate::apteam::ending::{Cause, PeEnd};
 use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
-use excuses::Why;
+use allowed_failures::Why;
 pub use explain::Asked;
 use output::Shown;
 pub use parts::Parts;

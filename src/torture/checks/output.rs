@@ -2,7 +2,7 @@
 //! PE 0.
 
 use super::Checks;
-use crate::apteam::talk::attach::Output;
+use crate::apteam::protocol::attach::Output;
 use crate::apteam::{Apid, Key};
 use crate::torture::program;
 use std::collections::BTreeMap;

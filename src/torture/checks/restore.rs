@@ -5,8 +5,8 @@
 
 use crate::apteam::ending::HostEnd;
 use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::record::{Apteam, FrontProcess, State};
-use crate::apteam::talk::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
 use crate::psched::decide::{Effect, Event, LinkId, Now, ReplyId, Scheduler};

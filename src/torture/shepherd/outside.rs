@@ -1,11 +1,11 @@
 //! What is around an apshepherd's driver in the cluster. It may be killed before each call that changes something.
 
 use super::Shep;
-use crate::apshepherd::decide::{Action, Happening, Left};
+use crate::apshepherd::decide::{Action, Event, Left};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::shepherd::FromShepherd;
+use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::torture::host::ProcId;
 use crate::torture::wire::{Msg, Pid};
@@ -60,14 +60,14 @@ impl Outside for Around<'_> {
         self.world.shepherds_clock(self.pid).unwrap_or_default()
     }
 
-    fn happened(&mut self) -> Vec<Happening> {
+    fn happened(&mut self) -> Vec<Event> {
         self.shep().map(|shep| std::mem::take(&mut shep.happened)).unwrap_or_default()
     }
 
-    fn hears(&mut self, happening: &Happening) {
+    fn hears(&mut self, event: &Event) {
         let (pid, key) = (self.pid, self.shep().map(|shep| shep.key));
         if let Some(key) = key {
-            self.world.note(|| format!("shepherd {pid} of {key}: {}", trace::cut(happening)));
+            self.world.note(|| format!("shepherd {pid} of {key}: {}", trace::cut(event)));
         }
     }
 
@@ -172,7 +172,7 @@ impl Outside for Around<'_> {
         let Some((rank, pe)) = open else { return false };
         pe.eof = true;
         for stderr in [false, true] {
-            shep.happened.push(Happening::OutputEof { rank: *rank, stderr });
+            shep.happened.push(Event::OutputEof { rank: *rank, stderr });
         }
         true
     }
@@ -188,7 +188,7 @@ impl Outside for Around<'_> {
 
     fn close_stdin(&mut self) {
         let Some(shep) = self.steps() else { return };
-        shep.happened.push(Happening::StdinClosed);
+        shep.happened.push(Event::StdinClosed);
         shep.stdin_over = true;
         let (key, reads) = (shep.key, shep.reads.take());
         self.world.checks.read_all(key);

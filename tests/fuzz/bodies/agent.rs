@@ -10,14 +10,14 @@ use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use prost::Message;
 use psched::apinit::decide::switcher::News;
-use psched::apinit::decide::{Action, Agent, CameBack, Conn, Found, Happening, Me};
+use psched::apinit::decide::{Action, Agent, CameBack, Conn, Event, Found, Me};
 use psched::apteam::ending::{Cause, Decisive, HostEnd};
 use psched::apteam::launch::{Launch, Part};
 use psched::apteam::place::{HostPart, Place};
 use psched::apteam::posting::Shape;
-use psched::apteam::talk::attach::*;
-use psched::apteam::talk::node::{Command, NodeSpec, PlaceCommand, Report, Welcome};
-use psched::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use psched::apteam::protocol::attach::*;
+use psched::apteam::protocol::node::{Command, NodeSpec, PlaceCommand, Report, Welcome};
+use psched::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
 use psched::machine::Nid;
 use psched::rpc::pb;
@@ -171,14 +171,14 @@ fn from_apinit(u: &mut Unstructured<'_>) -> Result<FromApinit> {
     })
 }
 
-fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
+fn event(u: &mut Unstructured<'_>) -> Result<Event> {
     let key = any_key(u)?;
     let conn = Conn(u.int_in_range(0..=CONNS)?);
     Ok(match u.int_in_range(0..=30)? {
-        0 => Happening::Linked(welcome(u)?),
-        1 => Happening::Unlinked,
-        2..=5 => Happening::Command(1, Command::Place(Box::new(place(u)?))),
-        6 => Happening::Command(
+        0 => Event::Linked(welcome(u)?),
+        1 => Event::Unlinked,
+        2..=5 => Event::Command(1, Command::Place(Box::new(place(u)?))),
+        6 => Event::Command(
             2,
             match u.int_in_range(0..=6)? {
                 5 => Command::Adopt,
@@ -197,40 +197,40 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
         ),
         7..=9 => {
             let uid = *u.choose(&[1000, 1000, 0, 5])?;
-            Happening::AttachOpened { conn, uid, trusted: uid == 0, watched: u.arbitrary()? }
+            Event::AttachOpened { conn, uid, trusted: uid == 0, watched: u.arbitrary()? }
         }
-        10..=14 => Happening::AttachMessage(conn, to_apinit(u)?),
-        15 => Happening::AttachClosed(conn),
-        16 => Happening::FrontDied(conn),
-        17..=19 => Happening::ShepherdSpawned(key),
-        20..=23 => Happening::ShepherdMessage(key, from_shepherd(u)?),
+        10..=14 => Event::AttachMessage(conn, to_apinit(u)?),
+        15 => Event::AttachClosed(conn),
+        16 => Event::FrontDied(conn),
+        17..=19 => Event::ShepherdSpawned(key),
+        20..=23 => Event::ShepherdMessage(key, from_shepherd(u)?),
         24 => match u.arbitrary()? {
-            true => Happening::ShepherdLost { key, text: String::new() },
-            false => Happening::SpawnFailed { key, text: String::new() },
+            true => Event::ShepherdLost { key, text: String::new() },
+            false => Event::SpawnFailed { key, text: String::new() },
         },
-        25 => Happening::PeerMessage(key, u.int_in_range(0..=2)?, from_apinit(u)?),
+        25 => Event::PeerMessage(key, u.int_in_range(0..=2)?, from_apinit(u)?),
         26 => {
             let index = u.int_in_range(0..=2)?;
-            Happening::PeerLost { key, index, text: String::new() }
+            Event::PeerLost { key, index, text: String::new() }
         }
-        27 => Happening::GroupsEmpty(key),
+        27 => Event::GroupsEmpty(key),
         28 => match u.int_in_range(0..=5)? {
-            0 => Happening::Turns(News::GoesOut(key)),
-            1 => Happening::Turns(News::Lifted(key, u.arbitrary()?)),
-            2 => Happening::TakenOut(key, if u.arbitrary()? { Ok(7) } else { Err(String::new()) }),
-            3 => Happening::Turns(News::ComesIn(key)),
+            0 => Event::Turns(News::GoesOut(key)),
+            1 => Event::Turns(News::Held(key, u.arbitrary()?)),
+            2 => Event::TakenOut(key, if u.arbitrary()? { Ok(7) } else { Err(String::new()) }),
+            3 => Event::Turns(News::ComesIn(key)),
             4 => {
                 let hello = Hello { key, launched: true, going: true, ..Hello::default() };
                 let back = CameBack { hello, bytes: 7, clock_ns: u.arbitrary()? };
-                Happening::CameBack(key, Ok(Box::new(back)))
+                Event::CameBack(key, Ok(Box::new(back)))
             }
-            _ => Happening::CameBack(key, Err(String::new())),
+            _ => Event::CameBack(key, Err(String::new())),
         },
         29 => {
             let place = place(u)?;
             let hello =
                 Hello { key: place.key, launched: true, going: u.arbitrary()?, ..Hello::default() };
-            Happening::Found(Box::new(Found {
+            Event::Found(Box::new(Found {
                 place,
                 going_ns: None,
                 ran_ns: None,
@@ -241,7 +241,7 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
                 gone: u.arbitrary()?,
             }))
         }
-        _ => Happening::GroupsStuck { key, processes: 1, named: vec![] },
+        _ => Event::GroupsStuck { key, processes: 1, named: vec![] },
     })
 }
 
@@ -274,40 +274,40 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
     let (mut foreign, mut purging) = (false, false);
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u8>()?) * 50_000_000;
-        let happening = match timer {
-            Some(at) if at <= now => Happening::Tick,
-            _ => happening(u)?,
+        let event = match timer {
+            Some(at) if at <= now => Event::Tick,
+            _ => event(u)?,
         };
         // What the shell sees to: numbers of streams, and that what is found is found at first.
-        match &happening {
-            Happening::AttachOpened { conn, .. } if !open.insert(*conn) => continue,
-            Happening::AttachMessage(conn, _) if !open.contains(conn) => continue,
-            Happening::AttachClosed(conn) if !open.remove(conn) => continue,
-            Happening::Found(found) if known.contains_key(&found.place.key) => continue,
-            Happening::Found(found) => {
+        match &event {
+            Event::AttachOpened { conn, .. } if !open.insert(*conn) => continue,
+            Event::AttachMessage(conn, _) if !open.contains(conn) => continue,
+            Event::AttachClosed(conn) if !open.remove(conn) => continue,
+            Event::Found(found) if known.contains_key(&found.place.key) => continue,
+            Event::Found(found) => {
                 let launched = Seen { launched: true, ..seen(&found.place) };
                 let going = found.hello.as_ref().is_some_and(|hello| hello.going);
                 known.insert(found.place.key, Seen { ready: going, went: going, ..launched });
             }
-            Happening::Command(_, Command::Place(place)) => {
+            Event::Command(_, Command::Place(place)) => {
                 known.entry(place.key).or_insert_with(|| seen(place));
             }
-            Happening::ShepherdMessage(key, FromShepherd::Ready) => {
+            Event::ShepherdMessage(key, FromShepherd::Ready) => {
                 if let Some(seen) = known.get_mut(key).filter(|seen| seen.launched) {
                     seen.ready = true;
                 }
             }
-            Happening::GroupsEmpty(key) => {
+            Event::GroupsEmpty(key) => {
                 if let Some(seen) = known.get_mut(key) {
                     seen.empty = true;
                 }
             }
-            Happening::Unlinked => (linked, foreign, purging) = (false, false, false),
-            Happening::Command(_, Command::Purge { .. }) if foreign => purging = true,
+            Event::Unlinked => (linked, foreign, purging) = (false, false, false),
+            Event::Command(_, Command::Purge { .. }) if foreign => purging = true,
             _ => {}
         }
-        let rang = happening == Happening::Tick;
-        for action in agent.apply(now, happening) {
+        let rang = event == Event::Tick;
+        for action in agent.apply(now, event) {
             match action {
                 Action::SendShepherd(key, ToShepherd::Launch(_)) => {
                     let mine = known[&key].processors.clone();

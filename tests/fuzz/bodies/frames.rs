@@ -7,9 +7,9 @@
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use prost::Message;
-use psched::apteam::talk::attach::{FromApinit, ToApinit};
-use psched::apteam::talk::node::PlaceCommand;
-use psched::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use psched::apteam::protocol::attach::{FromApinit, ToApinit};
+use psched::apteam::protocol::node::PlaceCommand;
+use psched::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use psched::node::frames::{Joiner, MESSAGE_MAX, PACKET_MAX, PAYLOAD_MAX, pieces, split};
 use psched::rpc::pb;
 

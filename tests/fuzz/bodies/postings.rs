@@ -9,8 +9,8 @@ use prost::Message;
 use psched::apteam::change::{By, Closed};
 use psched::apteam::oversubscribe::Oversubscribe;
 use psched::apteam::posting::{Owner, Posting};
+use psched::apteam::protocol::node::{Hello, Phase, Report};
 use psched::apteam::record::{Apteam, FrontProcess};
-use psched::apteam::talk::node::{Hello, Phase, Report};
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
 use psched::machine::{Flavor, Flavors, Nid};
 use psched::psched::decide::{

@@ -7,13 +7,13 @@
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
-use psched::apshepherd::decide::{Action, Happening, Shepherd};
+use psched::apshepherd::decide::{Action, Event, Shepherd};
 use psched::apteam::Key;
 use psched::apteam::bounds::Bounds;
 use psched::apteam::ending::{Cause, PeEnd, Usage};
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part};
-use psched::apteam::talk::attach::{BarrierOut, NumberedSignal, PSCHED_SIGNALS, StdinPiece};
-use psched::apteam::talk::shepherd::{FromShepherd, Hello, ToShepherd};
+use psched::apteam::protocol::attach::{BarrierOut, NumberedSignal, PSCHED_SIGNALS, StdinPiece};
+use psched::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -63,12 +63,12 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
     })
 }
 
-fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
+fn event(u: &mut Unstructured<'_>) -> Result<Event> {
     let rank = u.int_in_range(0..=WIDTH)?;
-    let frame = Happening::Frame;
+    let frame = Event::Frame;
     Ok(match u.int_in_range(0..=23)? {
-        0 => Happening::Connected,
-        1 => Happening::Disconnected,
+        0 => Event::Connected,
+        1 => Event::Disconnected,
         2 | 3 => frame(ToShepherd::Hello(Hello { key: key(), ..Hello::default() })),
         4 => frame(ToShepherd::Launch(Box::new(launch(u)?))),
         5 => frame(ToShepherd::Go),
@@ -102,19 +102,19 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
             last: u.arbitrary()?,
             entries: vec![],
         })),
-        13 | 14 => Happening::Stopped { rank },
-        15 => Happening::ExecFailed { rank, errno: 2, text: String::new() },
+        13 | 14 => Event::Stopped { rank },
+        15 => Event::ExecFailed { rank, errno: 2, text: String::new() },
         16 => {
             let end = match u.arbitrary()? {
                 true => PeEnd::Exit(u.int_in_range(0..=2)?),
                 false => PeEnd::Signal(9),
             };
-            Happening::PeEnded { rank, pid: 7, end, usage: Usage::default() }
+            Event::PeEnded { rank, pid: 7, end, usage: Usage::default() }
         }
         17 => {
             let lines: [&[u8]; 4] =
                 [b"cmd=init pmi_version=1\n", b"cmd=barrier_in\n", b"cmd=finalize\n", b"no\n"];
-            Happening::Pmi { rank, data: Bytes::from_static(u.choose(&lines)?) }
+            Event::Pmi { rank, data: Bytes::from_static(u.choose(&lines)?) }
         }
         18 => {
             let length = usize::from(u.arbitrary::<u8>()?) << u.int_in_range(0..=10)?;
@@ -122,20 +122,20 @@ fn happening(u: &mut Unstructured<'_>) -> Result<Happening> {
             if let Some(last) = data.last_mut() {
                 *last = if u.arbitrary()? { b'\n' } else { b'y' };
             }
-            Happening::Output { rank, stderr: u.arbitrary()?, data: data.into() }
+            Event::Output { rank, stderr: u.arbitrary()?, data: data.into() }
         }
-        19 => Happening::OutputEof { rank, stderr: u.arbitrary()? },
+        19 => Event::OutputEof { rank, stderr: u.arbitrary()? },
         20 => match u.int_in_range(0..=3)? {
-            0 => Happening::StdinClosed,
-            1 => Happening::LeftFound(u.int_in_range(0..=9)?),
-            _ => Happening::StdinWritten(u.arbitrary::<u8>()?.into()),
+            0 => Event::StdinClosed,
+            1 => Event::LeftFound(u.int_in_range(0..=9)?),
+            _ => Event::StdinWritten(u.arbitrary::<u8>()?.into()),
         },
         21 => match u.int_in_range(0..=3)? {
-            0 => Happening::LifelineGone,
-            _ => Happening::NoChildLeft,
+            0 => Event::LifelineGone,
+            _ => Event::NoChildLeft,
         },
         22 => frame(ToShepherd::Rekey(key())),
-        _ => Happening::Tick,
+        _ => Event::Tick,
     })
 }
 
@@ -148,28 +148,28 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
     let mut numbers = BTreeSet::new();
     while !u.is_empty() {
         now += u64::from(u.arbitrary::<u8>()?) * 20_000_000;
-        let happening = happening(u)?;
-        if happening == Happening::Tick && timer.is_none_or(|at| at > now) {
+        let event = event(u)?;
+        if event == Event::Tick && timer.is_none_or(|at| at > now) {
             continue;
         }
         let (mut connected, mut known) = (false, false);
-        match &happening {
-            Happening::Stopped { rank } if forks > 0 => drop(stopped.insert(*rank)),
-            Happening::Connected => connected = true,
-            Happening::Frame(ToShepherd::Signal(signal)) if signal.number > 0 => {
+        match &event {
+            Event::Stopped { rank } if forks > 0 => drop(stopped.insert(*rank)),
+            Event::Connected => connected = true,
+            Event::Frame(ToShepherd::Signal(signal)) if signal.number > 0 => {
                 // Those of psched's have numbers of their own.
                 let own = signal.number > PSCHED_SIGNALS;
                 let same = |n: &&u64| (**n > PSCHED_SIGNALS) == own;
                 known = numbers.iter().filter(same).any(|n| *n >= signal.number);
                 numbers.insert(signal.number);
             }
-            Happening::Frame(ToShepherd::OutputTaken(offset)) => {
+            Event::Frame(ToShepherd::OutputTaken(offset)) => {
                 taken = taken.max((*offset).min(sent));
             }
             _ => {}
         }
         let mut next = None;
-        for action in shepherd.apply(now, happening) {
+        for action in shepherd.apply(now, event) {
             match action {
                 Action::Fork(launch) => {
                     forks += 1;

@@ -3,8 +3,8 @@
 use super::front::*;
 use super::rig::*;
 use psched::apteam::ending::Cause;
-use psched::apteam::talk::attach::{OutputTaken, StdinPiece, ToApinit};
-use psched::apteam::talk::node::{Phase, Report};
+use psched::apteam::protocol::attach::{OutputTaken, StdinPiece, ToApinit};
+use psched::apteam::protocol::node::{Phase, Report};
 use psched::machine::Nid;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@ use super::rig::{TICKET, bounded, key};
 use psched::apteam::Key;
 use psched::apteam::ending::{EndCount, PeEnd};
 use psched::apteam::launch::Launch;
-use psched::apteam::talk::attach::{FromApinit, OutputTaken, ToApinit};
+use psched::apteam::protocol::attach::{FromApinit, OutputTaken, ToApinit};
 use psched::rpc::connect::connect;
 use psched::rpc::pb;
 use psched::rpc::pb::apinit_client::ApinitClient;

@@ -8,8 +8,8 @@ use front::*;
 use psched::apteam::Ticket;
 use psched::apteam::ending::{Cause, EndCount, HostEnd, PeEnd};
 use psched::apteam::posting::Owner;
-use psched::apteam::talk::attach::{FromApinit, ToApinit};
-use psched::apteam::talk::node::{Command, Report};
+use psched::apteam::protocol::attach::{FromApinit, ToApinit};
+use psched::apteam::protocol::node::{Command, Report};
 use psched::machine::Nid;
 use rig::*;
 use std::path::Path;
@@ -297,7 +297,7 @@ async fn launches_for_nothing_take_little_memory_and_give_it_back() {
 async fn what_is_passed_at_the_door_and_slow_to_close_keeps_nobody_waiting() {
     use nix::sys::socket::setsockopt;
     use nix::sys::socket::sockopt::{Linger, RcvBuf};
-    use psched::node::checkpoint::door::{Answer, Ask, ask};
+    use psched::node::checkpoint::fd_channel::{Answer, Ask, ask};
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::{AsFd, BorrowedFd};
@@ -339,7 +339,7 @@ async fn what_is_passed_at_the_door_and_slow_to_close_keeps_nobody_waiting() {
 #[tokio::test]
 async fn whoever_stands_at_the_door_keeps_nobody_out() {
     use crate::support::users::{ANNA, User};
-    use psched::node::checkpoint::door::{Answer, Ask, ask, beside};
+    use psched::node::checkpoint::fd_channel::{Answer, Ask, ask, beside};
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     if !nix::unistd::geteuid().is_root() {

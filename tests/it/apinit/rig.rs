@@ -3,7 +3,9 @@
 use psched::apteam::ending::HostEnd;
 use psched::apteam::place::{HostPart, Place, PlacementList};
 use psched::apteam::posting::{Owner, Shape};
-use psched::apteam::talk::node::{Command, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome};
+use psched::apteam::protocol::node::{
+    Command, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome,
+};
 use psched::apteam::{Key, SealKey, Ticket};
 use psched::machine::Nid;
 use psched::rpc::listen::{Bounds, incoming, listen};

@@ -1,9 +1,9 @@
 //! aprun as its users see it, without a daemon: wrong command lines and programs, and (in
-//! [`course`]) whole courses with a psched and an apinit played by the test.
+//! [`session`]) whole courses with a psched and an apinit played by the test.
 
-mod course;
 mod fake;
 mod restart;
+mod session;
 mod several;
 
 use std::ffi::OsStr;

@@ -1,15 +1,15 @@
 //! `cpr -r` with a psched and an apinit played by the test: what it posts, passes and launches, and how it ends.
 
 use super::command;
-use super::course::{assert_output, finish};
 use super::fake::{Attached, Fake, KEY, soon};
+use super::session::{assert_output, finish};
 use pb::application_event::Event;
 use pb::from_apinit::Message as From;
 use pb::to_apinit::Message as To;
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
 use psched::checkpoint::{Image, Kind, MANIFEST, Manifest, SealKey, example};
 use psched::node::checkpoint::dir::{Dir, Partial, Spot};
-use psched::node::checkpoint::door::{Answer, Ask, beside, hear_first, say};
+use psched::node::checkpoint::fd_channel::{Answer, Ask, beside, hear_first, say};
 use psched::rpc::pb;
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -121,7 +121,7 @@ async fn the_folder_comes_before_the_launch() {
     assert_eq!(dir.hold(), Ok(()));
     let mut stream = second.2;
     let end = soon(tokio::task::spawn_blocking(move || {
-        psched::node::checkpoint::door::hear_next(&mut stream, || {
+        psched::node::checkpoint::fd_channel::hear_next(&mut stream, || {
             std::time::Instant::now() + std::time::Duration::from_secs(60)
         })
     }));

@@ -1,7 +1,7 @@
 //! Several programs in one application: what is posted and launched.
 
-use super::course::{assert_output, finish, start};
 use super::fake::Fake;
+use super::session::{assert_output, finish, start};
 use pb::to_apinit::Message as To;
 use psched::rpc::pb;
 use tonic::Status;

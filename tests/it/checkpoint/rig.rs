@@ -8,7 +8,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use prost::Message;
 use psched::apteam::ending::HostEnd;
-use psched::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
+use psched::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use psched::machine::Nid;
 use psched::node::checkpoint::criu::{Criu, CriuError};
 use psched::node::checkpoint::{

@@ -10,7 +10,7 @@ use prost::Message;
 use psched::apteam::Key;
 use psched::apteam::ending::HostEnd;
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe};
-use psched::apteam::talk::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
+use psched::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use psched::machine::Nid;
 use psched::node::frames::{Joiner, PACKET_MAX, split};
 use psched::rpc::pb;

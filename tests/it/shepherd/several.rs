@@ -4,7 +4,7 @@ use super::rig::{Rig, launch, sh};
 use super::{count, identity};
 use psched::apteam::ending::{Cause, PeEnd};
 use psched::apteam::launch::{HostLaunch, Part};
-use psched::apteam::talk::shepherd::FromShepherd;
+use psched::apteam::protocol::shepherd::FromShepherd;
 use psched::machine::Nid;
 use std::path::Path;
 

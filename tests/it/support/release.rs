@@ -5,7 +5,7 @@
 //! were compiled with; the copy stays, so that the next run compiles only what has changed.
 
 use super::*;
-use psched::apteam::talk::shepherd::{OLDEST, PROTOCOL};
+use psched::apteam::protocol::shepherd::{OLDEST, PROTOCOL};
 use std::sync::OnceLock;
 
 /// Folders with the apinit and the apshepherd of each.
@@ -21,7 +21,7 @@ pub fn later() -> Result<&'static Later, &'static str> {
     BUILT.get_or_init(build).as_ref().map_err(String::as_str)
 }
 
-const SHEPHERD: &str = "src/apteam/talk/shepherd.rs";
+const SHEPHERD: &str = "src/apteam/protocol/shepherd.rs";
 
 /// What differs: file, text (found once), other text.
 fn edits() -> [(&'static str, String, String); 10] {

@@ -3,7 +3,7 @@
 use super::rig::*;
 use crate::apinit::rig::*;
 use crate::stuck::Freezer;
-use psched::apteam::talk::turns::{PlannedSlice, Switch};
+use psched::apteam::protocol::turns::{PlannedSlice, Switch};
 use std::time::Duration;
 
 const SLICE: Duration = Duration::from_millis(10);

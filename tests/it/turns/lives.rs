@@ -4,8 +4,8 @@ use super::rig::*;
 use crate::apinit::rig::*;
 use nix::sys::signal::Signal;
 use psched::apteam::ending::Cause;
-use psched::apteam::talk::node::{Command, PlaceCommand};
-use psched::apteam::talk::turns::SlicePlan;
+use psched::apteam::protocol::node::{Command, PlaceCommand};
+use psched::apteam::protocol::turns::SlicePlan;
 use std::time::{Duration, Instant};
 
 const SLICE: Duration = Duration::from_millis(50);

@@ -2,7 +2,7 @@
 
 use super::rig::*;
 use crate::apinit::rig::*;
-use psched::apteam::talk::turns::StopMeans;
+use psched::apteam::protocol::turns::StopMeans;
 use std::time::Duration;
 
 const SLICE: Duration = Duration::from_millis(100);

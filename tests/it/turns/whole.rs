@@ -4,7 +4,7 @@ use super::rig::{self, MS, Run, now_ns, overlaps, runs_of, stamper};
 use crate::support::hand::Hand;
 use crate::support::users::{ANNA, BERT, Bins, User};
 use crate::support::*;
-use psched::apteam::talk::turns::StopMeans;
+use psched::apteam::protocol::turns::StopMeans;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

@@ -22,7 +22,7 @@
 //! A debt ends with either gang, and when a move leaves the two without a common processor.
 
 use super::super::ns;
-use super::{Action, Lift, Seat, State, Switcher, Turn};
+use super::{Action, Hold, Seat, State, Switcher, Turn};
 use crate::apteam::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Switcher {
             });
             let may_run = |creditor: &&Key| {
                 let stands_by = self.seats.get(creditor).is_some_and(|its| {
-                    its.lift == Lift::No
+                    its.lift == Hold::No
                         && its.leaves_by_ns.is_none()
                         && !matches!(its.state, State::Gate { .. })
                 });

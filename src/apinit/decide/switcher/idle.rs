@@ -33,7 +33,7 @@
 mod tests;
 
 use super::super::ns;
-use super::{Action, Lift, Seat, State, Switcher, Turn};
+use super::{Action, Hold, Seat, State, Switcher, Turn};
 use crate::apteam::Key;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl Given {
 impl Switcher {
     /// Whether its time can go to others, and others' time to it.
     fn may_share(seat: &Seat) -> bool {
-        seat.whole && seat.lift == Lift::No && seat.leaves_by_ns.is_none()
+        seat.whole && seat.lift == Hold::No && seat.leaves_by_ns.is_none()
     }
 
     /// The gangs of these that give now, and those that may run before their turn.

@@ -2,7 +2,7 @@
 //!
 //! # The problem
 //!
-//! Gangs take turns by plans that psched sends ([`crate::apteam::talk::turns`]). A plan can be late,
+//! Gangs take turns by plans that psched sends ([`crate::apteam::protocol::turns`]). A plan can be late,
 //! lost, withdrawn or wrong; apinit can be stopped for seconds, or killed and started again; stopping a
 //! gang takes a while and may fail. Whatever happens, no two gangs may run on one processor, and what a
 //! plan wants should be so as soon as it may.
@@ -76,7 +76,7 @@ mod plans;
 mod tests;
 
 use crate::apteam::Key;
-use crate::apteam::talk::turns::{SlicePlan, Switch, Switches};
+use crate::apteam::protocol::turns::{SlicePlan, Switch, Switches};
 use crate::machine::Nid;
 use debts::{Debtors, Debts};
 use fixedbitset::FixedBitSet;
@@ -157,10 +157,10 @@ pub enum Event {
     Stopped(Vec<(Key, Outcome)>),
     /// How an [`Action::Start`] went.
     Started(Vec<(Key, Start)>),
-    /// It is to stand until it is seated: [`Action::Lifted`].
-    Lift(Key),
+    /// It is to stand until it is seated: [`Action::Held`].
+    Hold(Key),
     /// It sits on these processors from now on, and may run again. No effect on one that is not here.
-    Seat(Gang),
+    Rebind(Gang),
     /// Its memory is to go out once it stands: [`Action::RollOut`], [`Action::TakeOut`] or [`Action::NotOut`].
     RollOut(Key),
     /// Whether memory goes out by a checkpoint from now on, and not to swap.
@@ -202,8 +202,8 @@ pub enum News {
     MayGo(Key),
     /// [`Action::HasTurn`].
     HasTurn(Key),
-    /// [`Action::Lifted`].
-    Lifted(Key, bool),
+    /// [`Action::Held`].
+    Held(Key, bool),
     /// So many bytes of it are in swap; or why no more of it went.
     RolledOut(Key, u64, Option<String>),
     /// It is to be taken out by a checkpoint: it stands, has no turn soon, and there is no swap.
@@ -230,7 +230,7 @@ pub enum Action {
     /// One that is watched runs.
     HasTurn(Key),
     /// One that was to stand does, until it is seated; or it can't be stopped, and goes on as before.
-    Lifted(Key, bool),
+    Held(Key, bool),
     /// Its memory may go: it stands, and has no turn soon. Whoever brings it away ends with that when it is
     /// to start.
     RollOut(Key),
@@ -305,7 +305,7 @@ enum State {
 
 /// Whether it is to stand for a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lift {
+enum Hold {
     No,
     /// It is to, and may run still.
     Asked,
@@ -321,7 +321,7 @@ struct Seat {
     whole: bool,
     state: State,
     watched: bool,
-    lift: Lift,
+    lift: Hold,
     /// Its last stop has failed.
     again_ns: Option<u64>,
     /// Its memory comes: the change as which its start will be told.
@@ -441,17 +441,17 @@ impl Switcher {
                     self.parts.touch(key);
                 }
             }
-            Event::Lift(key) => match self.seats.get_mut(&key) {
+            Event::Hold(key) => match self.seats.get_mut(&key) {
                 Some(seat) => {
-                    seat.lift = Lift::Asked;
+                    seat.lift = Hold::Asked;
                     self.parts.touch(key);
                 }
-                None => out.push(Action::Lifted(key, false)),
+                None => out.push(Action::Held(key, false)),
             },
-            Event::Seat(gang) => {
+            Event::Rebind(gang) => {
                 let on = self.bits_of(&gang.processors);
                 if let Some(seat) = self.seats.get_mut(&gang.key) {
-                    (seat.on, seat.lift, seat.leaves_by_ns) = (on, Lift::No, None);
+                    (seat.on, seat.lift, seat.leaves_by_ns) = (on, Hold::No, None);
                     self.parts.moves();
                 }
             }
@@ -567,7 +567,7 @@ impl Switcher {
         let ran = Ran { ns: ran_ns, since_ns };
         out.push(Action::Ran(gang.key, ran));
         let (watched, again_ns, comes_in, missed) = (false, None, None, false);
-        let (lift, out_by_ns, leaves_by_ns) = (Lift::No, None, None);
+        let (lift, out_by_ns, leaves_by_ns) = (Hold::No, None, None);
         let seat = Seat {
             on,
             whole: gang.whole,
@@ -606,8 +606,8 @@ impl Switcher {
                 false => seat.state = State::Running,
             }
             seat.again_ns = Some(now.saturating_add(super::ns(STOP_AGAIN)));
-            if std::mem::replace(&mut seat.lift, Lift::No) == Lift::Asked {
-                out.push(Action::Lifted(key, false));
+            if std::mem::replace(&mut seat.lift, Hold::No) == Hold::Asked {
+                out.push(Action::Held(key, false));
             }
             if let Some(change) = self.change.as_mut().filter(|_| !gate) {
                 change.switch.stopped.retain(|stopped| *stopped != key);
@@ -719,9 +719,9 @@ impl Switcher {
         }
         for key in concerned {
             let Some(seat) = self.seats.get_mut(key) else { continue };
-            if seat.lift == Lift::Asked && seat.state == State::Stopped {
-                seat.lift = Lift::Told;
-                out.push(Action::Lifted(*key, true));
+            if seat.lift == Hold::Asked && seat.state == State::Stopped {
+                seat.lift = Hold::Told;
+                out.push(Action::Held(*key, true));
             }
         }
         // Who stays at the gate is stopped there, and goes.
@@ -765,7 +765,7 @@ impl Switcher {
             .iter()
             .filter(|(key, _)| !debtors.contains_key(key))
             .filter_map(|(key, turn)| {
-                let seat = self.seats.get(key).filter(|seat| seat.lift == Lift::No)?;
+                let seat = self.seats.get(key).filter(|seat| seat.lift == Hold::No)?;
                 let owed = creditors.contains(key);
                 let rank = match turn.rank().or(owed.then_some(0)) {
                     Some(rank) if given.gives(key) => (Wants::Gives, rank),

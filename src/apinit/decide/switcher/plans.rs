@@ -2,7 +2,7 @@
 
 use super::Turn;
 use crate::apteam::Key;
-use crate::apteam::talk::turns::SlicePlan;
+use crate::apteam::protocol::turns::SlicePlan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

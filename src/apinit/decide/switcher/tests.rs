@@ -1,7 +1,7 @@
 //! Examples, and random lives of gangs, plans and hosts under an onlooker of its own mind.
 
 use super::*;
-use crate::apteam::talk::turns::PlannedSlice;
+use crate::apteam::protocol::turns::PlannedSlice;
 use crate::apteam::{Apid, Incarnation};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -395,12 +395,12 @@ fn nobody_runs_where_one_is_taken_out_until_it_has_gone() {
     let actions = done(&mut switcher, 100 * MS, Event::Tick);
     assert!(actions.contains(&Action::TakeOut(key(1))), "{actions:?}");
     assert_eq!(running(&switcher), [] as [u64; 0]);
-    let lifted = done(&mut switcher, 110 * MS, Event::Lift(key(1)));
-    assert!(lifted.contains(&Action::Lifted(key(1), true)), "{lifted:?}");
+    let lifted = done(&mut switcher, 110 * MS, Event::Hold(key(1)));
+    assert!(lifted.contains(&Action::Held(key(1), true)), "{lifted:?}");
     // It has gone, or stays.
     let mut other = switcher.clone();
     let Event::Comes { gang, .. } = comes(1, &[0, 1]) else { unreachable!() };
-    done(&mut switcher, 900 * MS, Event::Seat(gang));
+    done(&mut switcher, 900 * MS, Event::Rebind(gang));
     assert_eq!(running(&switcher), [2]);
     // It is not waited for for ever.
     assert_eq!(other.next_ns(), Some(100 * MS + ns_of(out::LEAVES)));
@@ -412,9 +412,9 @@ fn nobody_runs_where_one_is_taken_out_until_it_has_gone() {
 fn one_that_is_lifted_stands_until_it_is_seated() {
     let mut switcher = two();
     // The first runs, and the second has its processors as soon as it stands.
-    let lifted = done(&mut switcher, MS, Event::Lift(key(1)));
+    let lifted = done(&mut switcher, MS, Event::Hold(key(1)));
     assert!(lifted.contains(&Action::Stop(vec![key(1)])), "{lifted:?}");
-    assert!(lifted.contains(&Action::Lifted(key(1), true)), "{lifted:?}");
+    assert!(lifted.contains(&Action::Held(key(1), true)), "{lifted:?}");
     assert_eq!(running(&switcher), [2]);
     done(&mut switcher, 2 * MS, Event::Goes(key(2)));
     assert_eq!(running(&switcher), [] as [u64; 0]);
@@ -426,17 +426,17 @@ fn one_that_is_lifted_stands_until_it_is_seated() {
         spread: false,
         whole: true,
     };
-    done(&mut switcher, 3 * MS, Event::Seat(to([2, 3])));
+    done(&mut switcher, 3 * MS, Event::Rebind(to([2, 3])));
     assert_eq!(running(&switcher), [3]);
     done(&mut switcher, 4 * MS, Event::Goes(key(3)));
     assert_eq!(running(&switcher), [1]);
     assert_eq!(switcher.ran(key(1)), Some(Ran { ns: MS, since_ns: Some(4 * MS) }));
     // What can't be stopped is not lifted, and runs on.
-    switcher.apply(5 * MS, Event::Lift(key(1)));
+    switcher.apply(5 * MS, Event::Hold(key(1)));
     let failed = switcher.apply(5 * MS, Event::Stopped(vec![(key(1), Outcome::Failed)]));
-    assert!(failed.contains(&Action::Lifted(key(1), false)), "{failed:?}");
+    assert!(failed.contains(&Action::Held(key(1), false)), "{failed:?}");
     assert_eq!(running(&switcher), [1]);
-    assert_eq!(done(&mut switcher, MS, Event::Lift(key(9))), [Action::Lifted(key(9), false)]);
+    assert_eq!(done(&mut switcher, MS, Event::Hold(key(9))), [Action::Held(key(9), false)]);
 }
 
 const PROCESSORS: u32 = 5;
@@ -465,9 +465,9 @@ enum Step {
     /// apinit is killed, and started again; with its plans, or without.
     Killed(bool),
     /// It is to stand for a move.
-    Lift(u64),
+    Hold(u64),
     /// It has been moved there.
-    Seat(u64, BTreeSet<u32>),
+    Rebind(u64, BTreeSet<u32>),
     /// Its memory is to go.
     RollOut(u64),
     /// The kernel works for it in others' turns, for so many milliseconds.
@@ -489,8 +489,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..30u64, any::<bool>()).prop_map(|(ms, fails)| Step::Stops(ms, fails)),
         1 => (1..60u64).prop_map(Step::Brings),
         1 => any::<bool>().prop_map(Step::Killed),
-        3 => gang().prop_map(Step::Lift),
-        3 => (gang(), btree_set(0..PROCESSORS, 1..4)).prop_map(|(n, p)| Step::Seat(n, p)),
+        3 => gang().prop_map(Step::Hold),
+        3 => (gang(), btree_set(0..PROCESSORS, 1..4)).prop_map(|(n, p)| Step::Rebind(n, p)),
         2 => gang().prop_map(Step::RollOut),
         6 => (gang(), 10..40u64).prop_map(|(n, ms)| Step::Overran(n, ms)),
     ]
@@ -554,7 +554,7 @@ impl World {
         let mut at_once = false;
         for action in actions {
             match action {
-                Action::Lifted(key, stands) => {
+                Action::Held(key, stands) => {
                     let told = self.lifted.insert(key.apid.0, stands);
                     assert_eq!(told, Some(false), "{key} is lifted twice, or for nobody");
                     if !stands {
@@ -864,11 +864,11 @@ impl World {
             Step::After(ms, awake) => self.until(self.now + ms * MS, awake),
             Step::Stops(ms, fails) => self.takes = (ms, fails),
             Step::Brings(ms) => self.brings_take = ms,
-            Step::Lift(apid) => {
+            Step::Hold(apid) => {
                 let goes = self.gangs.get(&apid).is_some_and(|real| real.gone);
                 if goes && !self.lifted.contains_key(&apid) {
                     self.lifted.insert(apid, false);
-                    self.tell(Event::Lift(key(apid)));
+                    self.tell(Event::Hold(key(apid)));
                 }
             }
             Step::RollOut(apid) => {
@@ -877,7 +877,7 @@ impl World {
                     self.tell(Event::RollOut(key(apid)));
                 }
             }
-            Step::Seat(apid, processors) => {
+            Step::Rebind(apid, processors) => {
                 let stands = self.lifted.get(&apid) == Some(&true)
                     || self.leaves.contains(&apid) && !self.lifted.contains_key(&apid);
                 if let Some(real) = self.gangs.get_mut(&apid).filter(|_| stands) {
@@ -885,7 +885,7 @@ impl World {
                     self.lifted.remove(&apid);
                     self.leaves.remove(&apid);
                     let processors = processors.into_iter().map(|p| (Nid(0), p)).collect();
-                    self.tell(Event::Seat(Gang {
+                    self.tell(Event::Rebind(Gang {
                         key: key(apid),
                         processors,
                         spread: false,

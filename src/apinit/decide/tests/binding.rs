@@ -20,15 +20,15 @@ fn with_wide() -> (Agent, Key) {
     let places = PlacementList([Place { nid, processors: vec![0, 1, 2, 3], pes: 2 }].into());
     let shape = Shape { width: 2, depth: 2, per_node: None };
     let place = PlaceCommand { places, shape, ..place(key, &[&[0]]) };
-    let linked = Happening::Linked(Welcome { nodes, ..welcome() });
-    go_through(&mut agent, 0, [linked, placed(place), Happening::ShepherdSpawned(key)]);
+    let linked = Event::Linked(Welcome { nodes, ..welcome() });
+    go_through(&mut agent, 0, [linked, placed(place), Event::ShepherdSpawned(key)]);
     agent.apply(S, opened(FRONT, OWNER));
     (agent, key)
 }
 
-fn bound(key: Key, binding: Binding) -> Happening {
+fn bound(key: Key, binding: Binding) -> Event {
     let launch = Box::new(Launch { binding, ..*program() });
-    Happening::AttachMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch })
+    Event::AttachMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch })
 }
 
 fn lists(lists: &[&[(u32, u32)]]) -> Binding {

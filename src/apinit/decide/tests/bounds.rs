@@ -8,7 +8,7 @@ const OTHER: u32 = 1001;
 /// One of the nodes 0 to 3 that may hold so much.
 fn bounded(bounds: HostBounds) -> Agent {
     let mut agent = apinit(&[0, 1, 2, 3]);
-    agent.apply(0, Happening::Linked(Welcome { bounds, ..welcome() }));
+    agent.apply(0, Event::Linked(Welcome { bounds, ..welcome() }));
     agent
 }
 
@@ -36,16 +36,16 @@ fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
         assert_eq!(act(&mut agent, 0, launch(conn, key(conn.0, 1))), []);
     }
     assert_eq!(agent.next_timer(), Some(10 * S));
-    assert_eq!(act(&mut agent, 10 * S - 1, Happening::Tick), []);
-    assert_eq!(act(&mut agent, 10 * S, Happening::Tick).len(), 2 * 6);
+    assert_eq!(act(&mut agent, 10 * S - 1, Event::Tick), []);
+    assert_eq!(act(&mut agent, 10 * S, Event::Tick).len(), 2 * 6);
     assert_eq!(agent.held(), (0, 0));
 }
 
 /// A launch of so many bytes.
-fn large(conn: Conn, key: Key, bytes: usize) -> Happening {
+fn large(conn: Conn, key: Key, bytes: usize) -> Event {
     let arguments = vec![b"a.out".to_vec(), vec![b'x'; bytes]];
     let launch = Box::new(Launch { arguments, ..Launch::default() });
-    Happening::AttachMessage(conn, ToApinit::Launch { key, ticket: Ticket([9; 16]), launch })
+    Event::AttachMessage(conn, ToApinit::Launch { key, ticket: Ticket([9; 16]), launch })
 }
 
 #[test]
@@ -81,9 +81,9 @@ fn launches_that_wait_have_so_much_memory() {
     let many = Launch { arguments: many, ..Launch::default() };
     assert!(many.footprint() > 5 * MIB, "{}", many.footprint());
     // A launch that is given up makes room.
-    act(&mut agent, 0, Happening::AttachClosed(Conn(0)));
+    act(&mut agent, 0, Event::AttachClosed(Conn(0)));
     assert_eq!(send(&mut agent, 7, OWNER), []);
-    act(&mut agent, 10 * S, Happening::Tick);
+    act(&mut agent, 10 * S, Event::Tick);
     assert_eq!((agent.held(), agent.waiting_bytes()), ((0, 0), 0));
 }
 
@@ -95,10 +95,10 @@ fn what_follows_a_waiting_launch_is_small() {
     let (early, eager) = (FRONT, Conn(2));
     go_through(&mut agent, 0, [opened(early, OWNER), launch(early, key)]);
     let signal = ToApinit::Signal(numbered(1, 10));
-    assert_eq!(act(&mut agent, 0, Happening::AttachMessage(early, signal)), []);
+    assert_eq!(act(&mut agent, 0, Event::AttachMessage(early, signal)), []);
     go_through(&mut agent, 0, [opened(eager, OTHER), launch(eager, super::key(13, 1))]);
     assert_eq!(
-        act(&mut agent, 0, Happening::AttachMessage(eager, ToApinit::Stdin(piece(0, "x")))),
+        act(&mut agent, 0, Event::AttachMessage(eager, ToApinit::Stdin(piece(0, "x")))),
         refused(eager, "too much was sent before the launch was taken")
     );
     let taken = act(&mut agent, S, placed(place(key, &[&[0, 1]])));
@@ -133,9 +133,9 @@ fn streams_of_one_user_keep_nobody_else_out() {
     // A head would take a refusal for the last word.
     assert_eq!(act(&mut agent, 0, opened(Conn(23), 0)), not_now(Conn(23), full));
     // A place comes back.
-    act(&mut agent, 0, Happening::AttachClosed(Conn(0)));
-    act(&mut agent, 0, Happening::AttachClosed(Conn(1)));
-    act(&mut agent, 0, Happening::AttachClosed(Conn(2)));
+    act(&mut agent, 0, Event::AttachClosed(Conn(0)));
+    act(&mut agent, 0, Event::AttachClosed(Conn(1)));
+    act(&mut agent, 0, Event::AttachClosed(Conn(2)));
     assert_eq!(act(&mut agent, 0, opened(Conn(24), OWNER)), []);
 }
 
@@ -167,11 +167,11 @@ fn an_application_too_many_ends_and_the_others_go_on() {
     let first_end = Some(Decisive { at_ns: 0, cause });
     let end = HostEnd { key: second, first: first_end, ..HostEnd::default() };
     assert_eq!(act(&mut agent, 0, placed(place(second, &[&[1]]))), [reported(end, &[1])]);
-    act(&mut agent, 0, Happening::Command(2, Command::AcknowledgeEnd(second)));
+    act(&mut agent, 0, Event::Command(2, Command::AcknowledgeEnd(second)));
     assert_eq!(agent.held().0, 1);
     // psched has more room for them now.
     let bounds = HostBounds { applications: 2, ..HostBounds::default() };
-    let told = act(&mut agent, S, Happening::Command(3, Command::Bounds(bounds)));
+    let told = act(&mut agent, S, Event::Command(3, Command::Bounds(bounds)));
     assert_eq!(told, [Action::Remember(Welcome { bounds, ..welcome() })]);
     let made = act(&mut agent, S, placed(place(key(14, 1), &[&[1]])));
     assert!(matches!(made[..], [Action::MakeAndSpawn { .. }]), "{made:?}");
@@ -184,10 +184,10 @@ fn bounds_are_those_of_the_psched_that_is_obeyed() {
     let mut agent = bounded(bounds);
     let theirs = HostBounds { applications: 9, ..HostBounds::default() };
     let stranger = Welcome { store_id: "ffff".into(), epoch: 1, bounds: theirs, ..welcome() };
-    go_through(&mut agent, S, [Happening::Linked(stranger)]);
-    go_through(&mut agent, S, [Happening::Command(1, Command::Bounds(theirs))]);
+    go_through(&mut agent, S, [Event::Linked(stranger)]);
+    go_through(&mut agent, S, [Event::Command(1, Command::Bounds(theirs))]);
     assert_eq!(agent.bounds(), bounds);
-    go_through(&mut agent, S, [Happening::Command(2, Command::Adopt)]);
+    go_through(&mut agent, S, [Event::Command(2, Command::Adopt)]);
     assert_eq!(agent.bounds(), theirs);
     let me =
         Me { nids: [Nid(0)].into(), uid: 0, cpus: vec![], numa: [].into(), boot_id: "boot".into() };
@@ -202,7 +202,7 @@ fn what_a_shepherd_may_send_and_allow_is_bounded() {
     let window = 2 * Bounds::default().output;
     let bounds = Bounds { output: window, stdin: 9, ..Bounds::default() };
     let place = PlaceCommand { bounds, ..place(key, &[&[0, 1]]) };
-    go_through(&mut agent, 0, [placed(place), Happening::ShepherdSpawned(key)]);
+    go_through(&mut agent, 0, [placed(place), Event::ShepherdSpawned(key)]);
     go_through(&mut agent, S, [opened(FRONT, OWNER)]);
     let launched = act(&mut agent, S, launch(FRONT, key));
     let told = |a: &Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(l)) if l.bounds == bounds);
@@ -215,7 +215,7 @@ fn what_a_shepherd_may_send_and_allow_is_bounded() {
         [to_front(FromApinit::StdinCredit(credit(9, 0)))]
     );
     // A frame more than the window: it may look before it adds one.
-    let most = window + crate::apteam::talk::shepherd::FRAME_MAX as u64;
+    let most = window + crate::apteam::protocol::shepherd::FRAME_MAX as u64;
     let of = |count| Output { data: vec![b'x'; count as usize].into(), ..output(0, "") };
     let all = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Output(of(most))));
     assert_eq!(all, [to_front(FromApinit::Output(of(most)))]);
@@ -230,12 +230,12 @@ fn a_front_end_cannot_have_written_what_was_not_sent() {
     let (mut agent, key) = with_running();
     let say = |offset| {
         let taken = OutputTaken { source: 0, offset };
-        Happening::AttachMessage(FRONT, ToApinit::OutputTaken(taken))
+        Event::AttachMessage(FRONT, ToApinit::OutputTaken(taken))
     };
     let one = from_shepherd(key, FromShepherd::Output(output(0, "hello\n")));
     go_through(&mut agent, 3 * S, [one]);
     // It may have this from a former life of this apinit.
-    let most = Bounds::default().output + crate::apteam::talk::shepherd::FRAME_MAX as u64;
+    let most = Bounds::default().output + crate::apteam::protocol::shepherd::FRAME_MAX as u64;
     assert_eq!(
         act(&mut agent, 3 * S, say(most)),
         [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
@@ -252,7 +252,7 @@ fn a_front_end_cannot_have_written_what_was_not_sent() {
 
 #[test]
 fn what_may_wait_for_a_front_end() {
-    let each = Bounds::default().output + crate::apteam::talk::shepherd::FRAME_MAX as u64;
+    let each = Bounds::default().output + crate::apteam::protocol::shepherd::FRAME_MAX as u64;
     let (agent, _) = with_running();
     assert_eq!((agent.output_room(FRONT), agent.output_room(Conn(9))), (each, u64::MAX));
 }

@@ -7,7 +7,7 @@
 
 use super::*;
 
-use crate::apshepherd::decide::{Action as Deed, Happening as Event, Shepherd};
+use crate::apshepherd::decide::{Action as Deed, Event as ShepherdEvent, Shepherd};
 use std::collections::{BTreeMap, VecDeque};
 
 const HOSTS: usize = 3;
@@ -113,7 +113,7 @@ impl World {
             stdin_credit: 0,
         };
         for at in 0..HOSTS {
-            world.shepherd(at, Event::Connected);
+            world.shepherd(at, ShepherdEvent::Connected);
             world.hosts[at].up.clear();
             let hello = Hello { key, ..Hello::default() };
             world.hosts[at].down.push_back(ToShepherd::Hello(hello));
@@ -122,15 +122,15 @@ impl World {
         world
     }
 
-    fn agent(&mut self, at: usize, happening: Happening) {
-        for action in all_well(&mut self.hosts[at].agent, self.now, happening) {
+    fn agent(&mut self, at: usize, event: Event) {
+        for action in all_well(&mut self.hosts[at].agent, self.now, event) {
             self.act(at, action);
         }
     }
 
     fn act(&mut self, at: usize, action: Action) {
         match action {
-            Action::MakeAndSpawn { .. } => self.agent(at, Happening::ShepherdSpawned(self.key)),
+            Action::MakeAndSpawn { .. } => self.agent(at, Event::ShepherdSpawned(self.key)),
             Action::SendShepherd(_, message) => self.hosts[at].down.push_back(message),
             Action::SendFront(conn, message) if self.hosts[at].conn == Some(conn) => {
                 self.hosts[at].answers.push_back(message);
@@ -158,7 +158,7 @@ impl World {
         Conn(self.conns)
     }
 
-    fn shepherd(&mut self, at: usize, event: Event) {
+    fn shepherd(&mut self, at: usize, event: ShepherdEvent) {
         for deed in self.hosts[at].shepherd.apply(self.now, event) {
             match deed {
                 Deed::Send(message) => self.hosts[at].up.push_back(message),
@@ -167,7 +167,7 @@ impl World {
                     self.hosts[at].launch = Some(*launch);
                     for rank in ranks {
                         self.hosts[at].pes.insert(rank, Pe::default());
-                        self.shepherd(at, Event::Stopped { rank });
+                        self.shepherd(at, ShepherdEvent::Stopped { rank });
                     }
                 }
                 Deed::Go => {
@@ -183,7 +183,7 @@ impl World {
                 }
                 Deed::WriteStdin(data) => {
                     self.hosts[at].stdin.extend_from_slice(&data);
-                    self.shepherd(at, Event::StdinWritten(data.len() as u64));
+                    self.shepherd(at, ShepherdEvent::StdinWritten(data.len() as u64));
                 }
                 Deed::CloseStdin => self.hosts[at].stdin_closed = true,
                 Deed::PmiSend { rank, data } => self.answered(at, rank, &data),
@@ -194,7 +194,7 @@ impl World {
     }
 
     fn say(&mut self, at: usize, rank: u32, text: String) {
-        self.shepherd(at, Event::Pmi { rank, data: text.into() });
+        self.shepherd(at, ShepherdEvent::Pmi { rank, data: text.into() });
     }
 
     fn arrive(&mut self, at: usize, rank: u32) {
@@ -244,7 +244,7 @@ impl World {
                 self.front_up = false;
             } else {
                 let text = "killed".to_string();
-                self.agent(0, Happening::PeerLost { key, index: at as u32, text });
+                self.agent(0, Event::PeerLost { key, index: at as u32, text });
             }
         }
         if at == 0 {
@@ -256,14 +256,14 @@ impl World {
                 if let Some(conn) = self.hosts[other].conn.take() {
                     self.hosts[other].asks.clear();
                     self.hosts[other].answers.clear();
-                    self.agent(other, Happening::AttachClosed(conn));
+                    self.agent(other, Event::AttachClosed(conn));
                 }
             }
         }
         self.hosts[at].agent = linked(&[at as u32]);
         self.hosts[at].timer = None;
-        self.shepherd(at, Event::Disconnected);
-        self.shepherd(at, Event::Connected);
+        self.shepherd(at, ShepherdEvent::Disconnected);
+        self.shepherd(at, ShepherdEvent::Connected);
         let Some(FromShepherd::Hello(hello)) = self.hosts[at].up.pop_front() else {
             panic!("no hello")
         };
@@ -282,26 +282,26 @@ impl World {
             front,
             gone: false,
         };
-        self.agent(at, Happening::Found(Box::new(found)));
+        self.agent(at, Event::Found(Box::new(found)));
     }
 
     fn frame(&mut self, at: usize) {
         if let Some(frame) = self.hosts[at].down.pop_front() {
-            self.shepherd(at, Event::Frame(frame));
+            self.shepherd(at, ShepherdEvent::Frame(frame));
         }
     }
 
     fn ask(&mut self, at: usize) {
         let conn = self.hosts[at].conn;
         if let (Some(conn), Some(message)) = (conn, self.hosts[at].asks.pop_front()) {
-            self.agent(at, Happening::AttachMessage(conn, message));
+            self.agent(at, Event::AttachMessage(conn, message));
         }
     }
 
     fn answer(&mut self, at: usize) {
         let Some(message) = self.hosts[at].answers.pop_front() else { return };
         if at > 0 {
-            return self.agent(0, Happening::PeerMessage(self.key, at as u32, message));
+            return self.agent(0, Event::PeerMessage(self.key, at as u32, message));
         }
         match message {
             FromApinit::Accepted => {
@@ -380,7 +380,7 @@ impl World {
                 self.now += STEP;
                 for at in 0..HOSTS {
                     if self.hosts[at].timer.is_some_and(|due| due <= self.now) {
-                        self.agent(at, Happening::Tick);
+                        self.agent(at, Event::Tick);
                     }
                 }
             }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::apinit::decide::switcher::{Event as Turn, News};
 use crate::apinit::decide::{DumpWord, NAME_WAIT, PARTS_WAIT};
-use crate::apteam::talk::node::MoveCommand;
+use crate::apteam::protocol::node::MoveCommand;
 
 /// 12 runs on nodes 0 and 1.
 fn running() -> (Agent, Key) {
@@ -11,26 +11,26 @@ fn running() -> (Agent, Key) {
     let key = key(12, 1);
     go_through(&mut agent, 0, [placed(place(key, &[&[0, 1]])), opened(FRONT, OWNER)]);
     let hello = FromShepherd::Hello(Hello { key, several: true, ..Hello::default() });
-    let events = [Happening::ShepherdSpawned(key), from_shepherd(key, hello), launch(FRONT, key)];
+    let events = [Event::ShepherdSpawned(key), from_shepherd(key, hello), launch(FRONT, key)];
     go_through(&mut agent, S, events);
     go_through(&mut agent, 2 * S, [from_shepherd(key, FromShepherd::Ready)]);
     (agent, key)
 }
 
-fn asked(number: u64, uid: u32, key: Key, end: bool) -> Happening {
-    Happening::DumpAsked { number, uid, key, end }
+fn asked(number: u64, uid: u32, key: Key, end: bool) -> Event {
+    Event::DumpAsked { number, uid, key, end }
 }
 
-fn lifted(key: Key, stands: bool) -> Happening {
-    Happening::Turns(News::Lifted(key, stands))
+fn lifted(key: Key, stands: bool) -> Event {
+    Event::Turns(News::Held(key, stands))
 }
 
-fn dumped(key: Key, number: u64, made: bool) -> Happening {
-    Happening::Dumped { key, number, made }
+fn dumped(key: Key, number: u64, made: bool) -> Event {
+    Event::Dumped { key, number, made }
 }
 
 fn is_seated(actions: &[Action]) -> bool {
-    actions.iter().any(|a| matches!(a, Action::Turns(Turn::Seat(_))))
+    actions.iter().any(|a| matches!(a, Action::Turns(Turn::Rebind(_))))
 }
 
 /// Why the question of this number was refused.
@@ -47,13 +47,13 @@ fn it_stands_is_dumped_and_goes_on() {
     let (mut agent, key) = running();
     assert_eq!(
         act(&mut agent, 5 * S, asked(1, OWNER, key, false)),
-        [Action::Turns(Turn::Lift(key))]
+        [Action::Turns(Turn::Hold(key))]
     );
     // Meanwhile nobody else takes hold of it.
     let other = act(&mut agent, 5 * S, asked(2, OWNER, key, false));
     assert!(refusal(&other, 2).contains("by somebody else"), "{other:?}");
     let order = MoveCommand { key, number: 1, places: place(key, &[&[2, 3]]).places };
-    let other = act(&mut agent, 5 * S, Happening::Command(9, Command::Move(Box::new(order))));
+    let other = act(&mut agent, 5 * S, Event::Command(9, Command::Move(Box::new(order))));
     assert!(format!("{other:?}").contains("it is being checkpointed"), "{other:?}");
     assert_eq!(act(&mut agent, 5 * S, lifted(key, true)), [Action::Dump { key, number: 1 }]);
     assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 1, true))));
@@ -76,7 +76,7 @@ fn one_that_is_to_end_stands_until_its_checkpoint_has_its_name() {
         (agent, key)
     };
     let (mut agent, key) = stands(1);
-    let actions = act(&mut agent, 7 * S, Happening::DumpSaid { number: 1, word: DumpWord::Named });
+    let actions = act(&mut agent, 7 * S, Event::DumpSaid { number: 1, word: DumpWord::Named });
     let cause = Cause::Checkpointed { uid: OWNER };
     let ended = ToShepherd::Terminate { cause, kill_after: Duration::ZERO };
     assert_eq!(actions, [Action::SendShepherd(key, ended), Action::DumpEnds(1)]);
@@ -85,21 +85,21 @@ fn one_that_is_to_end_stands_until_its_checkpoint_has_its_name() {
     assert!(is_seated(&act(
         &mut agent,
         7 * S,
-        Happening::DumpSaid { number: 2, word: DumpWord::Gone }
+        Event::DumpSaid { number: 2, word: DumpWord::Gone }
     )));
-    let late = act(&mut agent, 8 * S, Happening::DumpSaid { number: 2, word: DumpWord::Named });
+    let late = act(&mut agent, 8 * S, Event::DumpSaid { number: 2, word: DumpWord::Named });
     assert!(refusal(&late, 2).contains("was not ended"));
     // He says nothing.
     let (mut agent, _) = stands(3);
     let wait = NAME_WAIT.as_nanos() as u64;
-    assert!(!is_seated(&act(&mut agent, 5 * S + wait, Happening::Tick)));
-    let actions = act(&mut agent, 6 * S + wait, Happening::Tick);
+    assert!(!is_seated(&act(&mut agent, 5 * S + wait, Event::Tick)));
+    let actions = act(&mut agent, 6 * S + wait, Event::Tick);
     assert!(refusal(&actions, 3).contains("the application goes on") && is_seated(&actions));
     // He was gone before the images were there.
     let (mut agent, key) = running();
     act(&mut agent, 5 * S, asked(4, OWNER, key, true));
     act(&mut agent, 5 * S, lifted(key, true));
-    assert_eq!(act(&mut agent, 5 * S, Happening::DumpSaid { number: 4, word: DumpWord::Gone }), []);
+    assert_eq!(act(&mut agent, 5 * S, Event::DumpSaid { number: 4, word: DumpWord::Gone }), []);
     assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 4, true))));
 }
 
@@ -121,10 +121,10 @@ fn what_is_in_its_images_is_shown_once() {
     let (mut agent, key) = imaged(false);
     assert_eq!(act(&mut agent, 6 * S, said(key, 4, "two")), [shown("two")]);
     // The checkpoint can't be made, or gets no name: the application goes on.
-    for end in [dumped(key, 1, false), Happening::DumpSaid { number: 1, word: DumpWord::Gone }] {
+    for end in [dumped(key, 1, false), Event::DumpSaid { number: 1, word: DumpWord::Gone }] {
         let (mut agent, key) = imaged(true);
         assert_eq!(act(&mut agent, 6 * S, said(key, 4, "two")), []);
-        if !matches!(end, Happening::Dumped { .. }) {
+        if !matches!(end, Event::Dumped { .. }) {
             act(&mut agent, 6 * S, dumped(key, 1, true));
         }
         let actions = act(&mut agent, 7 * S, end);
@@ -138,7 +138,7 @@ fn what_is_in_its_images_is_shown_once() {
     let actions = act(
         &mut agent,
         7 * S,
-        Happening::Command(9, Command::Terminate { key, cause: kill, kill_after: Duration::ZERO }),
+        Event::Command(9, Command::Terminate { key, cause: kill, kill_after: Duration::ZERO }),
     );
     assert!(actions.contains(&shown("two")), "{actions:?}");
     // One that ends by them: its front end takes what was said before, and then the rest counts as
@@ -146,7 +146,7 @@ fn what_is_in_its_images_is_shown_once() {
     let (mut agent, key) = imaged(true);
     act(&mut agent, 6 * S, said(key, 4, "two"));
     act(&mut agent, 6 * S, dumped(key, 1, true));
-    let actions = act(&mut agent, 7 * S, Happening::DumpSaid { number: 1, word: DumpWord::Named });
+    let actions = act(&mut agent, 7 * S, Event::DumpSaid { number: 1, word: DumpWord::Named });
     assert!(!actions.contains(&shown("two")) && !actions.contains(&taken(key, 7)), "{actions:?}");
     let again = Conn(77);
     act(&mut agent, 7 * S, opened(again, OWNER));
@@ -154,7 +154,7 @@ fn what_is_in_its_images_is_shown_once() {
     let shows = |a: &&Action| matches!(a, Action::SendFront(_, FromApinit::Output(_)));
     assert_eq!(actions.iter().filter(shows).count(), 1, "{actions:?}");
     let wrote = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 4 });
-    let actions = act(&mut agent, 7 * S, Happening::AttachMessage(again, wrote));
+    let actions = act(&mut agent, 7 * S, Event::AttachMessage(again, wrote));
     assert_eq!(actions, [taken(key, 4), taken(key, 7)]);
     assert_eq!(act(&mut agent, 7 * S, said(key, 7, "end")), [taken(key, 10)]);
 }
@@ -167,17 +167,17 @@ fn a_part_goes_on_when_all_are_dumped() {
         let key = key(12, 1);
         let heads = Conn(50);
         let place = place(key, &[&[0, 1], &[2]]);
-        go_through(&mut agent, 0, [placed(place), Happening::ShepherdSpawned(key)]);
+        go_through(&mut agent, 0, [placed(place), Event::ShepherdSpawned(key)]);
         go_through(&mut agent, 0, [opened(heads, 0), launch(heads, key)]);
         go_through(&mut agent, S, [from_shepherd(key, FromShepherd::Ready)]);
-        go_through(&mut agent, S, [Happening::AttachMessage(heads, ToApinit::Go)]);
+        go_through(&mut agent, S, [Event::AttachMessage(heads, ToApinit::Go)]);
         assert_eq!(agent.part(key), Some((1, 2)));
         let asked = act(&mut agent, 5 * S, asked(1, OWNER, key, end));
-        assert_eq!(asked, [Action::Turns(Turn::Lift(key))]);
+        assert_eq!(asked, [Action::Turns(Turn::Hold(key))]);
         assert_eq!(act(&mut agent, 5 * S, lifted(key, true)), [Action::Dump { key, number: 1 }]);
         (agent, key, heads)
     };
-    let said = |word| Happening::DumpSaid { number: 1, word };
+    let said = |word| Event::DumpSaid { number: 1, word };
     let (mut agent, key, _) = parted(false);
     assert_eq!(act(&mut agent, 6 * S, dumped(key, 1, true)), []);
     assert!(is_seated(&act(&mut agent, 7 * S, said(DumpWord::AllImaged))));
@@ -207,8 +207,8 @@ fn a_part_goes_on_when_all_are_dumped() {
         let (mut agent, key, _) = parted(gone);
         assert_eq!(act(&mut agent, 6 * S, dumped(key, 1, true)), []);
         let wait = PARTS_WAIT.as_nanos() as u64;
-        let happening = if gone { said(DumpWord::Gone) } else { Happening::Tick };
-        assert!(is_seated(&act(&mut agent, 6 * S + wait, happening)));
+        let event = if gone { said(DumpWord::Gone) } else { Event::Tick };
+        assert!(is_seated(&act(&mut agent, 6 * S + wait, event)));
     }
 }
 
@@ -229,9 +229,9 @@ fn whose_checkpoint_can_not_be_made() {
     // It is killed while it stands.
     let kill = Cause::Kill { signal: 15, uid: 0 };
     let kill = Command::Terminate { key, cause: kill, kill_after: Duration::ZERO };
-    act(&mut agent, 7 * S, Happening::Command(2, kill));
+    act(&mut agent, 7 * S, Event::Command(2, kill));
     let actions = act(&mut agent, 7 * S, asked(2, OWNER, key, false));
     assert!(refusal(&actions, 2).contains("is ending"), "{actions:?}");
-    go_through(&mut agent, 8 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    go_through(&mut agent, 8 * S, [ended(key), Event::GroupsEmpty(key)]);
     assert_eq!(agent.owner(key).map(|owner| owner.uid), Some(OWNER));
 }

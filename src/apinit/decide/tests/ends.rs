@@ -13,18 +13,14 @@ fn psched_ends_it_and_only_a_sooner_kill_is_passed_on() {
     let kill = |signal| Cause::Kill { signal, uid: 0 };
     let terminate = |signal, secs| {
         let kill_after = Duration::from_secs(secs);
-        Happening::Command(2, Command::Terminate { key, cause: kill(signal), kill_after })
+        Event::Command(2, Command::Terminate { key, cause: kill(signal), kill_after })
     };
     let secs = Duration::from_secs;
     assert_eq!(act(&mut agent, 3 * S, terminate(15, 300)), [terminated(key, kill(15), secs(300))]);
     assert_eq!(act(&mut agent, 4 * S, terminate(15, 300)), []);
     assert_eq!(act(&mut agent, 5 * S, terminate(9, 0)), [terminated(key, kill(9), secs(0))]);
     assert_eq!(
-        act(
-            &mut agent,
-            5 * S,
-            Happening::Command(3, Command::Signal { key, signal: numbered(0, 10) })
-        ),
+        act(&mut agent, 5 * S, Event::Command(3, Command::Signal { key, signal: numbered(0, 10) })),
         [Action::SendShepherd(key, ToShepherd::Signal(numbered(0, 10)))]
     );
 }
@@ -36,10 +32,7 @@ fn ended_before_its_launch() {
     let terminate = Command::Terminate { key, cause: cause.clone(), kill_after: Duration::ZERO };
     let first = Some(Decisive { at_ns: S, cause: cause.clone() });
     let unlaunched = HostEnd { key, first, ..HostEnd::default() };
-    assert_eq!(
-        act(&mut agent, S, Happening::Command(2, terminate)),
-        [reported(unlaunched, &[0, 1])]
-    );
+    assert_eq!(act(&mut agent, S, Event::Command(2, terminate)), [reported(unlaunched, &[0, 1])]);
     go_through(&mut agent, S, [opened(FRONT, OWNER)]);
     let text = "application 12.1 has ended: killed by user 0 (Terminated (signal 15))".into();
     assert_eq!(
@@ -47,7 +40,7 @@ fn ended_before_its_launch() {
         [to_front(FromApinit::Refused { text, cause: Some(cause) }), Action::CloseFront(FRONT)]
     );
     assert_eq!(
-        act(&mut agent, S, Happening::Command(3, Command::AcknowledgeEnd(key))),
+        act(&mut agent, S, Event::Command(3, Command::AcknowledgeEnd(key))),
         [Action::Remove(key)]
     );
 }
@@ -61,17 +54,17 @@ fn a_time_limit_counts_from_the_go() {
     go_through(
         &mut agent,
         0,
-        [placed(place), Happening::ShepherdSpawned(key), opened(FRONT, OWNER), launch(FRONT, key)],
+        [placed(place), Event::ShepherdSpawned(key), opened(FRONT, OWNER), launch(FRONT, key)],
     );
     assert_eq!(agent.next_timer(), None);
     go_through(&mut agent, 10 * S, [from_shepherd(key, FromShepherd::Ready)]);
     assert_eq!(agent.next_timer(), Some(13 * S));
-    assert_eq!(act(&mut agent, 13 * S - 1, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 13 * S - 1, Event::Tick), []);
     assert_eq!(
-        act(&mut agent, 13 * S, Happening::Tick),
+        act(&mut agent, 13 * S, Event::Tick),
         [terminated(key, Cause::TimeLimit { limit }, GRACE)]
     );
-    assert_eq!(act(&mut agent, 14 * S, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 14 * S, Event::Tick), []);
 }
 
 /// What was decided before its shepherd was lost gives the status, whether or not anything had been
@@ -83,16 +76,16 @@ fn a_time_limit_before_the_loss_of_a_shepherd_decides() {
         let mut agent = linked(&[0]);
         let key = key(12, 1);
         let place = PlaceCommand { time_limit: Some(limit), ..place(key, &[&[0]]) };
-        let launched = [placed(place), Happening::ShepherdSpawned(key), opened(FRONT, OWNER)];
+        let launched = [placed(place), Event::ShepherdSpawned(key), opened(FRONT, OWNER)];
         go_through(&mut agent, 0, launched);
         go_through(&mut agent, 0, [launch(FRONT, key)]);
         go_through(&mut agent, 10 * S, [from_shepherd(key, FromShepherd::Ready)]);
         if ticked {
-            go_through(&mut agent, 13 * S, [Happening::Tick]);
+            go_through(&mut agent, 13 * S, [Event::Tick]);
         }
         let text = "it died: Killed (signal 9)".into();
-        go_through(&mut agent, lost_at * S, [Happening::ShepherdLost { key, text }]);
-        let actions = act(&mut agent, lost_at * S, Happening::GroupsEmpty(key));
+        go_through(&mut agent, lost_at * S, [Event::ShepherdLost { key, text }]);
+        let actions = act(&mut agent, lost_at * S, Event::GroupsEmpty(key));
         let ended = actions.iter().find_map(|action| match action {
             Action::Report(Report::Ended(end)) => Some(end.status()),
             _ => None,
@@ -107,17 +100,17 @@ fn what_a_shepherd_does_not_kill_its_apinit_kills() {
     let kill = |signal| Cause::Kill { signal, uid: 0 };
     let terminate = |signal, secs| {
         let kill_after = Duration::from_secs(secs);
-        Happening::Command(2, Command::Terminate { key, cause: kill(signal), kill_after })
+        Event::Command(2, Command::Terminate { key, cause: kill(signal), kill_after })
     };
     act(&mut agent, 3 * S, terminate(15, 300));
     assert_eq!(agent.next_timer(), Some(308 * S));
     act(&mut agent, 4 * S, terminate(9, 0));
     assert_eq!(agent.next_timer(), Some(9 * S));
     let killed = [Action::KillGroups { key, shepherd: false }];
-    assert_eq!(act(&mut agent, 9 * S - 1, Happening::Tick), []);
-    assert_eq!(act(&mut agent, 9 * S, Happening::Tick), killed);
+    assert_eq!(act(&mut agent, 9 * S - 1, Event::Tick), []);
+    assert_eq!(act(&mut agent, 9 * S, Event::Tick), killed);
     assert_eq!(agent.next_timer(), Some(39 * S));
-    assert_eq!(act(&mut agent, 39 * S, Happening::Tick), killed);
+    assert_eq!(act(&mut agent, 39 * S, Event::Tick), killed);
     // It was stopped, and sees its PEs dead before it reads why. The first decision stands.
     let cause = Cause::PeSignal { rank: 0, nid: Nid(0), signal: 9 };
     let seen = Decisive { at_ns: 39 * S, cause };
@@ -129,7 +122,7 @@ fn what_a_shepherd_does_not_kill_its_apinit_kills() {
     assert_eq!(agent.next_timer(), None);
     let first = Some(Decisive { at_ns: 3 * S, cause: kill(15) });
     let ended = reported(HostEnd { first, ..end(key) }, &[0, 1]);
-    assert!(act(&mut agent, 40 * S, Happening::GroupsEmpty(key)).contains(&ended));
+    assert!(act(&mut agent, 40 * S, Event::GroupsEmpty(key)).contains(&ended));
 }
 
 /// The PEs had ended by themselves, and their shepherd only waited for its output to be taken.
@@ -141,13 +134,13 @@ fn an_end_before_the_kill_stands() {
         let (mut agent, key) = with_running();
         let kill_after = Duration::ZERO;
         let cause = Cause::Kill { signal: 9, uid: 0 };
-        let kill = Happening::Command(2, Command::Terminate { key, cause, kill_after });
+        let kill = Event::Command(2, Command::Terminate { key, cause, kill_after });
         go_through(&mut agent, 3 * S, [kill]);
-        go_through(&mut agent, 8 * S, [Happening::Tick]);
+        go_through(&mut agent, 8 * S, [Event::Tick]);
         let own = HostEnd { first, ..end(key) };
         let told = from_shepherd(key, FromShepherd::Ended(Box::new(own.clone())));
         go_through(&mut agent, 9 * S, [told]);
-        let actions = act(&mut agent, 9 * S, Happening::GroupsEmpty(key));
+        let actions = act(&mut agent, 9 * S, Event::GroupsEmpty(key));
         assert!(actions.contains(&reported(own, &[0, 1])), "{actions:?}");
     }
 }
@@ -166,7 +159,7 @@ fn stdout_closed() {
         };
         let message = ToApinit::Terminate { cause: said, kill_after };
         assert_eq!(
-            act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, message)),
+            act(&mut agent, 3 * S, Event::AttachMessage(FRONT, message)),
             [terminated(key, believed, kill_after)]
         );
     }
@@ -185,7 +178,7 @@ fn a_pe_decides_on_one_host() {
     // It is too late for anything that would take longer.
     let cause = Cause::Kill { signal: 15, uid: 0 };
     let late = Command::Terminate { key, cause, kill_after: Duration::from_secs(300) };
-    assert_eq!(act(&mut agent, 3 * S, Happening::Command(2, late)), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::Command(2, late)), []);
 }
 
 #[test]
@@ -198,23 +191,23 @@ fn what_does_not_die_is_told() {
     assert_eq!(act(&mut agent, 3 * S, from(&["pid 7"])), [stuck(&["pid 7"])]);
     assert_eq!(act(&mut agent, 3 * S, from(&["pid 7"])), []);
     // psched keeps no record of it.
-    act(&mut agent, 4 * S, Happening::Unlinked);
+    act(&mut agent, 4 * S, Event::Unlinked);
     let welcome = agent.welcome.clone().expect("it has one");
-    assert!(act(&mut agent, 4 * S, Happening::Linked(welcome)).contains(&stuck(&["pid 7"])));
+    assert!(act(&mut agent, 4 * S, Event::Linked(welcome)).contains(&stuck(&["pid 7"])));
     // Its shepherd is lost: the groups tell, and here is nobody else to tell the front end.
     let text = "killed".into();
-    act(&mut agent, 5 * S, Happening::ShepherdLost { key, text });
-    let left = |texts: &[&str]| Happening::GroupsStuck { key, processes: 1, named: said(texts) };
+    act(&mut agent, 5 * S, Event::ShepherdLost { key, text });
+    let left = |texts: &[&str]| Event::GroupsStuck { key, processes: 1, named: said(texts) };
     let again = [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)];
     assert_eq!(act(&mut agent, 6 * S, left(&["pid 7"])), again);
     let actions = act(&mut agent, 7 * S, left(&["pid 7", "pid 8"]));
     let line = to_front(FromApinit::Notice("Apid 12: pid 8".into()));
     assert_eq!(actions, [again.as_slice(), &[line, stuck(&["pid 7", "pid 8"])]].concat());
     // It is over: nothing is stuck any more.
-    act(&mut agent, 8 * S, Happening::GroupsEmpty(key));
-    act(&mut agent, 8 * S, Happening::Unlinked);
+    act(&mut agent, 8 * S, Event::GroupsEmpty(key));
+    act(&mut agent, 8 * S, Event::Unlinked);
     let welcome = agent.welcome.clone().expect("it has one");
-    let actions = act(&mut agent, 9 * S, Happening::Linked(welcome));
+    let actions = act(&mut agent, 9 * S, Event::Linked(welcome));
     assert!(!actions.contains(&stuck(&["pid 7", "pid 8"])), "{actions:?}");
 }
 
@@ -229,10 +222,10 @@ fn the_groups_know_what_was_used() {
         let message = from_shepherd(key, FromShepherd::Ended(Box::new(ended)));
         act(&mut agent, 2 * S, message);
         let (utime, stime) = (seconds(utime), seconds(stime));
-        assert_eq!(act(&mut agent, 2 * S, Happening::GroupsUsed { key, utime, stime }), []);
+        assert_eq!(act(&mut agent, 2 * S, Event::GroupsUsed { key, utime, stime }), []);
         let usage = Usage { utime: seconds(known.0), stime: seconds(known.1), ..usage };
         assert_eq!(
-            act(&mut agent, 2 * S, Happening::GroupsEmpty(key))[0],
+            act(&mut agent, 2 * S, Event::GroupsEmpty(key))[0],
             reported(HostEnd { usage, ..end(key) }, &[0, 1])
         );
     }
@@ -246,15 +239,15 @@ fn nothing_runs_where_a_pe_is_outside_of_its_group() {
         agent.apply(2 * S, from_shepherd(key, FromShepherd::Ready)),
         [Action::VerifyPlaces { key, pes: vec![(Nid(0), 2), (Nid(1), 2)] }]
     );
-    let found = || Happening::PlacesVerified(key, Err("process 7 of it was found in /x".into()));
+    let found = || Event::PlacesVerified(key, Err("process 7 of it was found in /x".into()));
     let actions = act(&mut agent, 2 * S, found());
     let text = "process 7 of it was found in /x".to_owned();
     let cause = Cause::LaunchFailed { rank: 0, nid: Nid(0), errno: NOT_THE_PROGRAM, text };
     assert!(actions.contains(&terminated(key, cause, Duration::ZERO)), "{actions:?}");
     let go = Action::SendShepherd(key, ToShepherd::Go);
-    let later = [Happening::PlacesVerified(key, Ok(())), Happening::Tick];
-    for happening in later {
-        assert!(!agent.apply(2 * S, happening).contains(&go));
+    let later = [Event::PlacesVerified(key, Ok(())), Event::Tick];
+    for event in later {
+        assert!(!agent.apply(2 * S, event).contains(&go));
     }
     // Nor is it ended twice.
     assert!(!act(&mut agent, 3 * S, found()).iter().any(|a| matches!(a, Action::SendShepherd(..))));
@@ -275,7 +268,7 @@ fn a_launch_fails() {
         [Action::CheckGroupsEmpty(key)]
     );
     assert_eq!(
-        act(&mut agent, 2 * S, Happening::GroupsEmpty(key)),
+        act(&mut agent, 2 * S, Event::GroupsEmpty(key)),
         [reported(failed, &[0, 1]), to_front(FromApinit::Done)]
     );
 }
@@ -289,11 +282,11 @@ fn a_shepherd_cannot_be_made() {
     let cause = Cause::ShepherdLost { nid: Nid(0), text: text.clone() };
     let first = Some(Decisive { at_ns: S, cause });
     assert_eq!(
-        act(&mut agent, S, Happening::SpawnFailed { key, text }),
+        act(&mut agent, S, Event::SpawnFailed { key, text }),
         [reported(HostEnd { key, first, lost: vec![Nid(0)], ..HostEnd::default() }, &[0])]
     );
     assert_eq!(
-        act(&mut agent, S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        act(&mut agent, S, Event::Command(2, Command::AcknowledgeEnd(key))),
         [Action::Remove(key)]
     );
 }
@@ -303,11 +296,11 @@ fn a_shepherd_is_lost() {
     let (mut agent, key) = with_running();
     let text = "killed by signal 9".to_string();
     assert_eq!(
-        act(&mut agent, 5 * S, Happening::ShepherdLost { key, text: text.clone() }),
+        act(&mut agent, 5 * S, Event::ShepherdLost { key, text: text.clone() }),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
     assert_eq!(
-        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 2, named: vec![] }),
+        act(&mut agent, 5 * S, Event::GroupsStuck { key, processes: 2, named: vec![] }),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
     let cause = Cause::ShepherdLost { nid: Nid(0), text };
@@ -319,11 +312,11 @@ fn a_shepherd_is_lost() {
         ..end(key)
     };
     assert_eq!(
-        act(&mut agent, 6 * S, Happening::GroupsEmpty(key)),
+        act(&mut agent, 6 * S, Event::GroupsEmpty(key)),
         [reported(lost, &[0, 1]), to_front(FromApinit::Done)]
     );
     assert_eq!(
-        act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        act(&mut agent, 6 * S, Event::Command(2, Command::AcknowledgeEnd(key))),
         [Action::CloseFront(FRONT), Action::Remove(key)]
     );
 }
@@ -331,9 +324,9 @@ fn a_shepherd_is_lost() {
 #[test]
 fn a_shepherd_that_goes_home_is_not_lost() {
     let (mut agent, key) = with_running();
-    go_through(&mut agent, 5 * S, [ended(key), Happening::GroupsEmpty(key)]);
+    go_through(&mut agent, 5 * S, [ended(key), Event::GroupsEmpty(key)]);
     let text = "exited".to_string();
-    assert_eq!(act(&mut agent, 5 * S, Happening::ShepherdLost { key, text }), []);
+    assert_eq!(act(&mut agent, 5 * S, Event::ShepherdLost { key, text }), []);
 }
 
 #[test]
@@ -341,11 +334,11 @@ fn processes_that_hide_are_found_in_the_groups() {
     let (mut agent, key) = with_running();
     go_through(&mut agent, 5 * S, [ended(key)]);
     assert_eq!(
-        act(&mut agent, 5 * S, Happening::GroupsStuck { key, processes: 3, named: vec![] }),
+        act(&mut agent, 5 * S, Event::GroupsStuck { key, processes: 3, named: vec![] }),
         [Action::KillGroups { key, shepherd: false }, Action::CheckGroupsEmpty(key)]
     );
     assert_eq!(
-        act(&mut agent, 5 * S, Happening::GroupsEmpty(key)),
+        act(&mut agent, 5 * S, Event::GroupsEmpty(key)),
         [reported(HostEnd { leftovers: 3, ..end(key) }, &[0, 1]), to_front(FromApinit::Done)]
     );
 }
@@ -356,13 +349,13 @@ fn a_front_end_that_stays_away_does_not_keep_the_record_for_ever() {
     go_through(
         &mut agent,
         5 * S,
-        [Happening::AttachClosed(FRONT), ended(key), Happening::GroupsEmpty(key)],
+        [Event::AttachClosed(FRONT), ended(key), Event::GroupsEmpty(key)],
     );
     // The shepherd stays: an apinit that is killed now finds its hello, and knows the end.
-    assert_eq!(act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))), []);
+    assert_eq!(act(&mut agent, 6 * S, Event::Command(2, Command::AcknowledgeEnd(key))), []);
     assert_eq!(agent.next_timer(), Some(35 * S));
     assert_eq!(
-        act(&mut agent, 35 * S, Happening::Tick),
+        act(&mut agent, 35 * S, Event::Tick),
         [Action::CloseFront(FRONT), Action::Remove(key)]
     );
 }
@@ -373,7 +366,7 @@ fn a_front_end_that_comes_back_after_the_end_is_told_that_it_is_over() {
     go_through(
         &mut agent,
         5 * S,
-        [Happening::AttachClosed(FRONT), ended(key), Happening::GroupsEmpty(key)],
+        [Event::AttachClosed(FRONT), ended(key), Event::GroupsEmpty(key)],
     );
     let back = Conn(2);
     go_through(&mut agent, 6 * S, [opened(back, OWNER)]);
@@ -399,12 +392,12 @@ fn an_end_is_stamped_with_the_clock_of_psched() {
         &mut agent,
         10 * S,
         [
-            Happening::Linked(theirs),
+            Event::Linked(theirs),
             placed(place(key, &[&[0, 1]])),
-            Happening::SpawnFailed { key, text: "no".into() },
+            Event::SpawnFailed { key, text: "no".into() },
         ],
     );
-    let again = act(&mut agent, 12 * S, Happening::Tick);
+    let again = act(&mut agent, 12 * S, Event::Tick);
     let at = again.iter().find_map(|a| match a {
         Action::Report(Report::Ended(end)) => end.first.as_ref().map(|d| d.at_ns),
         _ => None,

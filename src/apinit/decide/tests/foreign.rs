@@ -1,7 +1,7 @@
 //! A psched that is not obeyed, by examples.
 
 use super::*;
-use crate::apteam::talk::node::{Foreign, ForeignApplication};
+use crate::apteam::protocol::node::{Foreign, ForeignApplication};
 
 fn other() -> Welcome {
     Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() }
@@ -34,8 +34,8 @@ fn copied() -> Welcome {
     Welcome { epoch: 4, next_apid: 12, starts: starts.into(), ..welcome() }
 }
 
-fn command(command: Command) -> Happening {
-    Happening::Command(7, command)
+fn command(command: Command) -> Event {
+    Event::Command(7, command)
 }
 
 fn told(actions: &[Action]) -> &Foreign {
@@ -48,15 +48,15 @@ fn told(actions: &[Action]) -> &Foreign {
 /// `12.1` runs since 2 s, and a psched of another store calls at 5 s.
 fn with_stranger() -> (Agent, Key) {
     let (mut agent, key) = with_running();
-    agent.apply(3 * S, Happening::Unlinked);
-    agent.apply(5 * S, Happening::Linked(other()));
+    agent.apply(3 * S, Event::Unlinked);
+    agent.apply(5 * S, Event::Linked(other()));
     (agent, key)
 }
 
 #[test]
 fn another_store_or_an_older_copy_is_not_obeyed() {
     let (mut agent, key) = with_running();
-    agent.apply(3 * S, Happening::Unlinked);
+    agent.apply(3 * S, Event::Unlinked);
     for (stranger, why) in [
         (other(), "it obeys the psched of store 01234567, not this one of store ffffffff"),
         (
@@ -70,7 +70,7 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
              that committed: this psched has an old copy of its state",
         ),
     ] {
-        let actions = act(&mut agent, 5 * S, Happening::Linked(stranger));
+        let actions = act(&mut agent, 5 * S, Event::Linked(stranger));
         let foreign = told(&actions);
         assert_eq!((foreign.why.as_str(), foreign.epoch), (why, 3));
         assert_eq!(foreign.store_id, "0123456789abcdef");
@@ -78,14 +78,14 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
         let run = Duration::from_secs(3);
         let phase = Phase::Running;
         assert_eq!(foreign.applications, [ForeignApplication { place, phase, run }]);
-        agent.apply(5 * S, Happening::Unlinked);
+        agent.apply(5 * S, Event::Unlinked);
     }
     // What happens meanwhile is told to no one.
-    go_through(&mut agent, 6 * S, [Happening::Linked(other()), ended(key)]);
-    assert_eq!(act(&mut agent, 6 * S, Happening::GroupsEmpty(key)), [to_front(FromApinit::Done)]);
-    assert_eq!(act(&mut agent, 9 * S, Happening::Tick), []);
-    agent.apply(9 * S, Happening::Unlinked);
-    let actions = act(&mut agent, 9 * S, Happening::Linked(next()));
+    go_through(&mut agent, 6 * S, [Event::Linked(other()), ended(key)]);
+    assert_eq!(act(&mut agent, 6 * S, Event::GroupsEmpty(key)), [to_front(FromApinit::Done)]);
+    assert_eq!(act(&mut agent, 9 * S, Event::Tick), []);
+    agent.apply(9 * S, Event::Unlinked);
+    let actions = act(&mut agent, 9 * S, Event::Linked(next()));
     assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
 }
 
@@ -93,14 +93,14 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
 #[test]
 fn what_psched_can_not_read_it_is_told() {
     let (mut agent, key) = with_running();
-    agent.apply(3 * S, Happening::Unlinked);
+    agent.apply(3 * S, Event::Unlinked);
     let unread = |apid| Welcome { unreadable: vec![Apid(4), apid], ..next() };
-    let actions = act(&mut agent, 5 * S, Happening::Linked(unread(key.apid)));
+    let actions = act(&mut agent, 5 * S, Event::Linked(unread(key.apid)));
     let foreign = told(&actions);
     let why = format!("it has application {}, whose record this psched can't read", key.apid);
     assert_eq!((&foreign.why, foreign.applications.len()), (&why, 1));
-    agent.apply(6 * S, Happening::Unlinked);
-    let actions = act(&mut agent, 7 * S, Happening::Linked(unread(Apid(999))));
+    agent.apply(6 * S, Event::Unlinked);
+    let actions = act(&mut agent, 7 * S, Event::Linked(unread(Apid(999))));
     assert!(!actions.iter().any(|a| matches!(a, Action::Foreign(_))), "{actions:?}");
 }
 
@@ -108,8 +108,8 @@ fn what_psched_can_not_read_it_is_told() {
 #[test]
 fn a_young_copy_is_not_obeyed() {
     let (mut agent, key) = with_running();
-    agent.apply(3 * S, Happening::Unlinked);
-    let actions = act(&mut agent, 5 * S, Happening::Linked(copied()));
+    agent.apply(3 * S, Event::Unlinked);
+    let actions = act(&mut agent, 5 * S, Event::Linked(copied()));
     let [Action::Distrust(starts), told @ ..] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(starts, &["copy"]);
     assert_eq!(
@@ -121,8 +121,8 @@ fn a_young_copy_is_not_obeyed() {
     let mut later = Welcome { epoch: 5, next_apid: 40, ..copied() };
     later.starts.push(start(5, "later"));
     for next in [Welcome { next_apid: 40, ..copied() }, later.clone()] {
-        agent.apply(5 * S, Happening::Unlinked);
-        let actions = act(&mut agent, 5 * S, Happening::Linked(next));
+        agent.apply(5 * S, Event::Unlinked);
+        let actions = act(&mut agent, 5 * S, Event::Linked(next));
         assert!(self::told(&actions).why.contains("a start of this store that lacked"));
     }
     // Also by an apinit that was started again.
@@ -136,8 +136,8 @@ fn a_young_copy_is_not_obeyed() {
     let mut again = Agent::new(me, Some(welcome())).distrusting(starts.clone());
     told_by(&mut again, later);
     // The store itself comes back.
-    agent.apply(6 * S, Happening::Unlinked);
-    let actions = act(&mut agent, 6 * S, Happening::Linked(next()));
+    agent.apply(6 * S, Event::Unlinked);
+    let actions = act(&mut agent, 6 * S, Event::Linked(next()));
     let items = vec![(key, Phase::Running)];
     let inventory = Action::Inventory { items, last_command: 1 };
     let movable = Action::Report(Report::Movable { key, wall: None });
@@ -157,14 +157,14 @@ fn counted(commits: u64, starts: [(u64, &str, u64); 2]) -> Welcome {
 fn a_copy_made_without_a_start_is_not_obeyed() {
     let own = [(2, "two", 10), (3, "three", 20)];
     let (mut agent, key) = with_running();
-    agent.apply(3 * S, Happening::Linked(counted(21, own)));
+    agent.apply(3 * S, Event::Linked(counted(21, own)));
     // Each command, and the answer to each heartbeat, may tell more; never fewer.
-    assert_eq!(act(&mut agent, 3 * S, Happening::Counted(30)), [Action::RememberCommits(30)]);
-    assert_eq!(act(&mut agent, 3 * S, Happening::Counted(29)), []);
-    assert_eq!(act(&mut agent, 3 * S, Happening::Counted(30)), []);
-    agent.apply(4 * S, Happening::Unlinked);
+    assert_eq!(act(&mut agent, 3 * S, Event::Counted(30)), [Action::RememberCommits(30)]);
+    assert_eq!(act(&mut agent, 3 * S, Event::Counted(29)), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::Counted(30)), []);
+    agent.apply(4 * S, Event::Unlinked);
     // Not from one that it is not linked to.
-    assert_eq!(act(&mut agent, 4 * S, Happening::Counted(99)), []);
+    assert_eq!(act(&mut agent, 4 * S, Event::Counted(99)), []);
     let started = |before, commits| counted(commits, [(3, "three", 20), (4, "four", before)]);
     let few = "it has heard of commit 30 of this store, and this psched's last is 28: this psched has \
                an old copy of its state";
@@ -177,12 +177,12 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
         (started(29, 30), early),
         (started(29, 1_000), early),
     ] {
-        let actions = act(&mut agent, 5 * S, Happening::Linked(copy.clone()));
+        let actions = act(&mut agent, 5 * S, Event::Linked(copy.clone()));
         assert_eq!(told(&actions).why, why);
         // What it says of its own commits the node does not take for those of its store.
-        assert_eq!(act(&mut agent, 5 * S, Happening::Counted(2_000)), []);
+        assert_eq!(act(&mut agent, 5 * S, Event::Counted(2_000)), []);
         assert_eq!(agent.commits(), 30);
-        agent.apply(5 * S, Happening::Unlinked);
+        agent.apply(5 * S, Event::Unlinked);
         // A later life of this apinit remembers it.
         let remembered = Welcome { commits: 30, ..counted(21, own) };
         let mut again = Agent::new(agent.me.clone(), Some(remembered));
@@ -190,7 +190,7 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
     }
     // The next start came after all of them; one of a release that does not count says nothing.
     for next in [started(30, 31), counted(31, [(3, "three", 20), (5, "five", 0)])] {
-        let actions = act(&mut agent, 6 * S, Happening::Linked(next.clone()));
+        let actions = act(&mut agent, 6 * S, Event::Linked(next.clone()));
         assert_eq!(actions[0], Action::Remember(next));
         assert!(matches!(&actions[1], Action::Inventory { items, .. } if items[0].0 == key));
     }
@@ -201,21 +201,21 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
 fn an_adopted_copy_counts_on() {
     let own = [(2, "two", 10), (3, "three", 20)];
     let (mut agent, _) = with_running();
-    agent.apply(3 * S, Happening::Linked(counted(40, own)));
-    agent.apply(4 * S, Happening::Unlinked);
+    agent.apply(3 * S, Event::Linked(counted(40, own)));
+    agent.apply(4 * S, Event::Unlinked);
     let copy = counted(30, [(3, "three", 20), (4, "copy", 29)]);
-    agent.apply(5 * S, Happening::Linked(copy.clone()));
-    agent.apply(5 * S, Happening::Counted(33));
+    agent.apply(5 * S, Event::Linked(copy.clone()));
+    agent.apply(5 * S, Event::Counted(33));
     let actions = act(&mut agent, 5 * S, command(Command::Adopt));
     assert_eq!(actions[0], Action::Remember(Welcome { commits: 33, ..copy }));
     // Now it is the one that it obeyed which is foreign.
-    agent.apply(6 * S, Happening::Unlinked);
+    agent.apply(6 * S, Event::Unlinked);
     told_by(&mut agent, counted(50, own));
 }
 
 #[track_caller]
 fn told_by(agent: &mut Agent, welcome: Welcome) {
-    told(&act(agent, 5 * S, Happening::Linked(welcome)));
+    told(&act(agent, 5 * S, Event::Linked(welcome)));
 }
 
 #[test]
@@ -250,11 +250,11 @@ fn adopted() {
         assert_eq!(act(&mut agent, 6 * S, command(late)), []);
     }
     go_through(&mut agent, 7 * S, [ended(key)]);
-    let actions = act(&mut agent, 7 * S, Happening::GroupsEmpty(key));
+    let actions = act(&mut agent, 7 * S, Event::GroupsEmpty(key));
     assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
     // Its former psched is the stranger now.
-    agent.apply(8 * S, Happening::Unlinked);
-    let actions = act(&mut agent, 8 * S, Happening::Linked(welcome()));
+    agent.apply(8 * S, Event::Unlinked);
+    let actions = act(&mut agent, 8 * S, Event::Linked(welcome()));
     assert_eq!(told(&actions).store_id, "ffffffffff");
 }
 
@@ -273,9 +273,9 @@ fn purged() {
     go_through(&mut agent, 7 * S, [ended(key)]);
     let report = reported(end(key), &[0, 1]);
     let done = to_front(FromApinit::Done);
-    assert_eq!(act(&mut agent, 7 * S, Happening::GroupsEmpty(key)), [report.clone(), done]);
+    assert_eq!(act(&mut agent, 7 * S, Event::GroupsEmpty(key)), [report.clone(), done]);
     // Each end is told until it is heard.
-    assert_eq!(act(&mut agent, 8 * S, Happening::Tick), [report]);
+    assert_eq!(act(&mut agent, 8 * S, Event::Tick), [report]);
     assert_eq!(
         act(&mut agent, 8 * S, command(Command::AcknowledgeEnd(key))),
         [
@@ -290,9 +290,9 @@ fn purged() {
 #[test]
 fn a_purge_that_is_cut_off_is_begun_again() {
     let (mut agent, key) = with_stranger();
-    go_through(&mut agent, 6 * S, [command(Command::Purge { uid: 0 }), Happening::Unlinked]);
-    go_through(&mut agent, 7 * S, [ended(key), Happening::GroupsEmpty(key)]);
-    let actions = act(&mut agent, 8 * S, Happening::Linked(Welcome { epoch: 2, ..other() }));
+    go_through(&mut agent, 6 * S, [command(Command::Purge { uid: 0 }), Event::Unlinked]);
+    go_through(&mut agent, 7 * S, [ended(key), Event::GroupsEmpty(key)]);
+    let actions = act(&mut agent, 8 * S, Event::Linked(Welcome { epoch: 2, ..other() }));
     assert_eq!(told(&actions).applications[0].phase, Phase::Ended);
     let actions = act(&mut agent, 8 * S, command(Command::Purge { uid: 0 }));
     assert_eq!(actions, [reported(end(key), &[0, 1])]);
@@ -303,7 +303,7 @@ fn a_purge_that_is_cut_off_is_begun_again() {
 #[test]
 fn purged_of_nothing() {
     let mut agent = linked(&[0]);
-    go_through(&mut agent, S, [Happening::Unlinked, Happening::Linked(other())]);
+    go_through(&mut agent, S, [Event::Unlinked, Event::Linked(other())]);
     assert_eq!(
         act(&mut agent, S, command(Command::Purge { uid: 0 })),
         [Action::Remember(other()), Action::Inventory { items: vec![], last_command: 7 }]

@@ -11,7 +11,7 @@ fn a_whole_life() {
         act(&mut agent, 0, placed(place.clone())),
         [Action::MakeAndSpawn { place: Box::new(place), nids: vec![Nid(0), Nid(1)] }]
     );
-    assert_eq!(act(&mut agent, 0, Happening::ShepherdSpawned(key)), []);
+    assert_eq!(act(&mut agent, 0, Event::ShepherdSpawned(key)), []);
     assert_eq!(act(&mut agent, S, opened(FRONT, OWNER)), []);
     let pe = |rank: u32, nid: u32, cpu: u32| LocalPe {
         rank,
@@ -63,22 +63,22 @@ fn a_whole_life() {
     );
     let taken = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 6 });
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, taken)),
+        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, taken)),
         [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
     );
     assert_eq!(act(&mut agent, 4 * S, ended(key)), [Action::CheckGroupsEmpty(key)]);
     assert_eq!(
-        act(&mut agent, 4 * S, Happening::GroupsEmpty(key)),
+        act(&mut agent, 4 * S, Event::GroupsEmpty(key)),
         [reported(end(key), &[0, 1]), to_front(FromApinit::Done)]
     );
     // Repeated each second, on the new link too, until it is acknowledged.
     assert_eq!(agent.next_timer(), Some(5 * S));
-    assert_eq!(act(&mut agent, 5 * S - 1, Happening::Tick), []);
-    assert_eq!(act(&mut agent, 5 * S, Happening::Tick), [reported(end(key), &[0, 1])]);
-    assert_eq!(act(&mut agent, 5 * S, Happening::Unlinked), []);
-    assert_eq!(act(&mut agent, 7 * S, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 5 * S - 1, Event::Tick), []);
+    assert_eq!(act(&mut agent, 5 * S, Event::Tick), [reported(end(key), &[0, 1])]);
+    assert_eq!(act(&mut agent, 5 * S, Event::Unlinked), []);
+    assert_eq!(act(&mut agent, 7 * S, Event::Tick), []);
     assert_eq!(
-        act(&mut agent, 8 * S, Happening::Linked(welcome())),
+        act(&mut agent, 8 * S, Event::Linked(welcome())),
         [
             Action::Remember(welcome()),
             Action::Inventory { items: vec![(key, Phase::Ended)], last_command: 1 },
@@ -86,7 +86,7 @@ fn a_whole_life() {
         ]
     );
     assert_eq!(
-        act(&mut agent, 8 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        act(&mut agent, 8 * S, Event::Command(2, Command::AcknowledgeEnd(key))),
         [Action::CloseFront(FRONT), Action::Remove(key),]
     );
     assert_eq!((agent.held(), agent.next_timer(), agent.last_command()), ((0, 0), None, 2));
@@ -99,7 +99,7 @@ fn a_launch_waits_for_its_placement() {
     let key = key(12, 1);
     go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
     assert_eq!(act(&mut agent, 0, launch(FRONT, key)), []);
-    let signal = Happening::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 10)));
+    let signal = Event::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 10)));
     assert_eq!(act(&mut agent, 0, signal), []);
     let actions = act(&mut agent, 9 * S, placed(place(key, &[&[0, 1]])));
     assert!(actions.contains(&to_front(FromApinit::Accepted)), "{actions:?}");
@@ -107,7 +107,7 @@ fn a_launch_waits_for_its_placement() {
     let is_launch =
         |a: &Action| matches!(a, Action::SendShepherd(k, ToShepherd::Launch(_)) if *k == key);
     assert!(!actions.iter().any(is_launch));
-    assert!(act(&mut agent, 9 * S, Happening::ShepherdSpawned(key)).iter().any(is_launch));
+    assert!(act(&mut agent, 9 * S, Event::ShepherdSpawned(key)).iter().any(is_launch));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn who_may_launch() {
     go_through(&mut agent, 0, [opened(guesser, OWNER)]);
     let guess = ToApinit::Launch { key, ticket: Ticket([8; 16]), launch: program() };
     assert_eq!(
-        act(&mut agent, 0, Happening::AttachMessage(guesser, guess)),
+        act(&mut agent, 0, Event::AttachMessage(guesser, guess)),
         refused(guesser, "the ticket is not the one of application 12.1")
     );
     let late = Conn(7);
@@ -138,11 +138,7 @@ fn who_may_launch() {
     let chatter = Conn(8);
     go_through(&mut agent, 60 * S, [opened(chatter, OWNER)]);
     assert_eq!(
-        act(
-            &mut agent,
-            60 * S,
-            Happening::AttachMessage(chatter, ToApinit::Signal(numbered(1, 2)))
-        ),
+        act(&mut agent, 60 * S, Event::AttachMessage(chatter, ToApinit::Signal(numbered(1, 2)))),
         refused(chatter, "the first message of a stream is a launch or a resumption")
     );
     assert_eq!(agent.held(), (1, 0));
@@ -167,7 +163,7 @@ fn a_launch_that_comes_again_is_a_return() {
             Action::SendFront(again, FromApinit::Accepted),
         ]
     );
-    assert_eq!(act(&mut agent, 3 * S, Happening::AttachClosed(FRONT)), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::AttachClosed(FRONT)), []);
     let actions = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Ready));
     assert!(actions.contains(&Action::SendFront(again, FromApinit::Going)), "{actions:?}");
 }
@@ -182,10 +178,7 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
     go_through(
         &mut agent,
         3 * S,
-        [
-            from_shepherd(key, FromShepherd::StdinCredit(credit(99, 0))),
-            Happening::AttachClosed(FRONT),
-        ],
+        [from_shepherd(key, FromShepherd::StdinCredit(credit(99, 0))), Event::AttachClosed(FRONT)],
     );
     let third = FromShepherd::Output(output(8, "three\n"));
     assert_eq!(act(&mut agent, 4 * S, from_shepherd(key, third.clone())), []);
@@ -209,11 +202,11 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
     );
     let stdin = ToApinit::Stdin(piece(0, "in"));
     assert_eq!(
-        act(&mut agent, 400 * S, Happening::AttachMessage(back, stdin)),
+        act(&mut agent, 400 * S, Event::AttachMessage(back, stdin)),
         [Action::SendShepherd(key, ToShepherd::Stdin(piece(0, "in")))]
     );
     assert_eq!(
-        act(&mut agent, 400 * S, Happening::AttachMessage(back, ToApinit::Signal(numbered(1, 10)))),
+        act(&mut agent, 400 * S, Event::AttachMessage(back, ToApinit::Signal(numbered(1, 10)))),
         [Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 10)))]
     );
 }
@@ -225,7 +218,7 @@ fn a_shepherd_that_says_again_what_is_written_is_told_so_again() {
     let (mut agent, key) = with_running();
     let one = || from_shepherd(key, FromShepherd::Output(output(0, "hello\n")));
     let taken = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 6 });
-    go_through(&mut agent, 3 * S, [one(), Happening::AttachMessage(FRONT, taken)]);
+    go_through(&mut agent, 3 * S, [one(), Event::AttachMessage(FRONT, taken)]);
     assert_eq!(
         act(&mut agent, 4 * S, one()),
         [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
@@ -250,11 +243,7 @@ fn a_launch_outlives_its_ticket() {
     assert!(act(&mut agent, last, launch(second, key)).contains(&accepted));
     // The answer was lost: at any time later, by a resumption and by the same launch.
     for (conn, again) in [(Conn(3), resume(Conn(3), key, &[])), (Conn(4), launch(Conn(4), key))] {
-        go_through(
-            &mut agent,
-            late,
-            [Happening::AttachClosed(Conn(conn.0 - 1)), opened(conn, OWNER)],
-        );
+        go_through(&mut agent, late, [Event::AttachClosed(Conn(conn.0 - 1)), opened(conn, OWNER)]);
         let actions = act(&mut agent, late, again);
         assert!(actions.contains(&Action::SendFront(conn, FromApinit::Accepted)), "{actions:?}");
     }
@@ -273,11 +262,11 @@ fn a_front_end_dies() {
     let (mut agent, key) = with_running();
     go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::Output(output(0, "lost\n")))]);
     // Its stream being closed is not its death.
-    assert_eq!(act(&mut agent, 3 * S, Happening::AttachClosed(FRONT)), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::AttachClosed(FRONT)), []);
     assert_eq!(agent.next_timer(), None);
     let terminate = ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
     assert_eq!(
-        act(&mut agent, 4 * S, Happening::FrontDied(FRONT)),
+        act(&mut agent, 4 * S, Event::FrontDied(FRONT)),
         [
             Action::CloseFront(FRONT),
             Action::SendShepherd(key, terminate),
@@ -292,9 +281,9 @@ fn a_front_end_dies() {
     );
     go_through(&mut agent, 6 * S, [ended(key)]);
     let lost = HostEnd { output_lost: true, ..end(key) };
-    assert_eq!(act(&mut agent, 6 * S, Happening::GroupsEmpty(key)), [reported(lost, &[0, 1])]);
+    assert_eq!(act(&mut agent, 6 * S, Event::GroupsEmpty(key)), [reported(lost, &[0, 1])]);
     assert_eq!(
-        act(&mut agent, 6 * S, Happening::Command(2, Command::AcknowledgeEnd(key))),
+        act(&mut agent, 6 * S, Event::Command(2, Command::AcknowledgeEnd(key))),
         [Action::Remove(key)]
     );
 }
@@ -302,11 +291,10 @@ fn a_front_end_dies() {
 #[test]
 fn a_front_end_that_cannot_be_watched_is_given_ten_seconds() {
     let (mut agent, key) = with_placed();
-    let unwatched =
-        Happening::AttachOpened { conn: FRONT, uid: OWNER, trusted: false, watched: false };
-    go_through(&mut agent, S, [unwatched, launch(FRONT, key), Happening::AttachClosed(FRONT)]);
-    assert_eq!(act(&mut agent, 11 * S - 1, Happening::Tick), []);
-    let actions = act(&mut agent, 11 * S, Happening::Tick);
+    let unwatched = Event::AttachOpened { conn: FRONT, uid: OWNER, trusted: false, watched: false };
+    go_through(&mut agent, S, [unwatched, launch(FRONT, key), Event::AttachClosed(FRONT)]);
+    assert_eq!(act(&mut agent, 11 * S - 1, Event::Tick), []);
+    let actions = act(&mut agent, 11 * S, Event::Tick);
     assert!(
         actions.contains(&Action::SendShepherd(
             key,
@@ -340,13 +328,13 @@ fn a_processor_is_not_given_twice() {
     go_through(
         &mut agent,
         3 * S,
-        [placed(place(second, &[&[1]])), Happening::ShepherdSpawned(second), opened(front, OWNER)],
+        [placed(place(second, &[&[1]])), Event::ShepherdSpawned(second), opened(front, OWNER)],
     );
     // Its head is another one's index here: the same apinit, the same nodes.
     let actions = act(&mut agent, 3 * S, launch(front, second));
     assert!(!actions.iter().any(is_launch), "{actions:?}");
     assert_eq!(act(&mut agent, 4 * S, ended(first)), [Action::CheckGroupsEmpty(first)]);
-    let actions = act(&mut agent, 4 * S, Happening::GroupsEmpty(first));
+    let actions = act(&mut agent, 4 * S, Event::GroupsEmpty(first));
     assert!(actions.iter().any(is_launch), "{actions:?}");
 }
 
@@ -366,7 +354,7 @@ fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
         front: None,
         gone: true,
     };
-    assert_eq!(act(&mut agent, 2 * S, Happening::Found(Box::new(found))), []);
+    assert_eq!(act(&mut agent, 2 * S, Event::Found(Box::new(found))), []);
     assert_eq!(
         act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Output(output(0, "lost\n")))),
         [Action::SendShepherd(key, ToShepherd::OutputTaken(5))]
@@ -408,9 +396,9 @@ fn a_former_life_is_taken_up() {
         front: Some(Conn(77)),
         gone: false,
     };
-    assert_eq!(act(&mut agent, 10 * S, Happening::Found(Box::new(found))), []);
+    assert_eq!(act(&mut agent, 10 * S, Event::Found(Box::new(found))), []);
     assert_eq!(
-        act(&mut agent, 10 * S, Happening::Linked(welcome())),
+        act(&mut agent, 10 * S, Event::Linked(welcome())),
         [
             Action::Remember(welcome()),
             Action::Inventory { items: vec![(key, Phase::Running)], last_command: 0 },
@@ -435,7 +423,7 @@ fn a_former_life_is_taken_up() {
     );
     // The front end may have more than the new life has seen: the repetition is not for it.
     let back = Conn(78);
-    go_through(&mut agent, 13 * S, [Happening::AttachClosed(FRONT), opened(back, OWNER)]);
+    go_through(&mut agent, 13 * S, [Event::AttachClosed(FRONT), opened(back, OWNER)]);
     let actions = act(&mut agent, 13 * S, resume(back, key, &[(0, 106)]));
     assert!(actions.contains(&Action::SendShepherd(key, ToShepherd::OutputTaken(106))));
     let again = FromShepherd::Output(output(100, "on\nxyzmore"));
@@ -445,9 +433,9 @@ fn a_former_life_is_taken_up() {
     );
     // The time limit counts from the go, not from the restart.
     let limit = Duration::from_secs(30);
-    assert_eq!(act(&mut agent, 35 * S - 1, Happening::Tick), []);
+    assert_eq!(act(&mut agent, 35 * S - 1, Event::Tick), []);
     assert_eq!(
-        act(&mut agent, 35 * S, Happening::Tick),
+        act(&mut agent, 35 * S, Event::Tick),
         [Action::SendShepherd(
             key,
             ToShepherd::Terminate { cause: Cause::TimeLimit { limit }, kill_after: GRACE }
@@ -461,7 +449,7 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     let key = key(12, 1);
     let found = |going_ns| {
         let (place, front) = (place(key, &[&[0, 1]]), Some(Conn(77)));
-        Happening::Found(Box::new(Found {
+        Event::Found(Box::new(Found {
             ran_ns: None,
             place,
             going_ns,
@@ -475,7 +463,7 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 10 * S, found(Some(5 * S))), []);
     let inventory = Action::Inventory { items: vec![(key, Phase::Running)], last_command: 0 };
-    assert!(act(&mut agent, 10 * S, Happening::Linked(welcome())).contains(&inventory));
+    assert!(act(&mut agent, 10 * S, Event::Linked(welcome())).contains(&inventory));
     // How far output and stdin are is not known: the front end is to try again.
     go_through(&mut agent, 11 * S, [opened(FRONT, OWNER)]);
     assert_eq!(
@@ -512,7 +500,7 @@ fn that_it_goes_is_kept_by_whoever_finds_it() {
         let (ran_ns, away, front) = (None, None, Some(Conn(77)));
         let found =
             Found { place, going_ns, ran_ns, hello, silent: false, away, front, gone: false };
-        act(&mut apinit(&[0, 1]), 2 * S, Happening::Found(Box::new(found)))
+        act(&mut apinit(&[0, 1]), 2 * S, Event::Found(Box::new(found)))
     };
     assert_eq!(found(None, true), [Action::KeepGoing(key, 2 * S)]);
     assert_eq!(found(Some(S), true), []);
@@ -525,7 +513,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     let found = |hello| {
         let front = Some(Conn(77));
         let place = place(key, &[&[0, 1]]);
-        Happening::Found(Box::new(Found {
+        Event::Found(Box::new(Found {
             place,
             going_ns: Some(S),
             ran_ns: None,
@@ -539,7 +527,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     let mut agent = apinit(&[0, 1]);
     let hello = Hello { key, launched: true, going: true, ..Hello::default() };
     go_through(&mut agent, 2 * S, [found(Some(hello))]);
-    let actions = act(&mut agent, 2 * S, Happening::FrontDied(Conn(77)));
+    let actions = act(&mut agent, 2 * S, Event::FrontDied(Conn(77)));
     let cause = Cause::FrontGone;
     let terminate = ToShepherd::Terminate { cause, kill_after: FRONT_GRACE };
     assert!(actions.contains(&Action::SendShepherd(key, terminate)), "{actions:?}");
@@ -549,7 +537,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
         act(&mut agent, 2 * S, found(None)),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
-    go_through(&mut agent, 2 * S, [Happening::GroupsEmpty(key)]);
+    go_through(&mut agent, 2 * S, [Event::GroupsEmpty(key)]);
     let text = "it died while apinit was being restarted".into();
     let first = Decisive { at_ns: 2 * S, cause: Cause::ShepherdLost { nid: Nid(0), text } };
     let lost = HostEnd {
@@ -558,15 +546,14 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
         lost: vec![Nid(0), Nid(1)],
         ..end(key)
     };
-    let actions = act(&mut agent, 2 * S, Happening::Linked(welcome()));
+    let actions = act(&mut agent, 2 * S, Event::Linked(welcome()));
     assert!(actions.contains(&reported(lost, &[0, 1])), "{actions:?}");
 }
 
 #[test]
 fn stdin_beyond_its_credit_is_not_kept() {
     let (mut agent, key) = with_running();
-    let stdin =
-        |offset, text| Happening::AttachMessage(FRONT, ToApinit::Stdin(piece(offset, text)));
+    let stdin = |offset, text| Event::AttachMessage(FRONT, ToApinit::Stdin(piece(offset, text)));
     go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::StdinCredit(credit(4, 0)))]);
     assert_eq!(
         act(&mut agent, 3 * S, stdin(0, "four")),
@@ -588,7 +575,7 @@ fn pes_give_way_on_the_nodes_that_psched_names() {
     let place = place(key, &[&[0, 1], &[2]]);
     let yields = Yields { nice: 7, nids: vec![Nid(1), Nid(2)] };
     act(&mut agent, 0, placed(PlaceCommand { yields, ..place }));
-    act(&mut agent, 0, Happening::ShepherdSpawned(key));
+    act(&mut agent, 0, Event::ShepherdSpawned(key));
     act(&mut agent, S, opened(FRONT, OWNER));
     let actions = act(&mut agent, S, launch(FRONT, key));
     let nices = actions.iter().find_map(|action| match action {

@@ -1,7 +1,6 @@
 //! The agent by examples, with the exact actions of each step; and thrown at with random
-//! happenings in [`random`].
+//! events in [`random`].
 
-mod away;
 mod binding;
 mod bounds;
 mod deaths;
@@ -9,6 +8,7 @@ mod dumps;
 mod ends;
 mod foreign;
 mod lives;
+mod memory_out;
 mod moves;
 mod psched;
 mod random;
@@ -23,10 +23,10 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
-use crate::apteam::talk::attach::{
+use crate::apteam::protocol::attach::{
     NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
 };
-use crate::apteam::talk::node::{Start, Yields};
+use crate::apteam::protocol::node::{Start, Yields};
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::variables::Isolation;
 use bytes::Bytes;
@@ -86,7 +86,7 @@ fn apinit(nids: &[u32]) -> Agent {
 
 fn linked(nids: &[u32]) -> Agent {
     let mut agent = apinit(nids);
-    agent.apply(0, Happening::Linked(welcome()));
+    agent.apply(0, Event::Linked(welcome()));
     agent
 }
 
@@ -133,27 +133,27 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
     }
 }
 
-fn placed(place: PlaceCommand) -> Happening {
-    Happening::Command(1, Command::Place(Box::new(place)))
+fn placed(place: PlaceCommand) -> Event {
+    Event::Command(1, Command::Place(Box::new(place)))
 }
 
 fn program() -> Box<Launch> {
     Box::new(Launch { executable: b"/bin/true".to_vec(), pmi: true, ..Launch::default() })
 }
 
-fn launch(conn: Conn, key: Key) -> Happening {
-    Happening::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch: program() })
+fn launch(conn: Conn, key: Key) -> Event {
+    Event::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch: program() })
 }
 
-fn resume(conn: Conn, key: Key, taken: &[(u32, u64)]) -> Happening {
+fn resume(conn: Conn, key: Key, taken: &[(u32, u64)]) -> Event {
     let taken =
         taken.iter().map(|(source, offset)| OutputTaken { source: *source, offset: *offset });
     let taken = taken.collect();
-    Happening::AttachMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken })
+    Event::AttachMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken })
 }
 
-fn opened(conn: Conn, uid: u32) -> Happening {
-    Happening::AttachOpened { conn, uid, trusted: uid == 0, watched: true }
+fn opened(conn: Conn, uid: u32) -> Event {
+    Event::AttachOpened { conn, uid, trusted: uid == 0, watched: true }
 }
 
 fn numbered(number: u64, signal: i32) -> NumberedSignal {
@@ -180,8 +180,8 @@ fn output(offset: u64, text: &'static str) -> Output {
     }
 }
 
-fn from_shepherd(key: Key, message: FromShepherd) -> Happening {
-    Happening::ShepherdMessage(key, message)
+fn from_shepherd(key: Key, message: FromShepherd) -> Event {
+    Event::ShepherdMessage(key, message)
 }
 
 /// The end that a shepherd tells: it leaves the nodes to its apinit.
@@ -189,7 +189,7 @@ fn end(key: Key) -> HostEnd {
     HostEnd { key, launched: true, run: Duration::from_secs(1), ..HostEnd::default() }
 }
 
-fn ended(key: Key) -> Happening {
+fn ended(key: Key) -> Event {
     from_shepherd(key, FromShepherd::Ended(Box::new(end(key))))
 }
 
@@ -214,12 +214,12 @@ fn not_now(conn: Conn, text: &str) -> Vec<Action> {
 }
 
 /// Applies it; processes are found to be where they belong.
-fn all_well(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
+fn all_well(agent: &mut Agent, now: u64, event: Event) -> Vec<Action> {
     let mut all = Vec::new();
-    for action in agent.apply(now, happening) {
+    for action in agent.apply(now, event) {
         match action {
             Action::VerifyPlaces { key, .. } => {
-                all.extend(agent.apply(now, Happening::PlacesVerified(key, Ok(()))));
+                all.extend(agent.apply(now, Event::PlacesVerified(key, Ok(()))));
             }
             other => all.push(other),
         }
@@ -229,8 +229,8 @@ fn all_well(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
 
 /// Without the timer: what is due when is tested by letting time go by. And without the comings and
 /// goings that the switcher is told: [`turns`] has those.
-fn act(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
-    let mut actions = all_well(agent, now, happening);
+fn act(agent: &mut Agent, now: u64, event: Event) -> Vec<Action> {
+    let mut actions = all_well(agent, now, event);
     let left_out = |action: &Action| {
         use switcher::Event::{Comes, Goes};
         matches!(action, Action::SetTimer(_) | Action::Turns(Comes { .. } | Goes(_)))
@@ -240,9 +240,9 @@ fn act(agent: &mut Agent, now: u64, happening: Happening) -> Vec<Action> {
 }
 
 /// Applies all and forgets what came of it.
-fn go_through(agent: &mut Agent, now: u64, happenings: impl IntoIterator<Item = Happening>) {
-    for happening in happenings {
-        all_well(agent, now, happening);
+fn go_through(agent: &mut Agent, now: u64, events: impl IntoIterator<Item = Event>) {
+    for event in events {
+        all_well(agent, now, event);
     }
 }
 
@@ -250,7 +250,7 @@ fn go_through(agent: &mut Agent, now: u64, happenings: impl IntoIterator<Item = 
 fn with_placed() -> (Agent, Key) {
     let mut agent = linked(&[0, 1]);
     let key = key(12, 1);
-    go_through(&mut agent, 0, [placed(place(key, &[&[0, 1]])), Happening::ShepherdSpawned(key)]);
+    go_through(&mut agent, 0, [placed(place(key, &[&[0, 1]])), Event::ShepherdSpawned(key)]);
     (agent, key)
 }
 

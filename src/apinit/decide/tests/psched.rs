@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn command(seq: u64, command: Command) -> Happening {
-    Happening::Command(seq, command)
+fn command(seq: u64, command: Command) -> Event {
+    Event::Command(seq, command)
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn taken_back() {
     );
     go_through(&mut agent, S, [opened(FRONT, OWNER)]);
     assert_eq!(act(&mut agent, S, launch(FRONT, key)), []);
-    assert_eq!(act(&mut agent, 11 * S, Happening::Tick).len(), 2);
+    assert_eq!(act(&mut agent, 11 * S, Event::Tick).len(), 2);
 }
 
 #[test]
@@ -40,11 +40,11 @@ fn a_newer_incarnation_ends_the_older() {
     let terminate = ToShepherd::Terminate { cause: Cause::NoRecord, kill_after: GRACE };
     assert!(actions.contains(&Action::SendShepherd(old, terminate)), "{actions:?}");
     // It waits until the old one is empty; nobody hears of that one's end.
-    go_through(&mut agent, 3 * S, [Happening::ShepherdSpawned(new), opened(Conn(2), OWNER)]);
+    go_through(&mut agent, 3 * S, [Event::ShepherdSpawned(new), opened(Conn(2), OWNER)]);
     let is_launch = |a: &Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(_)));
     assert!(!act(&mut agent, 3 * S, launch(Conn(2), new)).iter().any(is_launch));
     go_through(&mut agent, 3 * S, [ended(old)]);
-    let actions = act(&mut agent, 4 * S, Happening::GroupsEmpty(old));
+    let actions = act(&mut agent, 4 * S, Event::GroupsEmpty(old));
     assert!(actions.iter().any(is_launch), "{actions:?}");
     assert!(actions.contains(&Action::Remove(old)), "{actions:?}");
     let is_report = |a: &Action| matches!(a, Action::Report(_));
@@ -65,12 +65,12 @@ fn discarded() {
         ]
     );
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::Linked(welcome())),
+        act(&mut agent, 3 * S, Event::Linked(welcome())),
         [Action::Remember(welcome()), Action::Inventory { items: vec![], last_command: 2 },]
     );
     go_through(&mut agent, 4 * S, [ended(key)]);
     assert_eq!(
-        act(&mut agent, 4 * S, Happening::GroupsEmpty(key)),
+        act(&mut agent, 4 * S, Event::GroupsEmpty(key)),
         [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key),]
     );
 }
@@ -84,7 +84,7 @@ fn placements_that_cannot_be() {
         assert!(text.contains(needle) && !end.launched, "{text}");
         let acknowledge = Command::AcknowledgeEnd(end.key);
         let forgotten = [Action::Remove(end.key)];
-        assert_eq!(act(agent, 0, Happening::Command(2, acknowledge)), forgotten);
+        assert_eq!(act(agent, 0, Event::Command(2, acknowledge)), forgotten);
     };
     let mut agent = linked(&[0, 1]);
     ends_with(&mut agent, place(key(1, 1), &[&[2]]), "does not fit this apinit's nodes");
@@ -99,7 +99,7 @@ fn placements_that_cannot_be() {
         boot_id: "boot".into(),
     };
     let mut ordinary = Agent::new(me, None);
-    ordinary.apply(0, Happening::Linked(welcome()));
+    ordinary.apply(0, Event::Linked(welcome()));
     let needle = "apinit runs as user 77 and can't run an application of user 1000";
     ends_with(&mut ordinary, place(key(3, 1), &[&[0]]), needle);
 }
@@ -108,22 +108,22 @@ fn placements_that_cannot_be() {
 fn unknown_names_have_no_effect() {
     let mut agent = linked(&[0]);
     let key = key(9, 9);
-    for happening in [
+    for event in [
         command(1, Command::AcknowledgeEnd(key)),
         command(2, Command::Discard(key)),
         command(3, Command::Signal { key, signal: numbered(0, 9) }),
         command(4, Command::Terminate { key, cause: Cause::NoRecord, kill_after: Duration::ZERO }),
-        Happening::ShepherdSpawned(key),
+        Event::ShepherdSpawned(key),
         from_shepherd(key, FromShepherd::Ready),
-        Happening::ShepherdLost { key, text: String::new() },
-        Happening::PeerMessage(key, 1, FromApinit::Ready),
-        Happening::PeerLost { key, index: 1, text: String::new() },
-        Happening::GroupsEmpty(key),
-        Happening::GroupsStuck { key, processes: 1, named: vec![] },
-        Happening::AttachMessage(Conn(3), ToApinit::Go),
-        Happening::AttachClosed(Conn(3)),
-        Happening::FrontDied(Conn(3)),
+        Event::ShepherdLost { key, text: String::new() },
+        Event::PeerMessage(key, 1, FromApinit::Ready),
+        Event::PeerLost { key, index: 1, text: String::new() },
+        Event::GroupsEmpty(key),
+        Event::GroupsStuck { key, processes: 1, named: vec![] },
+        Event::AttachMessage(Conn(3), ToApinit::Go),
+        Event::AttachClosed(Conn(3)),
+        Event::FrontDied(Conn(3)),
     ] {
-        assert_eq!(agent.apply(0, happening.clone()), [], "{happening:?}");
+        assert_eq!(agent.apply(0, event.clone()), [], "{event:?}");
     }
 }

@@ -1,9 +1,9 @@
 //! Anything may happen in any order: what must hold whatever comes.
 
 use super::*;
-use crate::apinit::decide::away::Away;
-use crate::apteam::talk::attach::{BarrierIn, BarrierOut};
-use crate::apteam::talk::node::Restart;
+use crate::apinit::decide::memory_out::Away;
+use crate::apteam::protocol::attach::{BarrierIn, BarrierOut};
+use crate::apteam::protocol::node::Restart;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const NIDS: [u32; 2] = [0, 1];
 #[derive(Clone, Debug)]
 enum Step {
     After(u64),
-    Do(Box<Happening>),
+    Do(Box<Event>),
 }
 
 fn any_key() -> impl Strategy<Value = Key> {
@@ -77,58 +77,57 @@ fn any_command() -> impl Strategy<Value = Command> {
 }
 
 /// What was brought back, on as many nodes as it has or not, or why not.
-fn any_restored() -> impl Strategy<Value = Happening> {
+fn any_restored() -> impl Strategy<Value = Event> {
     let back = (any::<bool>(), 1..3u32, 0..9u64).prop_map(|(going, nodes, output)| {
         let hello = Hello { launched: true, going, output_taken: 4, ..Hello::default() };
         let born = (7..7 + nodes).map(Nid).collect();
         Box::new(Back { born, hello, output, clock_ns: 1 })
     });
     let result = prop_oneof![3 => back.prop_map(Ok), 1 => Just(Err("no".to_owned()))];
-    (any_key(), result).prop_map(|(key, result)| Happening::Restored(key, result))
+    (any_key(), result).prop_map(|(key, result)| Event::Restored(key, result))
 }
 
 /// Memory goes out by a checkpoint, or not, and comes in again, or not.
-fn any_away() -> impl Strategy<Value = Happening> {
+fn any_away() -> impl Strategy<Value = Event> {
     let hello = Hello { launched: true, going: true, ..Hello::default() };
     let back = CameBack { hello, bytes: 7, clock_ns: 1 };
     let no = || Err("no".to_owned());
     prop_oneof![
-        2 => any_key().prop_map(|key| Happening::Turns(News::GoesOut(key))),
-        2 => any_key().prop_map(|key| Happening::Turns(News::ComesIn(key))),
-        2 => any_key().prop_map(|key| Happening::TakenOut(key, Ok(7))),
-        1 => any_key().prop_map(move |key| Happening::TakenOut(key, no())),
-        2 => any_key().prop_map(move |key| Happening::CameBack(key, Ok(Box::new(back.clone())))),
-        1 => any_key().prop_map(|key| Happening::CameBack(key, Err("no".to_owned()))),
+        2 => any_key().prop_map(|key| Event::Turns(News::GoesOut(key))),
+        2 => any_key().prop_map(|key| Event::Turns(News::ComesIn(key))),
+        2 => any_key().prop_map(|key| Event::TakenOut(key, Ok(7))),
+        1 => any_key().prop_map(move |key| Event::TakenOut(key, no())),
+        2 => any_key().prop_map(move |key| Event::CameBack(key, Ok(Box::new(back.clone())))),
+        1 => any_key().prop_map(|key| Event::CameBack(key, Err("no".to_owned()))),
     ]
 }
 
 /// A checkpoint is asked for, made or not, and what becomes of it is said.
-fn any_dump() -> impl Strategy<Value = Happening> {
+fn any_dump() -> impl Strategy<Value = Event> {
     use crate::apinit::decide::DumpWord::{AllImaged, Gone, Named};
     let word = prop_oneof![Just(AllImaged), Just(Named), Just(Gone)];
     prop_oneof![
         (any_key(), 0..3u64, any::<bool>())
-            .prop_map(|(key, number, end)| { Happening::DumpAsked { number, uid: 0, key, end } }),
-        (any_key(), any::<bool>())
-            .prop_map(|(key, stands)| Happening::Turns(News::Lifted(key, stands))),
-        (any_key(), 0..3u64, any::<bool>()).prop_map(|(key, number, made)| Happening::Dumped {
+            .prop_map(|(key, number, end)| { Event::DumpAsked { number, uid: 0, key, end } }),
+        (any_key(), any::<bool>()).prop_map(|(key, stands)| Event::Turns(News::Held(key, stands))),
+        (any_key(), 0..3u64, any::<bool>()).prop_map(|(key, number, made)| Event::Dumped {
             key,
             number,
             made
         }),
-        (0..3u64, word).prop_map(|(number, word)| Happening::DumpSaid { number, word }),
+        (0..3u64, word).prop_map(|(number, word)| Event::DumpSaid { number, word }),
     ]
 }
 
-fn any_news() -> impl Strategy<Value = Happening> {
+fn any_news() -> impl Strategy<Value = Event> {
     let ran = |ns| Ran { ns, since_ns: None };
     prop_oneof![
-        4 => any_key().prop_map(|key| Happening::Turns(News::MayGo(key))),
+        4 => any_key().prop_map(|key| Event::Turns(News::MayGo(key))),
         4 => (any_key(), prop::bool::weighted(0.9)).prop_map(|(key, well)| {
-            Happening::PlacesVerified(key, if well { Ok(()) } else { Err("no".to_owned()) })
+            Event::PlacesVerified(key, if well { Ok(()) } else { Err("no".to_owned()) })
         }),
-        1 => any_key().prop_map(|key| Happening::Turns(News::HasTurn(key))),
-        1 => (any_key(), 0..5 * S).prop_map(move |(key, ns)| Happening::Ran(key, ran(ns))),
+        1 => any_key().prop_map(|key| Event::Turns(News::HasTurn(key))),
+        1 => (any_key(), 0..5 * S).prop_map(move |(key, ns)| Event::Ran(key, ran(ns))),
     ]
 }
 
@@ -186,39 +185,39 @@ fn any_from_apinit() -> impl Strategy<Value = FromApinit> {
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let lost = |key| Happening::ShepherdLost { key, text: String::new() };
+    let lost = |key| Event::ShepherdLost { key, text: String::new() };
     let uid = prop_oneof![Just(OWNER), Just(0), Just(5)];
-    let happening = prop_oneof![
-        1 => Just(Happening::Linked(welcome())),
-        1 => Just(Happening::Unlinked),
-        1 => Just(Happening::Linked(Welcome { epoch: 1, ..welcome() })),
-        1 => Just(Happening::Linked(Welcome { store_id: "ffff".into(), ..welcome() })),
-        8 => (1..99u64, any_command()).prop_map(|(seq, c)| Happening::Command(seq, c)),
+    let event = prop_oneof![
+        1 => Just(Event::Linked(welcome())),
+        1 => Just(Event::Unlinked),
+        1 => Just(Event::Linked(Welcome { epoch: 1, ..welcome() })),
+        1 => Just(Event::Linked(Welcome { store_id: "ffff".into(), ..welcome() })),
+        8 => (1..99u64, any_command()).prop_map(|(seq, c)| Event::Command(seq, c)),
         6 => (any_conn(), uid, any::<bool>()).prop_map(|(conn, uid, watched)| {
-            Happening::AttachOpened { conn, uid, trusted: uid == 0, watched }
+            Event::AttachOpened { conn, uid, trusted: uid == 0, watched }
         }),
-        10 => (any_conn(), any_to_apinit()).prop_map(|(c, m)| Happening::AttachMessage(c, m)),
-        2 => any_conn().prop_map(Happening::AttachClosed),
-        1 => any_conn().prop_map(Happening::FrontDied),
-        8 => any_key().prop_map(Happening::ShepherdSpawned),
-        1 => any_key().prop_map(|key| Happening::SpawnFailed { key, text: String::new() }),
-        12 => (any_key(), any_from_shepherd()).prop_map(|(k, m)| Happening::ShepherdMessage(k, m)),
+        10 => (any_conn(), any_to_apinit()).prop_map(|(c, m)| Event::AttachMessage(c, m)),
+        2 => any_conn().prop_map(Event::AttachClosed),
+        1 => any_conn().prop_map(Event::FrontDied),
+        8 => any_key().prop_map(Event::ShepherdSpawned),
+        1 => any_key().prop_map(|key| Event::SpawnFailed { key, text: String::new() }),
+        12 => (any_key(), any_from_shepherd()).prop_map(|(k, m)| Event::ShepherdMessage(k, m)),
         1 => any_key().prop_map(lost),
         5 => (any_key(), 0..3u32, any_from_apinit())
-            .prop_map(|(key, index, m)| Happening::PeerMessage(key, index, m)),
-        1 => (any_key(), 0..3u32).prop_map(|(key, index)| Happening::PeerLost {
+            .prop_map(|(key, index, m)| Event::PeerMessage(key, index, m)),
+        1 => (any_key(), 0..3u32).prop_map(|(key, index)| Event::PeerLost {
             key, index, text: String::new()
         }),
-        6 => any_key().prop_map(Happening::GroupsEmpty),
-        1 => any_key().prop_map(|key| Happening::GroupsStuck { key, processes: 1, named: vec![] }),
+        6 => any_key().prop_map(Event::GroupsEmpty),
+        1 => any_key().prop_map(|key| Event::GroupsStuck { key, processes: 1, named: vec![] }),
         1 => any_place().prop_map(|place| {
             let place = PlaceCommand { restart: None, ..place };
             let hello = Hello { key: place.key, launched: true, ..Hello::default() };
-            Happening::Found(Box::new(Found {
+            Event::Found(Box::new(Found {
                 place, going_ns: None, ran_ns: None, hello: Some(hello), silent: false, away: None, front: None, gone: false
             }))
         }),
-        4 => Just(Happening::Tick),
+        4 => Just(Event::Tick),
         4 => any_news(),
         4 => any_restored(),
         4 => any_dump(),
@@ -226,7 +225,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         1 => (0..12 * S).prop_map(Step::After),
-        6 => happening.prop_map(|happening| Step::Do(Box::new(happening))),
+        6 => event.prop_map(|event| Step::Do(Box::new(event))),
     ]
 }
 
@@ -268,36 +267,34 @@ fn of_place(place: &PlaceCommand) -> Seen {
 }
 
 impl Onlooker {
-    fn happens(&mut self, happening: &Happening) {
-        match happening {
-            Happening::Unlinked => {
-                (self.linked, self.foreign, self.purging) = (false, false, false)
-            }
-            Happening::Command(_, Command::Purge { .. }) if self.foreign => self.purging = true,
-            Happening::AttachOpened { conn, .. } => {
+    fn happens(&mut self, event: &Event) {
+        match event {
+            Event::Unlinked => (self.linked, self.foreign, self.purging) = (false, false, false),
+            Event::Command(_, Command::Purge { .. }) if self.foreign => self.purging = true,
+            Event::AttachOpened { conn, .. } => {
                 self.open.insert(*conn, ());
             }
-            Happening::AttachClosed(conn) => {
+            Event::AttachClosed(conn) => {
                 self.open.remove(conn);
             }
-            Happening::Command(_, Command::Place(place)) => {
+            Event::Command(_, Command::Place(place)) => {
                 self.seen.entry(place.key).or_insert_with(|| of_place(place));
             }
-            Happening::Found(found) => {
+            Event::Found(found) => {
                 let seen = Seen { launches: 1, ..of_place(&found.place) };
                 self.seen.entry(found.place.key).or_insert(seen);
             }
-            Happening::PlacesVerified(key, Ok(())) => {
+            Event::PlacesVerified(key, Ok(())) => {
                 if let Some(seen) = self.seen.get_mut(key).filter(|s| s.launches > 0) {
                     seen.ready = true;
                 }
             }
-            Happening::Turns(News::MayGo(key)) => {
+            Event::Turns(News::MayGo(key)) => {
                 if let Some(seen) = self.seen.get_mut(key).filter(|s| s.came) {
                     seen.may_go = true;
                 }
             }
-            Happening::GroupsEmpty(key) => {
+            Event::GroupsEmpty(key) => {
                 if let Some(seen) = self.seen.get_mut(key) {
                     seen.groups_empty = true;
                 }
@@ -365,11 +362,11 @@ impl Onlooker {
                 let seen = self.seen.get_mut(key).expect("it is there");
                 assert!(std::mem::take(&mut seen.came), "{key} goes and has not come");
             }
-            Action::Turns(switcher::Event::Lift(key)) => {
+            Action::Turns(switcher::Event::Hold(key)) => {
                 let seen = self.seen.get_mut(key).expect("it is there");
                 assert!(!std::mem::replace(&mut seen.lifted, true), "{key} is lifted twice");
             }
-            Action::Turns(switcher::Event::Seat(gang)) => {
+            Action::Turns(switcher::Event::Rebind(gang)) => {
                 self.seen.get_mut(&gang.key).expect("it is there").lifted = false;
             }
             Action::Dump { key, .. } => assert!(self.seen[key].lifted, "{key} does not stand"),
@@ -409,35 +406,35 @@ proptest! {
         let mut now = 0;
         let mut timer = None;
         for step in steps {
-            let happening = match step {
+            let event = match step {
                 Step::After(ns) => {
                     now += ns;
                     // The shell's clock.
-                    if timer.is_some_and(|at| at <= now) { Happening::Tick } else { continue }
+                    if timer.is_some_and(|at| at <= now) { Event::Tick } else { continue }
                 }
-                Step::Do(happening) => *happening,
+                Step::Do(event) => *event,
             };
             // The shell never uses a number twice while its stream is open.
-            if let Happening::AttachOpened { conn, .. } = &happening
+            if let Event::AttachOpened { conn, .. } = &event
                 && onlooker.open.contains_key(conn)
             {
                 continue;
             }
             // A stream that the agent has closed says nothing.
-            if let Happening::AttachMessage(conn, _) | Happening::AttachClosed(conn) = &happening
+            if let Event::AttachMessage(conn, _) | Event::AttachClosed(conn) = &event
                 && !onlooker.open.contains_key(conn)
             {
                 continue;
             }
             // What is found is found before psched says anything of it.
-            if let Happening::Found(found) = &happening
+            if let Event::Found(found) = &event
                 && onlooker.seen.contains_key(&found.place.key)
             {
                 continue;
             }
-            onlooker.happens(&happening);
-            let acknowledged = match &happening {
-                Happening::Command(_, Command::AcknowledgeEnd(key)) => Some(*key),
+            onlooker.happens(&event);
+            let acknowledged = match &event {
+                Event::Command(_, Command::AcknowledgeEnd(key)) => Some(*key),
                 _ => None,
             };
             // (A head asks again where another host can't be reached: `report_due_ns`.)
@@ -445,11 +442,11 @@ proptest! {
             let ended = acknowledged.is_some_and(|k| agent.apps.get(&k).is_some_and(alone))
                 && (!onlooker.foreign || onlooker.purging);
             let ignored = onlooker.foreign && !onlooker.purging
-                && matches!(&happening, Happening::Command(_, c)
+                && matches!(&event, Event::Command(_, c)
                     if !matches!(c, Command::Adopt | Command::Purge { .. }));
             let adopts = onlooker.foreign && !onlooker.purging
-                && matches!(happening, Happening::Command(_, Command::Adopt));
-            for action in agent.apply(now, happening) {
+                && matches!(event, Event::Command(_, Command::Adopt));
+            for action in agent.apply(now, event) {
                 if !matches!(action, Action::SetTimer(_)) {
                     prop_assert!(!ignored, "{:?} by the word of a stranger", action);
                     let told = matches!(
@@ -488,7 +485,7 @@ proptest! {
         // A timer that is due is used up by its tick: the shell can't spin.
         now += 100_000 * S;
         for _ in 0..4 {
-            agent.apply(now, Happening::Tick);
+            agent.apply(now, Event::Tick);
         }
         prop_assert!(agent.next_timer().is_none_or(|at| at > now), "{:?}", agent.next_timer());
     }

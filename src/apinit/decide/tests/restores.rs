@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::apteam::ending::NOT_THE_PROGRAM;
-use crate::apteam::talk::node::{Moved, Restart, Restoring, Shift};
+use crate::apteam::protocol::node::{Moved, Restart, Restoring, Shift};
 
 const BEFORE: Duration = Duration::from_secs(100);
 const SHIFT: Shift = Shift { output: 1000, stdin: 50, clock_ns: -7 };
@@ -31,7 +31,7 @@ fn restore(place: PlaceCommand) -> Action {
 }
 
 /// As its shepherd has it: it was on node 3, and all but 10 bytes of its output had been written.
-fn back() -> Happening {
+fn back() -> Event {
     let hello = Hello {
         key: key(12, 1),
         launched: true,
@@ -41,22 +41,22 @@ fn back() -> Happening {
         ..Hello::default()
     };
     let back = Back { born: vec![Nid(3)], hello, output: 1000, clock_ns: -7 };
-    Happening::Restored(key(12, 1), Ok(Box::new(back)))
+    Event::Restored(key(12, 1), Ok(Box::new(back)))
 }
 
-fn failed(text: &str) -> Happening {
-    Happening::Restored(key(12, 1), Err(text.into()))
+fn failed(text: &str) -> Event {
+    Event::Restored(key(12, 1), Err(text.into()))
 }
 
-fn said(message: ToApinit) -> Happening {
-    Happening::AttachMessage(FRONT, message)
+fn said(message: ToApinit) -> Event {
+    Event::AttachMessage(FRONT, message)
 }
 
 /// The launch of it has come.
 fn restoring(place: PlaceCommand) -> Agent {
     let mut agent = linked(&[0, 1]);
     let key = place.key;
-    go_through(&mut agent, 0, [placed(place), Happening::ShepherdSpawned(key)]);
+    go_through(&mut agent, 0, [placed(place), Event::ShepherdSpawned(key)]);
     go_through(&mut agent, S, [opened(FRONT, OWNER), launch(FRONT, key)]);
     agent
 }
@@ -73,7 +73,7 @@ fn it_is_placed_launched_brought_back_and_goes() {
         act(&mut agent, 0, placed(place.clone())),
         [Action::MakeAndSpawn { place: Box::new(place.clone()), nids: vec![Nid(1)] }]
     );
-    assert_eq!(act(&mut agent, 0, Happening::ShepherdSpawned(key)), []);
+    assert_eq!(act(&mut agent, 0, Event::ShepherdSpawned(key)), []);
     agent.apply(S, opened(FRONT, OWNER));
     assert_eq!(
         act(&mut agent, S, launch(FRONT, key)),
@@ -88,7 +88,7 @@ fn it_is_placed_launched_brought_back_and_goes() {
     assert_eq!(act(&mut agent, S, said(ToApinit::StdinEnd(0))), []);
     assert_eq!(act(&mut agent, S, said(ToApinit::Signal(numbered(1, 10)))), []);
     let mut actions = agent.apply(2 * S, back());
-    actions.extend(agent.apply(2 * S, Happening::PlacesVerified(key, Ok(()))));
+    actions.extend(agent.apply(2 * S, Event::PlacesVerified(key, Ok(()))));
     let comes = actions.iter().find_map(|action| match action {
         Action::Turns(switcher::Event::Comes { going, ran_ns, .. }) => Some((*going, *ran_ns)),
         _ => None,
@@ -129,7 +129,7 @@ fn the_front_end_counts_from_its_own_beginning() {
         [to_front(FromApinit::Output(seen.clone()))]
     );
     // After a break it comes again, and is counted in the same way.
-    agent.apply(3 * S, Happening::AttachClosed(FRONT));
+    agent.apply(3 * S, Event::AttachClosed(FRONT));
     agent.apply(3 * S, opened(FRONT, OWNER));
     let resumed = act(&mut agent, 3 * S, resume(FRONT, key, &[(0, 2)]));
     let output = to_front(FromApinit::Output(seen));
@@ -181,7 +181,7 @@ fn where_it_sits_now_and_when_is_told_by_this_host() {
     let first = Some(abort(3, 3 * S - 7));
     let end = HostEnd { first, ..end(key) };
     go_through(&mut agent, 4 * S, [from_shepherd(key, FromShepherd::Ended(Box::new(end.clone())))]);
-    let told = act(&mut agent, 5 * S, Happening::GroupsEmpty(key));
+    let told = act(&mut agent, 5 * S, Event::GroupsEmpty(key));
     let end = HostEnd { first: Some(abort(1, 3 * S)), ..end };
     assert_eq!(told[0], reported(end, &[1]));
 }
@@ -191,13 +191,13 @@ fn one_that_shares_stands_until_its_turn() {
     let mut agent = restoring(PlaceCommand { shares: true, ..restart() });
     let key = key(12, 1);
     let mut actions = agent.apply(2 * S, back());
-    actions.extend(agent.apply(2 * S, Happening::PlacesVerified(key, Ok(()))));
+    actions.extend(agent.apply(2 * S, Event::PlacesVerified(key, Ok(()))));
     let comes = |action: &Action| {
         matches!(action, Action::Turns(switcher::Event::Comes { going: false, .. }))
     };
     assert!(actions.iter().any(comes), "{actions:?}");
     assert!(!actions.contains(&to_front(FromApinit::Going)), "{actions:?}");
-    let goes = act(&mut agent, 3 * S, Happening::Turns(News::MayGo(key)));
+    let goes = act(&mut agent, 3 * S, Event::Turns(News::MayGo(key)));
     assert!(goes.contains(&Action::Report(Report::Running(key))), "{goes:?}");
 }
 
@@ -205,14 +205,14 @@ fn one_that_shares_stands_until_its_turn() {
 fn it_waits_for_its_processors() {
     let mut agent = linked(&[0, 1]);
     let (other, key) = (key(9, 1), key(12, 1));
-    go_through(&mut agent, 0, [placed(place(other, &[&[1]])), Happening::ShepherdSpawned(other)]);
+    go_through(&mut agent, 0, [placed(place(other, &[&[1]])), Event::ShepherdSpawned(other)]);
     go_through(&mut agent, 0, [opened(Conn(9), OWNER), launch(Conn(9), other)]);
-    go_through(&mut agent, 0, [placed(restart()), Happening::ShepherdSpawned(key)]);
+    go_through(&mut agent, 0, [placed(restart()), Event::ShepherdSpawned(key)]);
     agent.apply(S, opened(FRONT, OWNER));
     let restores = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::Restore { .. }));
     assert!(!restores(&agent.apply(S, launch(FRONT, key))));
     assert!(!restores(&agent.apply(2 * S, ended(other))));
-    assert!(restores(&agent.apply(2 * S, Happening::GroupsEmpty(other))));
+    assert!(restores(&agent.apply(2 * S, Event::GroupsEmpty(other))));
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn what_it_had_run_counts_against_its_limit() {
             )
         })
     };
-    assert!(!over(&agent.apply(7 * S - 1, Happening::Tick)));
-    assert!(over(&agent.apply(7 * S, Happening::Tick)));
+    assert!(!over(&agent.apply(7 * S - 1, Event::Tick)));
+    assert!(over(&agent.apply(7 * S, Event::Tick)));
 }
 
 fn cause(text: &str) -> Cause {
@@ -247,23 +247,23 @@ fn what_stood_in_the_way_is_its_end() {
         act(&mut agent, 2 * S, failed("no such file")),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
-    let actions = act(&mut agent, 3 * S, Happening::GroupsEmpty(key));
+    let actions = act(&mut agent, 3 * S, Event::GroupsEmpty(key));
     let end = end_of(&actions);
     assert_eq!(end.first.as_ref().map(|first| &first.cause), Some(&cause("no such file")));
     assert_eq!((end.status(), end.launched), (125, false));
     // Its end is known, and so it goes.
-    agent.apply(4 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    agent.apply(4 * S, Event::Command(2, Command::AcknowledgeEnd(key)));
     assert_eq!(agent.held().0, 0);
 }
 
 #[test]
 fn one_that_had_not_gone_is_no_use() {
     let mut agent = restoring(restart());
-    let Happening::Restored(key, Ok(mut back)) = back() else { unreachable!() };
+    let Event::Restored(key, Ok(mut back)) = back() else { unreachable!() };
     back.hello.going = false;
-    let actions = act(&mut agent, 2 * S, Happening::Restored(key, Ok(back)));
+    let actions = act(&mut agent, 2 * S, Event::Restored(key, Ok(back)));
     assert_eq!(actions[0], Action::KillGroups { key, shepherd: true });
-    let actions = act(&mut agent, 3 * S, Happening::GroupsEmpty(key));
+    let actions = act(&mut agent, 3 * S, Event::GroupsEmpty(key));
     assert_eq!(end_of(&actions).status(), 125);
 }
 
@@ -274,20 +274,20 @@ fn one_that_is_to_end_meanwhile_is_killed() {
         let mut agent = restoring(restart());
         let key = key(12, 1);
         let kill = Action::KillGroups { key, shepherd: true };
-        let died = act(&mut agent, 2 * S, Happening::FrontDied(FRONT));
+        let died = act(&mut agent, 2 * S, Event::FrontDied(FRONT));
         assert!(died.contains(&kill), "{died:?}");
         let actions = act(&mut agent, 3 * S, outcome);
         assert_eq!(actions, [kill, Action::CheckGroupsEmpty(key)]);
-        let actions = act(&mut agent, 4 * S, Happening::GroupsEmpty(key));
+        let actions = act(&mut agent, 4 * S, Event::GroupsEmpty(key));
         let first = end_of(&actions).first.as_ref();
         assert_eq!(first.map(|first| &first.cause), Some(&Cause::FrontGone));
     }
 }
 
-fn found(restoring: Restoring, born: &[u32], hello: Option<Hello>) -> Happening {
+fn found(restoring: Restoring, born: &[u32], hello: Option<Hello>) -> Event {
     let going_ns = hello.as_ref().map(|_| S);
     let place = *at(restart(), restoring, born);
-    Happening::Found(Box::new(Found {
+    Event::Found(Box::new(Found {
         place,
         going_ns,
         ran_ns: None,
@@ -305,7 +305,7 @@ fn another_life_finds_how_far_it_was() {
     // Not begun: it waits for its launch, as before.
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 2 * S, found(Restoring::No, &[], None)), []);
-    go_through(&mut agent, 2 * S, [Happening::Linked(welcome()), opened(FRONT, OWNER)]);
+    go_through(&mut agent, 2 * S, [Event::Linked(welcome()), opened(FRONT, OWNER)]);
     let launched = act(&mut agent, 3 * S, launch(FRONT, key));
     assert!(launched.contains(&restore(restart())));
 
@@ -315,14 +315,14 @@ fn another_life_finds_how_far_it_was() {
         act(&mut agent, 2 * S, found(Restoring::Begun, &[], None)),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
-    let actions = act(&mut agent, 3 * S, Happening::GroupsEmpty(key));
+    let actions = act(&mut agent, 3 * S, Event::GroupsEmpty(key));
     let end = end_of(&actions);
     let interrupted = cause(crate::apinit::decide::restores::INTERRUPTED);
     assert_eq!(end.first.as_ref().map(|first| &first.cause), Some(&interrupted));
 
     // Done: it goes on, and its front end counts as before.
     let mut agent = linked(&[0, 1]);
-    let Happening::Restored(_, Ok(back)) = back() else { unreachable!() };
+    let Event::Restored(_, Ok(back)) = back() else { unreachable!() };
     agent.apply(2 * S, found(Restoring::Done(SHIFT), &[3], Some(back.hello)));
     agent.apply(3 * S, opened(FRONT, OWNER));
     agent.apply(3 * S, resume(FRONT, key, &[(0, 0)]));

@@ -1,7 +1,7 @@
 //! One application over several apinits: the head and the others.
 
 use super::*;
-use crate::apteam::talk::attach::{BarrierIn, BarrierOut, PmiEntry};
+use crate::apteam::protocol::attach::{BarrierIn, BarrierOut, PmiEntry};
 
 const HEADS: Conn = Conn(50);
 
@@ -29,18 +29,14 @@ fn head() -> (Agent, Key, Vec<Action>) {
     go_through(
         &mut agent,
         0,
-        [
-            placed(place(key, &[&[0, 1], &[2]])),
-            Happening::ShepherdSpawned(key),
-            opened(FRONT, OWNER),
-        ],
+        [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), opened(FRONT, OWNER)],
     );
     let actions = act(&mut agent, S, launch(FRONT, key));
     (agent, key, actions)
 }
 
-fn from_peer(key: Key, message: FromApinit) -> Happening {
-    Happening::PeerMessage(key, 1, message)
+fn from_peer(key: Key, message: FromApinit) -> Event {
+    Event::PeerMessage(key, 1, message)
 }
 
 fn to_peer(key: Key, message: ToApinit) -> Action {
@@ -70,7 +66,7 @@ fn other() -> (Agent, Key) {
         0,
         [
             placed(place(key, &[&[0, 1], &[2]])),
-            Happening::ShepherdSpawned(key),
+            Event::ShepherdSpawned(key),
             opened(HEADS, 0),
             launch(HEADS, key),
         ],
@@ -110,11 +106,7 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
 fn the_other_does_as_the_head_says() {
     let mut agent = linked(&[2]);
     let key = key(12, 1);
-    go_through(
-        &mut agent,
-        0,
-        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key)],
-    );
+    go_through(&mut agent, 0, [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key)]);
     // A user, also the owner, can't go past the head.
     go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
     let text = "PE 0 of application 12.1 is on another node: launch it through that one's apinit";
@@ -135,7 +127,7 @@ fn the_other_does_as_the_head_says() {
         "{actions:?}"
     );
     let to_head = |message| Action::SendFront(HEADS, message);
-    let from_head = |message| Happening::AttachMessage(HEADS, message);
+    let from_head = |message| Event::AttachMessage(HEADS, message);
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)),
         [to_head(FromApinit::Ready)]
@@ -180,7 +172,7 @@ fn the_other_does_as_the_head_says() {
     );
     go_through(&mut agent, S, [ended(key)]);
     assert_eq!(
-        act(&mut agent, 2 * S, Happening::GroupsEmpty(key)),
+        act(&mut agent, 2 * S, Event::GroupsEmpty(key)),
         [reported(end(key), &[2]), to_head(FromApinit::Done)]
     );
 }
@@ -239,7 +231,7 @@ fn signals_and_output_go_through_the_head() {
     let (mut agent, key) = running_head();
     let usr1 = ToApinit::Signal(numbered(1, 10));
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, usr1.clone())),
+        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, usr1.clone())),
         [Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 10))), to_peer(key, usr1)]
     );
     let theirs = |offset, text| FromApinit::Output(Output { source: 1, ..output(offset, text) });
@@ -251,17 +243,17 @@ fn signals_and_output_go_through_the_head() {
     assert_eq!(act(&mut agent, 3 * S, from_peer(key, theirs(0, "abc"))), []);
     let taken = |offset| ToApinit::OutputTaken(OutputTaken { source: 1, offset });
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, taken(2))),
+        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, taken(2))),
         [to_peer(key, taken(2))]
     );
     // The front end comes back: the other host says the rest again.
-    go_through(&mut agent, 3 * S, [Happening::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    go_through(&mut agent, 3 * S, [Event::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
     let again = OutputTaken { source: 1, offset: 2 };
     let actions = act(&mut agent, 4 * S, resume(Conn(2), key, &[(1, 2)]));
     let again = ToApinit::Resume { key, ticket: TICKET, taken: vec![again] };
     assert!(actions.contains(&to_peer(key, again)), "{actions:?}");
     // It dies: the other host's output is taken for it.
-    let actions = act(&mut agent, 5 * S, Happening::FrontDied(Conn(2)));
+    let actions = act(&mut agent, 5 * S, Event::FrontDied(Conn(2)));
     let terminate = ToApinit::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
     assert!(actions.contains(&to_peer(key, terminate)), "{actions:?}");
     assert_eq!(act(&mut agent, 5 * S, from_peer(key, theirs(2, "cde"))), [to_peer(key, taken(5))]);
@@ -271,7 +263,7 @@ fn signals_and_output_go_through_the_head() {
 fn signals_of_psched_are_said_to_have_come_when_everybody_has_them() {
     let (mut agent, key) = running_head();
     let number = PSCHED_SIGNALS + 5;
-    let said = || Happening::Command(3, Command::Signal { key, signal: numbered(number, 10) });
+    let said = || Event::Command(3, Command::Signal { key, signal: numbered(number, 10) });
     let signal = ToApinit::Signal(numbered(number, 10));
     assert_eq!(
         act(&mut agent, 3 * S, said()),
@@ -286,22 +278,22 @@ fn signals_of_psched_are_said_to_have_come_when_everybody_has_them() {
     assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::SignalsTaken(number))), [taken()]);
     // psched has not heard that; the front end, which counts for itself, need not.
     assert_eq!(act(&mut agent, 3 * S, said()), [taken()]);
-    go_through(&mut agent, 3 * S, [Happening::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    go_through(&mut agent, 3 * S, [Event::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
     let resumed = act(&mut agent, 3 * S, resume(Conn(2), key, &[]));
     let told = |a: &Action| matches!(a, Action::SendFront(_, FromApinit::SignalsTaken(_)));
     assert!(!resumed.iter().any(told), "{resumed:?}");
     // Nor may it speak in psched's name.
-    assert_eq!(act(&mut agent, 3 * S, Happening::AttachMessage(Conn(2), signal)), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::AttachMessage(Conn(2), signal)), []);
 }
 
 #[test]
 fn output_of_others_is_not_kept_for_a_front_end_that_has_gone() {
     let (mut agent, key) = running_head();
     act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(0, "ab"))));
-    act(&mut agent, 3 * S, Happening::AttachClosed(FRONT));
+    act(&mut agent, 3 * S, Event::AttachClosed(FRONT));
     // It may come back: this stays with the other host.
     assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(2, "cd")))), []);
-    let gone = act(&mut agent, 4 * S, Happening::FrontDied(FRONT));
+    let gone = act(&mut agent, 4 * S, Event::FrontDied(FRONT));
     let taken = vec![OutputTaken { source: 1, offset: 0 }];
     let again = to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken });
     assert!(gone.contains(&again), "{gone:?}");
@@ -317,12 +309,12 @@ fn output_of_others_is_not_kept_for_a_front_end_that_has_gone() {
 fn done_is_said_when_all_are() {
     let (mut agent, key) = running_head();
     go_through(&mut agent, 3 * S, [ended(key)]);
-    assert_eq!(act(&mut agent, 3 * S, Happening::GroupsEmpty(key)), [reported(end(key), &[0, 1])]);
+    assert_eq!(act(&mut agent, 3 * S, Event::GroupsEmpty(key)), [reported(end(key), &[0, 1])]);
     // psched has this host's end on record; the others are not through yet. The shepherd stays: an
     // apinit that is killed now finds its hello, and ends nobody else.
-    assert_eq!(act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key))), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::Command(2, Command::AcknowledgeEnd(key))), []);
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 2)))),
+        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 2)))),
         [to_peer(key, ToApinit::Signal(numbered(1, 2)))]
     );
     assert_eq!(
@@ -334,13 +326,13 @@ fn done_is_said_when_all_are() {
 #[test]
 fn another_host_is_reached_again_or_given_up() {
     let (mut agent, key, _) = head();
-    let lost = || Happening::PeerLost { key, index: 1, text: "refused".into() };
+    let lost = || Event::PeerLost { key, index: 1, text: "refused".into() };
     let socket = "/run/apinit-2.sock".to_string();
     let open = Action::OpenPeer { key, index: 1, socket };
     let again = ToApinit::Launch { key, ticket: TICKET, launch: program() };
     assert_eq!(act(&mut agent, S, lost()), []);
     assert_eq!(
-        act(&mut agent, S + ns(PEER_AGAIN), Happening::Tick),
+        act(&mut agent, S + ns(PEER_AGAIN), Event::Tick),
         [open.clone(), to_peer(key, again)]
     );
     let text = "its apinit can't be reached: refused".to_string();
@@ -360,7 +352,7 @@ fn another_host_is_reached_again_or_given_up() {
             taken: vec![OutputTaken { source: 1, offset: 0 }],
         };
         assert_eq!(
-            act(&mut agent, n * S + S / 2, Happening::Tick),
+            act(&mut agent, n * S + S / 2, Event::Tick),
             [open.clone(), to_peer(key, resume)]
         );
     }
@@ -398,7 +390,7 @@ fn what_may_pass_is_no_refusal() {
                 apinit up? (apstat -n)";
     let expected =
         [not_now(silent, "nothing was said for 10 s"), not_now(early, text), not_now(own, text)];
-    assert_eq!(act(&mut agent, 11 * S, Happening::Tick), expected.concat());
+    assert_eq!(act(&mut agent, 11 * S, Event::Tick), expected.concat());
     // It tries again, and what is not here and never comes is refused.
     go_through(&mut agent, 12 * S, [opened(HEADS, 0)]);
     let text = "application 12.1 is not on this node, or no longer";
@@ -412,10 +404,10 @@ fn a_host_that_can_not_be_had_now_is_asked_again() {
     let (mut agent, key, _) = head();
     for at in (S..100 * S).step_by(S as usize) {
         assert_eq!(act(&mut agent, at, from_peer(key, FromApinit::NotNow("psched".into()))), []);
-        let actions = act(&mut agent, at + ns(PEER_AGAIN), Happening::Tick);
+        let actions = act(&mut agent, at + ns(PEER_AGAIN), Event::Tick);
         assert!(matches!(actions[0], Action::OpenPeer { index: 1, .. }), "{actions:?}");
     }
-    let lost = Happening::PeerLost { key, index: 1, text: "refused".into() };
+    let lost = Event::PeerLost { key, index: 1, text: "refused".into() };
     assert_eq!(act(&mut agent, 100 * S, lost), []);
 }
 
@@ -428,11 +420,11 @@ fn the_head_comes_back_to_the_other() {
         [
             from_shepherd(key, FromShepherd::Ready),
             from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")]))),
-            Happening::AttachClosed(HEADS),
+            Event::AttachClosed(HEADS),
         ],
     );
     // The head being dead ends nothing here.
-    assert_eq!(act(&mut agent, 2 * S, Happening::FrontDied(HEADS)), []);
+    assert_eq!(act(&mut agent, 2 * S, Event::FrontDied(HEADS)), []);
     let back = Conn(51);
     go_through(&mut agent, 60 * S, [opened(back, 0)]);
     let say = |message| Action::SendFront(back, message);
@@ -450,7 +442,7 @@ fn the_head_comes_back_to_the_other() {
     let cause = Cause::Kill { signal: 9, uid: 0 };
     let command = Command::Terminate { key, cause: cause.clone(), kill_after: Duration::ZERO };
     assert_eq!(
-        act(&mut agent, 61 * S, Happening::Command(2, command)),
+        act(&mut agent, 61 * S, Event::Command(2, command)),
         [
             say(FromApinit::Decisive(Decisive { at_ns: 61 * S, cause: cause.clone() })),
             Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: Duration::ZERO }),
@@ -487,8 +479,8 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
         front: Some(Conn(77)),
         gone: false,
     };
-    act(&mut agent, 2 * S, Happening::Found(Box::new(found)));
-    let actions = act(&mut agent, 2 * S, Happening::Tick);
+    act(&mut agent, 2 * S, Event::Found(Box::new(found)));
+    let actions = act(&mut agent, 2 * S, Event::Tick);
     let is_terminate = |a: &Action| matches!(a, Action::SendPeer(_, 1, ToApinit::Terminate { .. }));
     assert!(actions.iter().any(is_terminate), "{actions:?}");
     let refused = FromApinit::Refused { text: "it is not here".into(), cause: None };
@@ -497,9 +489,9 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
         3 * S,
         [
             from_peer(key, refused),
-            Happening::GroupsEmpty(key),
-            Happening::FrontDied(Conn(77)),
-            Happening::Command(2, Command::AcknowledgeEnd(key)),
+            Event::GroupsEmpty(key),
+            Event::FrontDied(Conn(77)),
+            Event::Command(2, Command::AcknowledgeEnd(key)),
         ],
     );
     assert_eq!(agent.held(), (0, 0));
@@ -514,7 +506,7 @@ fn a_part_that_was_lost_is_not_waited_for() {
     go_through(
         &mut agent,
         S,
-        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key), opened(HEADS, 0)],
+        [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), opened(HEADS, 0)],
     );
     let actions = act(&mut agent, 2 * S, resume(HEADS, key, &[(1, 0)]));
     let cause = Cause::NodeLost {
@@ -532,17 +524,17 @@ fn a_part_that_was_lost_is_not_waited_for() {
 #[test]
 fn another_host_whose_pes_wait_is_not_given_up() {
     let (mut agent, key) = running_head();
-    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
-    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
-    let lost = || Happening::PeerLost { key, index: 1, text: "refused".into() };
+    go_through(&mut agent, 3 * S, [ended(key), Event::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Event::Command(2, Command::AcknowledgeEnd(key)));
+    let lost = || Event::PeerLost { key, index: 1, text: "refused".into() };
     let asks = reported(end(key), &[0, 1]);
     for n in 4..60 {
         act(&mut agent, n * S, lost());
-        let actions = act(&mut agent, n * S + S / 2, Happening::Tick);
+        let actions = act(&mut agent, n * S + S / 2, Event::Tick);
         let is_open = |a: &Action| matches!(a, Action::OpenPeer { .. });
         assert!(actions.iter().any(is_open), "at {n} s: {actions:?}");
         assert_eq!(actions.contains(&asks), n >= 14, "at {n} s: {actions:?}");
-        act(&mut agent, n * S + S / 2, Happening::Command(n, Command::AcknowledgeEnd(key)));
+        act(&mut agent, n * S + S / 2, Event::Command(n, Command::AcknowledgeEnd(key)));
     }
     // It is back, and its PEs are let out of the barrier that those of the head have left.
     let actions = act(&mut agent, 61 * S, from_peer(key, FromApinit::Accepted));
@@ -552,12 +544,12 @@ fn another_host_whose_pes_wait_is_not_given_up() {
 
     // Or psched knows that all has ended.
     let (mut agent, key) = running_head();
-    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
-    act(&mut agent, 3 * S, Happening::Command(2, Command::AcknowledgeEnd(key)));
+    go_through(&mut agent, 3 * S, [ended(key), Event::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Event::Command(2, Command::AcknowledgeEnd(key)));
     act(&mut agent, 4 * S, lost());
-    act(&mut agent, 5 * S, Happening::Command(3, Command::Discard(key)));
+    act(&mut agent, 5 * S, Event::Command(3, Command::Discard(key)));
     assert_eq!(agent.held().0, 1, "its output may still come");
-    act(&mut agent, 14 * S, Happening::Tick);
+    act(&mut agent, 14 * S, Event::Tick);
     assert_eq!(agent.held().0, 0);
 }
 
@@ -565,22 +557,22 @@ fn another_host_whose_pes_wait_is_not_given_up() {
 #[test]
 fn another_host_that_is_given_up_is_due_no_more() {
     let (mut agent, key) = running_head();
-    go_through(&mut agent, 3 * S, [ended(key), Happening::GroupsEmpty(key)]);
-    act(&mut agent, 3 * S, Happening::Command(2, Command::Discard(key)));
-    act(&mut agent, 3 * S, Happening::AttachClosed(FRONT));
-    let lost = || Happening::PeerLost { key, index: 1, text: "gone".into() };
+    go_through(&mut agent, 3 * S, [ended(key), Event::GroupsEmpty(key)]);
+    act(&mut agent, 3 * S, Event::Command(2, Command::Discard(key)));
+    act(&mut agent, 3 * S, Event::AttachClosed(FRONT));
+    let lost = || Event::PeerLost { key, index: 1, text: "gone".into() };
     let mut timer = None;
     let mut now = 3 * S;
     let mut next = vec![lost()];
     for _ in 0..400 {
-        let Some(happening) = next.pop() else {
+        let Some(event) = next.pop() else {
             let Some(at) = timer else { break };
             assert!(at > now, "it is {now}, and the timer stands at {at}");
             now = at;
-            next.push(Happening::Tick);
+            next.push(Event::Tick);
             continue;
         };
-        for action in agent.apply(now, happening) {
+        for action in agent.apply(now, event) {
             match action {
                 Action::SetTimer(at) => timer = at,
                 Action::OpenPeer { .. } => next.push(lost()),
@@ -597,7 +589,7 @@ fn another_host_that_says_again_what_is_written_is_told_so_again() {
     let (mut agent, key) = running_head();
     let one = || from_peer(key, FromApinit::Output(output(0, "hello\n")));
     let taken = ToApinit::OutputTaken(OutputTaken { source: 1, offset: 6 });
-    go_through(&mut agent, 3 * S, [one(), Happening::AttachMessage(FRONT, taken.clone())]);
+    go_through(&mut agent, 3 * S, [one(), Event::AttachMessage(FRONT, taken.clone())]);
     assert_eq!(act(&mut agent, 4 * S, one()), [to_peer(key, taken)]);
     // What is not written is not.
     let two = || from_peer(key, FromApinit::Output(output(6, "more\n")));
@@ -640,9 +632,9 @@ fn what_has_gone_to_the_front_end_does_not_go_again_after_a_break_between_the_ho
     let (mut agent, key) = running_head();
     let one = || from_peer(key, FromApinit::Output(output(0, "hello\n")));
     assert_eq!(act(&mut agent, 3 * S, one()).len(), 1);
-    let lost = Happening::PeerLost { key, index: 1, text: "reset".into() };
+    let lost = Event::PeerLost { key, index: 1, text: "reset".into() };
     go_through(&mut agent, 3 * S, [lost]);
-    let again = act(&mut agent, 4 * S, Happening::Tick);
+    let again = act(&mut agent, 4 * S, Event::Tick);
     let taken = vec![OutputTaken { source: 1, offset: 0 }];
     assert!(
         again.contains(&to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken })),

@@ -1,9 +1,9 @@
 //! Applications that share their processors: when they go, what they run, and how they end.
 
 use super::*;
-use crate::apinit::decide::switcher::{Event, Gang};
+use crate::apinit::decide::switcher::{Event as TurnEvent, Gang};
 use crate::apinit::decide::turns::TURN_WAIT;
-use crate::apteam::talk::turns::{PlannedSlice, Switch, Switches};
+use crate::apteam::protocol::turns::{PlannedSlice, Switch, Switches};
 
 fn sharing(number: u64) -> PlaceCommand {
     PlaceCommand { shares: true, ..place(key(number, 1), &[&[0]]) }
@@ -12,12 +12,12 @@ fn sharing(number: u64) -> PlaceCommand {
 /// An application of its own front end that stands ready.
 fn stands(agent: &mut Agent, number: u64, place: PlaceCommand) -> Vec<Action> {
     let (key, conn) = (place.key, Conn(number));
-    go_through(agent, 0, [placed(place), Happening::ShepherdSpawned(key)]);
+    go_through(agent, 0, [placed(place), Event::ShepherdSpawned(key)]);
     go_through(agent, 0, [opened(conn, OWNER), launch(conn, key)]);
     all_well(agent, S, from_shepherd(key, FromShepherd::Ready))
 }
 
-fn told(actions: &[Action]) -> Vec<&Event> {
+fn told(actions: &[Action]) -> Vec<&TurnEvent> {
     actions
         .iter()
         .filter_map(|action| match action {
@@ -31,18 +31,18 @@ fn go(key: Key) -> Action {
     Action::SendShepherd(key, ToShepherd::Go)
 }
 
-fn comes(number: u64, going: bool) -> Event {
+fn comes(number: u64, going: bool) -> TurnEvent {
     let gang = Gang {
         key: key(number, 1),
         processors: vec![(Nid(0), 0), (Nid(0), 1)],
         spread: false,
         whole: true,
     };
-    Event::Comes { gang, going, frozen: false, ran_ns: 0 }
+    TurnEvent::Comes { gang, going, frozen: false, ran_ns: 0 }
 }
 
-fn may_go(number: u64) -> Happening {
-    Happening::Turns(News::MayGo(key(number, 1)))
+fn may_go(number: u64) -> Event {
+    Event::Turns(News::MayGo(key(number, 1)))
 }
 
 /// Two that share all; both go.
@@ -76,9 +76,9 @@ fn who_shares_with_nobody_waits_for_all_and_goes_at_once() {
     agent.apply(S, may_go(1));
     let alone = PlaceCommand { shares: false, ..sharing(2) };
     assert_eq!(stands(&mut agent, 2, alone), [], "it has not got its launch");
-    let last = [ended(key(1, 1)), Happening::GroupsEmpty(key(1, 1))];
+    let last = [ended(key(1, 1)), Event::GroupsEmpty(key(1, 1))];
     let actions: Vec<Action> = last.into_iter().flat_map(|h| agent.apply(2 * S, h)).collect();
-    assert!(told(&actions).contains(&&Event::Goes(key(1, 1))));
+    assert!(told(&actions).contains(&&TurnEvent::Goes(key(1, 1))));
     let launch = |a: &Action| matches!(a, Action::SendShepherd(_, ToShepherd::Launch(_)));
     assert!(actions.iter().any(launch), "{actions:?}");
     let ready = all_well(&mut agent, 3 * S, from_shepherd(key(2, 1), FromShepherd::Ready));
@@ -86,7 +86,7 @@ fn who_shares_with_nobody_waits_for_all_and_goes_at_once() {
     assert!(ready.contains(&go(key(2, 1))));
     // And who shares waits for it.
     let third = sharing(3);
-    go_through(&mut agent, 4 * S, [placed(third.clone()), Happening::ShepherdSpawned(third.key)]);
+    go_through(&mut agent, 4 * S, [placed(third.clone()), Event::ShepherdSpawned(third.key)]);
     go_through(&mut agent, 4 * S, [opened(Conn(3), OWNER)]);
     assert!(!agent.apply(4 * S, super::launch(Conn(3), third.key)).iter().any(launch));
 }
@@ -106,9 +106,9 @@ fn one_that_is_found_again_is_known_with_what_it_has_run() {
         front: None,
         gone: false,
     };
-    let actions = agent.apply(9 * S, Happening::Found(Box::new(found)));
-    let Event::Comes { gang, .. } = comes(1, true) else { unreachable!() };
-    let known = Event::Comes { gang, going: true, frozen: false, ran_ns: 2 * S };
+    let actions = agent.apply(9 * S, Event::Found(Box::new(found)));
+    let TurnEvent::Comes { gang, .. } = comes(1, true) else { unreachable!() };
+    let known = TurnEvent::Comes { gang, going: true, frozen: false, ran_ns: 2 * S };
     assert_eq!(told(&actions), [&known]);
 }
 
@@ -125,8 +125,8 @@ fn plan(generation: u64, agreed: bool, members: &[u64]) -> SlicePlan {
     }
 }
 
-fn planned(plan: SlicePlan) -> Happening {
-    Happening::Command(9, Command::Plan(Box::new(plan)))
+fn planned(plan: SlicePlan) -> Event {
+    Event::Command(9, Command::Plan(Box::new(plan)))
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn plans_are_kept_as_long_as_somebody_may_obey_them() {
     let first = plan(7, true, &[1, 2]);
     let actions = act(&mut agent, 2 * S, planned(first.clone()));
     let expected = [
-        Action::Turns(Event::Plan(first.clone())),
+        Action::Turns(TurnEvent::Plan(first.clone())),
         Action::KeepPlans(vec![first.clone()]),
         Action::Report(Report::PlanTaken(7)),
     ];
@@ -143,31 +143,31 @@ fn plans_are_kept_as_long_as_somebody_may_obey_them() {
     let second = plan(8, false, &[1, 2]);
     act(&mut agent, 6 * S, planned(second.clone()));
     let agreed = SlicePlan { agreed: true, ..second };
-    let actions = act(&mut agent, 6 * S, Happening::Command(10, Command::AgreePlan(8)));
+    let actions = act(&mut agent, 6 * S, Event::Command(10, Command::AgreePlan(8)));
     let expected = [
-        Action::Turns(Event::Agree(8)),
-        Action::Turns(Event::Withdraw(7)),
+        Action::Turns(TurnEvent::Agree(8)),
+        Action::Turns(TurnEvent::Withdraw(7)),
         Action::KeepPlans(vec![agreed]),
     ];
     assert_eq!(actions, expected);
-    let actions = act(&mut agent, 6 * S, Happening::Command(11, Command::WithdrawPlan(8)));
-    assert_eq!(actions, [Action::Turns(Event::Withdraw(8)), Action::KeepPlans(vec![])]);
-    assert_eq!(act(&mut agent, 6 * S, Happening::Command(12, Command::WithdrawPlan(8))), []);
+    let actions = act(&mut agent, 6 * S, Event::Command(11, Command::WithdrawPlan(8)));
+    assert_eq!(actions, [Action::Turns(TurnEvent::Withdraw(8)), Action::KeepPlans(vec![])]);
+    assert_eq!(act(&mut agent, 6 * S, Event::Command(12, Command::WithdrawPlan(8))), []);
     // It names nobody who is here any more.
     act(&mut agent, 7 * S, planned(plan(9, true, &[1])));
-    go_through(&mut agent, 7 * S, [ended(key(1, 1)), Happening::GroupsEmpty(key(1, 1))]);
-    let acknowledged = Happening::Command(13, Command::AcknowledgeEnd(key(1, 1)));
+    go_through(&mut agent, 7 * S, [ended(key(1, 1)), Event::GroupsEmpty(key(1, 1))]);
+    let acknowledged = Event::Command(13, Command::AcknowledgeEnd(key(1, 1)));
     let actions = act(&mut agent, 7 * S, acknowledged);
-    assert!(actions.contains(&Action::Turns(Event::Withdraw(9))), "{actions:?}");
+    assert!(actions.contains(&Action::Turns(TurnEvent::Withdraw(9))), "{actions:?}");
 }
 
 #[test]
 fn times_of_plans_and_changes_are_of_two_clocks() {
     let mut agent = apinit(&[0]);
     let away = Welcome { boot_id: "another".into(), mono_ns: 100 * S, ..welcome() };
-    agent.apply(10 * S, Happening::Linked(away));
+    agent.apply(10 * S, Event::Linked(away));
     let begins = |actions: &[Action]| match told(actions)[..] {
-        [Event::Plan(plan)] => plan.begins_ns,
+        [TurnEvent::Plan(plan)] => plan.begins_ns,
         _ => panic!("{actions:?}"),
     };
     let at = |begins_ns| planned(SlicePlan { begins_ns, ..plan(7, true, &[1]) });
@@ -176,7 +176,7 @@ fn times_of_plans_and_changes_are_of_two_clocks() {
     assert_eq!(begins(&agent.apply(10 * S, at(S / 4))), S / 4);
     let switch = Switch { due_ns: 11 * S, began_ns: 12 * S, ..Switch::default() };
     let switches = Switches { switches: vec![switch.clone()], ..Switches::default() };
-    let news = Happening::Turns(News::Switches(Box::new(switches.clone())));
+    let news = Event::Turns(News::Switches(Box::new(switches.clone())));
     let switch = Switch { due_ns: 101 * S, began_ns: 102 * S, ..switch };
     let switches = Switches { switches: vec![switch], ..switches };
     let reported = Action::Report(Report::Switches(Box::new(switches)));
@@ -191,17 +191,17 @@ fn a_time_limit_counts_time_run() {
     agent.apply(S, may_go(1));
     let key = key(1, 1);
     let asks = |actions: &[Action]| actions.contains(&Action::TellRan(key));
-    assert!(!asks(&agent.apply(10 * S, Happening::Tick)));
-    assert!(asks(&agent.apply(11 * S, Happening::Tick)));
+    assert!(!asks(&agent.apply(10 * S, Event::Tick)));
+    assert!(asks(&agent.apply(11 * S, Event::Tick)));
     // (Who is busy is not asked all the time.)
-    assert_eq!(agent.apply(11 * S, Happening::Tick), []);
-    assert!(asks(&agent.apply(11 * S + 10_000_000, Happening::Tick)));
-    let ran = |ns| Happening::Ran(key, Ran { ns, since_ns: None });
+    assert_eq!(agent.apply(11 * S, Event::Tick), []);
+    assert!(asks(&agent.apply(11 * S + 10_000_000, Event::Tick)));
+    let ran = |ns| Event::Ran(key, Ran { ns, since_ns: None });
     assert_eq!(agent.apply(11 * S, ran(4 * S)), [Action::SetTimer(Some(17 * S))]);
-    assert!(asks(&agent.apply(17 * S, Happening::Tick)));
+    assert!(asks(&agent.apply(17 * S, Event::Tick)));
     let over = agent.apply(17 * S, ran(10 * S));
-    assert!(told(&over).contains(&&Event::Watch(key)), "{over:?}");
-    let ends = agent.apply(18 * S, Happening::Turns(News::HasTurn(key)));
+    assert!(told(&over).contains(&&TurnEvent::Watch(key)), "{over:?}");
+    let ends = agent.apply(18 * S, Event::Turns(News::HasTurn(key)));
     let terminate = ToShepherd::Terminate { cause: Cause::TimeLimit { limit }, kill_after: GRACE };
     assert!(ends.contains(&Action::SendShepherd(key, terminate)), "{ends:?}");
 }
@@ -211,12 +211,12 @@ fn what_it_has_run_is_in_its_end() {
     let mut agent = two();
     let key = key(1, 1);
     go_through(&mut agent, 3 * S, [ended(key)]);
-    let ran = Happening::Ran(key, Ran { ns: S / 4, since_ns: None });
+    let ran = Event::Ran(key, Ran { ns: S / 4, since_ns: None });
     go_through(&mut agent, 3 * S, [ran]);
     let run = Duration::from_millis(250);
     // The rest of the time others had their turn.
     let end = HostEnd { run, frozen: end(key).run - run, ..end(key) };
-    let actions = act(&mut agent, 3 * S, Happening::GroupsEmpty(key));
+    let actions = act(&mut agent, 3 * S, Event::GroupsEmpty(key));
     assert!(actions.contains(&reported(end, &[0])), "{actions:?}");
 }
 
@@ -224,7 +224,7 @@ fn what_it_has_run_is_in_its_end() {
 #[test]
 fn a_signal_of_its_front_end_asks_for_an_early_turn() {
     let mut agent = two();
-    let signal = Happening::AttachMessage(Conn(1), ToApinit::Signal(numbered(1, 2)));
+    let signal = Event::AttachMessage(Conn(1), ToApinit::Signal(numbered(1, 2)));
     let key = key(1, 1);
     assert_eq!(
         act(&mut agent, 10 * S, signal),
@@ -244,12 +244,8 @@ fn the_backstop_ends_the_shepherd_of_one_that_has_not_gone() {
         let (mut agent, key) = if gone { with_running() } else { with_launched() };
         let cause = cause.clone();
         let kill_after = Duration::ZERO;
-        act(
-            &mut agent,
-            10 * S,
-            Happening::Command(9, Command::Terminate { key, cause, kill_after }),
-        );
-        let actions = act(&mut agent, 10 * S + ns(BACKSTOP), Happening::Tick);
+        act(&mut agent, 10 * S, Event::Command(9, Command::Terminate { key, cause, kill_after }));
+        let actions = act(&mut agent, 10 * S + ns(BACKSTOP), Event::Tick);
         assert!(actions.contains(&Action::KillGroups { key, shepherd: !gone }), "{actions:?}");
     }
 }
@@ -259,19 +255,19 @@ fn a_grace_begins_with_the_next_turn() {
     let cause = Cause::Kill { uid: 0, signal: 15 };
     let key = key(1, 1);
     let end = |kill_after| {
-        Happening::Command(9, Command::Terminate { key, cause: cause.clone(), kill_after })
+        Event::Command(9, Command::Terminate { key, cause: cause.clone(), kill_after })
     };
     let tell = |kill_after| {
         Action::SendShepherd(key, ToShepherd::Terminate { cause: cause.clone(), kill_after })
     };
-    let watch = Action::Turns(Event::Watch(key));
+    let watch = Action::Turns(TurnEvent::Watch(key));
     let mut agent = two();
     let early = Action::Report(Report::ToHear { key, ends: true });
     assert_eq!(act(&mut agent, 10 * S, end(GRACE)), [watch, early]);
-    let turn = Happening::Turns(News::HasTurn(key));
+    let turn = Event::Turns(News::HasTurn(key));
     assert_eq!(act(&mut agent, 14 * S, turn.clone()), [tell(GRACE)]);
     assert_eq!(act(&mut agent, 14 * S, turn), []);
-    let backstop = |agent: &mut Agent, at| !act(agent, at, Happening::Tick).is_empty();
+    let backstop = |agent: &mut Agent, at| !act(agent, at, Event::Tick).is_empty();
     let (grace, wait) = (ns(GRACE) + ns(BACKSTOP), ns(TURN_WAIT));
     assert!(!backstop(&mut agent, 14 * S + grace - 1) && backstop(&mut agent, 14 * S + grace));
     // KILL waits for nobody, not even where TERM does.
@@ -282,6 +278,6 @@ fn a_grace_begins_with_the_next_turn() {
     let mut agent = two();
     act(&mut agent, 10 * S, end(GRACE));
     act(&mut agent, 20 * S, end(GRACE));
-    assert_eq!(act(&mut agent, 10 * S + wait - 1, Happening::Tick), []);
-    assert_eq!(act(&mut agent, 10 * S + wait, Happening::Tick), [tell(GRACE)]);
+    assert_eq!(act(&mut agent, 10 * S + wait - 1, Event::Tick), []);
+    assert_eq!(act(&mut agent, 10 * S + wait, Event::Tick), [tell(GRACE)]);
 }

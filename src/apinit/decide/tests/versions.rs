@@ -3,7 +3,7 @@
 use super::*;
 use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::launch::Part;
-use crate::apteam::talk::shepherd::{OLDEST, PROTOCOL, misfit};
+use crate::apteam::protocol::shepherd::{OLDEST, PROTOCOL, misfit};
 
 #[test]
 fn nothing_is_launched_with_a_shepherd_of_another_version() {
@@ -26,7 +26,7 @@ fn a_former_life_whose_shepherd_is_not_understood() {
         let (front, place) = (Some(Conn(77)), place(key, &[&[0, 1]]));
         let protocol = PROTOCOL + 1;
         let hello = Hello { protocol, key, launched: true, going, ..Hello::default() };
-        Happening::Found(Box::new(Found {
+        Event::Found(Box::new(Found {
             place,
             going_ns: Some(S),
             ran_ns: None,
@@ -39,21 +39,17 @@ fn a_former_life_whose_shepherd_is_not_understood() {
     };
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 2 * S, found(true)), []);
-    let actions = act(&mut agent, 2 * S, Happening::Linked(welcome()));
+    let actions = act(&mut agent, 2 * S, Event::Linked(welcome()));
     let items = vec![(key, Phase::Running)];
     assert!(actions.contains(&Action::Inventory { items, last_command: 0 }), "{actions:?}");
     let cause = Cause::Kill { signal: 15, uid: 1 };
     let terminate = Command::Terminate { key, cause: cause.clone(), kill_after: GRACE };
     assert_eq!(
-        act(&mut agent, 3 * S, Happening::Command(1, terminate)),
+        act(&mut agent, 3 * S, Event::Command(1, terminate)),
         [Action::KillGroups { key, shepherd: true }]
     );
     let text = "it has died".into();
-    go_through(
-        &mut agent,
-        3 * S,
-        [Happening::ShepherdLost { key, text }, Happening::GroupsEmpty(key)],
-    );
+    go_through(&mut agent, 3 * S, [Event::ShepherdLost { key, text }, Event::GroupsEmpty(key)]);
     assert_eq!(agent.apps[&key].known_cause(), Some(cause));
     // Nothing of the program has run: it does not wait for an apinit that may never come.
     let mut agent = apinit(&[0, 1]);
@@ -62,13 +58,13 @@ fn a_former_life_whose_shepherd_is_not_understood() {
 }
 
 /// A launch whose second program runs in the last PE.
-fn two_programs(conn: Conn, key: Key, last: u32) -> Happening {
+fn two_programs(conn: Conn, key: Key, last: u32) -> Event {
     let part = Part { first: last, executable: b"/bin/false".to_vec(), ..Part::default() };
     let launch = Box::new(Launch { more: vec![part], ..*program() });
-    Happening::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch })
+    Event::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch })
 }
 
-fn said(key: Key, several: bool) -> Happening {
+fn said(key: Key, several: bool) -> Event {
     from_shepherd(key, FromShepherd::Hello(Hello { key, several, ..Hello::default() }))
 }
 
@@ -102,7 +98,7 @@ fn several_programs_are_not_launched_by_a_shepherd_of_the_release_before() {
         let (launch, hello) = (two_programs(FRONT, key, 3), said(key, false));
         let order = if hello_first { [hello, launch] } else { [launch, hello] };
         let actions: Vec<Action> =
-            order.into_iter().flat_map(|happening| act(&mut agent, S, happening)).collect();
+            order.into_iter().flat_map(|event| act(&mut agent, S, event)).collect();
         assert_eq!(given(&actions), 0, "{actions:?}");
         let cause = agent.apps[&key].known_cause().expect("it has ended");
         let Cause::LaunchFailed { rank: 0, errno: NOT_THE_PROGRAM, text, .. } = &cause else {
@@ -127,7 +123,7 @@ fn the_head_hears_of_a_shepherd_that_can_not() {
     go_through(
         &mut agent,
         0,
-        [placed(place(key, &[&[0, 1], &[2]])), Happening::ShepherdSpawned(key), opened(heads, 0)],
+        [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), opened(heads, 0)],
     );
     agent.apply(S, two_programs(heads, key, 3));
     let actions = act(&mut agent, S, said(key, false));

@@ -1,22 +1,22 @@
 //! Making, finding, emptying and removing applications.
 
-use super::{Event, GO_HOME, Shell};
-use crate::apinit::decide::{Agent, Found, Happening};
+use super::{GO_HOME, Shell, TaskEvent};
+use crate::apinit::decide::{Agent, Event, Found};
 use crate::apinit::drive::{Driver, Left};
 use crate::apinit::host::attach::{Front, next_conn, wait_for_end};
-use crate::apinit::host::away::bytes_in;
+use crate::apinit::host::memory_out::bytes_in;
 use crate::apinit::host::places::{self, Look, Seating, Stray};
+use crate::apinit::host::process_tracking::{self, Born, Shepherds, Trail};
 use crate::apinit::host::runtime::{AppDirectory, Process};
 use crate::apinit::host::shepherds::{self, Making, Shepherd};
 use crate::apinit::host::switching::Meter;
-use crate::apinit::host::trail::{self, Born, Shepherds, Trail};
 use crate::apinit::host::{hardware, rebind};
 use crate::apshepherd::decide::NAMED_MAX;
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::posting::Owner;
-use crate::apteam::talk::node::PlaceCommand;
-use crate::apteam::talk::shepherd::misfit;
+use crate::apteam::protocol::node::PlaceCommand;
+use crate::apteam::protocol::shepherd::misfit;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Limits, Seat};
 use crate::node::stuck::{self, Wait};
@@ -78,7 +78,7 @@ pub(super) struct App {
     pub(super) peaks: BTreeMap<Nid, u64>,
     /// It is being brought back from there: whether that is still wanted.
     pub(super) comes: Option<Arc<AtomicBool>>,
-    /// It has stood since then, for nobody talks with its shepherd.
+    /// Since when it has stood, without a connection to its shepherd.
     pub(super) stands_since: Option<Instant>,
     /// The question for which it is dumped.
     pub(super) dumped_for: Option<u64>,
@@ -106,7 +106,7 @@ impl App {
     /// Its PEs are all there. Where there are no groups their sessions are kept.
     pub(super) fn keep_sessions(&mut self) {
         if let Some(shepherd) = self.shepherd.as_ref().filter(|_| self.groups.is_none()) {
-            self.sessions = trail::children(shepherd.process.pid);
+            self.sessions = process_tracking::children(shepherd.process.pid);
             self.directory.keep_sessions(&self.sessions);
         }
     }
@@ -448,7 +448,7 @@ impl Shell {
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || places::round(all, last)).await;
             let (found, last) = done.unwrap_or_default();
-            let _ = events.send(Event::Looked(found, last)).await;
+            let _ = events.send(TaskEvent::Looked(found, last)).await;
         });
     }
 
@@ -464,7 +464,7 @@ impl Shell {
                 let note = format!("application {key}: {text}");
                 app.strayed = Some(note.clone());
                 self.hello.send_modify(|hello| hello.notes.push(note));
-                self.happens(Happening::Strayed(key, text));
+                self.happens(Event::Strayed(key, text));
             }
         }
     }
@@ -512,11 +512,11 @@ impl Shell {
                     None => u32::try_from(trail.find().len()).unwrap_or(u32::MAX),
                 };
                 if left == 0 {
-                    break Event::GroupsEmpty(key);
+                    break TaskEvent::GroupsEmpty(key);
                 }
                 if begun.elapsed() > EMPTY_WAIT {
                     let named = if killed { named(groups.as_ref(), &trail, nid) } else { vec![] };
-                    break Event::GroupsStuck(key, left, named);
+                    break TaskEvent::GroupsStuck(key, left, named);
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_millis(50));

@@ -25,16 +25,16 @@
 //! it any more ([`Shell::thaw_dumped`]).
 
 use super::apps::App;
-use super::{Event, Shell};
-use crate::apinit::decide::{Agent, DumpWord, Happening, NAME_WAIT, PARTS_WAIT};
+use super::{Shell, TaskEvent};
+use crate::apinit::decide::{Agent, DumpWord, Event, NAME_WAIT, PARTS_WAIT};
 use crate::apinit::drive::Heard;
-use crate::apinit::host::door::Asker;
 use crate::apinit::host::dump::{Dump, Images, Prepared, Standing, Target};
+use crate::apinit::host::fd_channel::Asker;
 use crate::apinit::host::shepherds;
 use crate::apteam::Key;
 use crate::checkpoint::{BackEnd, Kind, Manifest, join};
 use crate::node::checkpoint::criu::CriuError;
-use crate::node::checkpoint::door::{Answer, Ask};
+use crate::node::checkpoint::fd_channel::{Answer, Ask};
 use crate::node::checkpoint::{Known, OF_ROOT_ALONE, Resume, dumps_others, has_own_space};
 use crate::os::host::wall_ns;
 use bytes::Bytes;
@@ -257,7 +257,7 @@ impl Shell {
                 Prepared::new(&criu, folder, user, part, &stage, target.as_ref()).map(Box::new)
             });
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
-            let _ = events.send(Event::Prepared(number, result)).await;
+            let _ = events.send(TaskEvent::Prepared(number, result)).await;
         });
     }
 
@@ -274,7 +274,7 @@ impl Shell {
             return self.give_up(number, None);
         }
         let (uid, key, end) = (wanted.asker.uid, wanted.key, wanted.end);
-        self.happens(Happening::DumpAsked { number, uid, key, end });
+        self.happens(Event::DumpAsked { number, uid, key, end });
     }
 
     /// Gives back what was lent, and then tells whoever asked, if there is something to tell, for the last time.
@@ -317,7 +317,7 @@ impl Shell {
                 Stage::Asked(_) | Stage::Sealed => self.give_up(number, None),
             }
         }
-        self.happens(Happening::DumpSaid { number, word });
+        self.happens(Event::DumpSaid { number, word });
     }
 
     /// A part stands still.
@@ -340,7 +340,7 @@ impl Shell {
                 manifest.and_then(|manifest| manifest.seal(&key)).map_err(|e| e.to_string())
             });
             let joined = joined.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
-            let _ = events.send(Event::Joined(number, joined)).await;
+            let _ = events.send(TaskEvent::Joined(number, joined)).await;
         });
     }
 
@@ -353,7 +353,7 @@ impl Shell {
         self.give_up(number, Some(answer));
     }
 
-    /// Nobody is connected to its shepherd: a thread dumps it.
+    /// A thread dumps it. Its shepherd has no connection.
     pub(super) fn dump(&mut self, key: Key, number: u64, output_received: u64, stdin_taken: u64) {
         let standing = self.standing(key, number);
         let prepared = self.wanted.get_mut(&number).and_then(Wanted::written);
@@ -372,7 +372,7 @@ impl Shell {
                 let why = why.to_owned();
                 self.leaving.spawn(async move {
                     let _ = tokio::task::spawn_blocking(move || drop(prepared)).await;
-                    let _ = events.send(Event::Imaged(key, number, Err(why))).await;
+                    let _ = events.send(TaskEvent::Imaged(key, number, Err(why))).await;
                 });
                 return;
             }
@@ -385,7 +385,7 @@ impl Shell {
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| dump.carry_out()));
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
             directory.drop_dumped();
-            let _ = events.send(Event::Imaged(key, number, result)).await;
+            let _ = events.send(TaskEvent::Imaged(key, number, result)).await;
         });
     }
 
@@ -426,7 +426,7 @@ impl Shell {
         let (of, events) = (app.directory.clone(), self.events.clone());
         self.leaving.spawn(async move {
             let found = shepherds::find(key, &of, &events).await.map(|(shepherd, _)| shepherd);
-            let _ = events.send(Event::HeardAgain(key, found)).await;
+            let _ = events.send(TaskEvent::HeardAgain(key, found)).await;
         });
     }
 
@@ -445,7 +445,7 @@ impl Shell {
                 }
             });
             let sealed = sealed.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
-            let _ = events.send(Event::Sealed(number, sealed)).await;
+            let _ = events.send(TaskEvent::Sealed(number, sealed)).await;
         });
     }
 
@@ -462,7 +462,7 @@ impl Shell {
     fn no_dump(&mut self, number: u64, why: String) {
         self.answer(number, Answer::Refused(why));
         // One that is to end stands still.
-        self.happens(Happening::DumpSaid { number, word: DumpWord::Gone });
+        self.happens(Event::DumpSaid { number, word: DumpWord::Gone });
     }
 
     /// The folder is a checkpoint of so many bytes, or a part of one, which is said so; or not.
@@ -530,7 +530,7 @@ impl Shell {
                 Err(error) => tracing::warn!(%error, "it stays frozen after a dump"),
             });
             directory.drop_dumped();
-            let _ = events.send(Event::Thawed(key)).await;
+            let _ = events.send(TaskEvent::Thawed(key)).await;
         });
         true
     }

@@ -2,20 +2,20 @@
 
 use super::{Shell, apps, listening};
 use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
-use crate::apinit::decide::{Action, Agent, Conn, Happening};
+use crate::apinit::decide::{Action, Agent, Conn, Event};
 use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
 use crate::apinit::host::peers::Peer;
 use crate::apinit::host::places;
 use crate::apinit::host::shepherds::Shepherd;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::talk::attach::{FromApinit, ToApinit};
-use crate::apteam::talk::node::{PlaceCommand, Report, Welcome};
-use crate::apteam::talk::shepherd::ToShepherd;
-use crate::apteam::talk::turns::Switches;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
+use crate::apteam::protocol::shepherd::ToShepherd;
+use crate::apteam::protocol::turns::Switches;
 use crate::machine::Nid;
 use crate::node::checkpoint::break_off;
-use crate::node::checkpoint::door::Answer;
+use crate::node::checkpoint::fd_channel::Answer;
 use crate::node::groups::AppGroups;
 use crate::os::host::monotonic_ns;
 use crate::rpc::pb;
@@ -31,7 +31,7 @@ impl Outside for Shell {
         std::mem::take(&mut self.own)
     }
 
-    fn hears(&mut self, _happening: &Happening) {}
+    fn hears(&mut self, _event: &Event) {}
 
     fn does(&mut self, _agent: &Agent, action: &Action) {
         let Some(key) = of(action) else { return };

@@ -1,13 +1,13 @@
 //! Bringing an application back, as far as the one task has a part in it.
 
 use super::apps::isolated;
-use super::{Event, Shell};
-use crate::apinit::decide::{Agent, Happening};
+use super::{Shell, TaskEvent};
+use crate::apinit::decide::{Agent, Event};
 use crate::apinit::host::places;
 use crate::apinit::host::restore::{Restoring, Returned};
 use crate::apinit::host::shepherds::Shepherd;
 use crate::apteam::Key;
-use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::protocol::node::PlaceCommand;
 use std::fs;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Shell {
         let key = place.key;
         let restoring = match self.restoring(agent, place, cpus) {
             Ok(restoring) => restoring,
-            Err(why) => return self.happens(Happening::Restored(key, Err(why))),
+            Err(why) => return self.happens(Event::Restored(key, Err(why))),
         };
         let Some(app) = self.apps.get(&key) else { return };
         let (span, events) = (app.span.clone(), self.events.clone());
@@ -25,7 +25,7 @@ impl Shell {
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| restoring.carry_out()));
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
-            let _ = events.send(Event::Restored(key, result.map(Box::new))).await;
+            let _ = events.send(TaskEvent::Restored(key, result.map(Box::new))).await;
             // The copy of its images goes beside its start, which would wait for that else.
             let _ = tokio::task::spawn_blocking(move || drop(fs::remove_dir_all(copy))).await;
         });
@@ -106,6 +106,6 @@ impl Shell {
         if let Err(why) = &returned {
             tracing::warn!("not brought back: {why}");
         }
-        self.happens(Happening::Restored(key, returned));
+        self.happens(Event::Restored(key, returned));
     }
 }

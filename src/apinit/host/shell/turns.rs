@@ -1,13 +1,13 @@
 //! The one task and the thread that changes gangs.
 
-use super::{Event as Told, Shell};
-use crate::apinit::decide::switcher::{Event, News};
-use crate::apinit::decide::{Agent, Happening, Rebind};
+use super::{Shell, TaskEvent};
+use crate::apinit::decide::switcher::{Event as TurnEvent, News};
+use crate::apinit::decide::{Agent, Event, Rebind};
 use crate::apinit::host::rebind::Rebinding;
 use crate::apinit::host::switching::Means;
 use crate::apteam::Key;
-use crate::apteam::talk::node::{PlaceCommand, RollOut};
-use crate::apteam::talk::turns::Switches;
+use crate::apteam::protocol::node::{PlaceCommand, RollOut};
+use crate::apteam::protocol::turns::Switches;
 use crate::machine::Nid;
 use crate::node::stuck::Wait;
 use crate::os::host::monotonic_ns;
@@ -19,8 +19,8 @@ use std::time::Duration;
 pub(super) const PEAKS: Duration = Duration::from_secs(5);
 
 impl Shell {
-    pub(super) fn tell_switcher(&mut self, event: Event) {
-        let Event::Comes { gang, .. } = &event else { return self.switching.tell(event) };
+    pub(super) fn tell_switcher(&mut self, event: TurnEvent) {
+        let TurnEvent::Comes { gang, .. } = &event else { return self.switching.tell(event) };
         let Some(app) = self.apps.get_mut(&gang.key) else { return };
         app.keep_sessions();
         let means = match app.groups.as_ref().map(|groups| groups.freezers()) {
@@ -76,14 +76,14 @@ impl Shell {
             });
             let result =
                 done.await.unwrap_or_else(|error| Err(format!("a fault of apinit's: {error}")));
-            let _ = events.send(Told::Rebound(key, now, result)).await;
+            let _ = events.send(TaskEvent::Rebound(key, now, result)).await;
         });
     }
 
     /// Says whether memory can be brought out, where that has changed: swap and disks come and go, and fill.
     pub(super) fn tell_roll_out(&self) {
         let now = self.roll_out();
-        self.switching.tell(Event::ByCheckpoint(now == RollOut::ByCheckpoint));
+        self.switching.tell(TurnEvent::ByCheckpoint(now == RollOut::ByCheckpoint));
         self.hello.send_if_modified(|hello| {
             let changed = hello.roll_out != now;
             hello.roll_out = now;
@@ -176,7 +176,7 @@ impl Shell {
     /// Tells how much memory applications have had at most, where that has grown.
     pub(super) fn tell_had(&mut self) {
         if let Some(had) = self.memory_had(false) {
-            self.happens(Happening::Turns(News::Switches(Box::new(had))));
+            self.happens(Event::Turns(News::Switches(Box::new(had))));
         }
     }
 

@@ -7,7 +7,7 @@
 //! long as not everyone stands the gang counts as one that runs. But who has a right to send SIGCONT
 //! lets others go on, and nobody looks at them again before their next turn is over.
 
-use super::super::trail::Trail;
+use super::super::process_tracking::Trail;
 use crate::apinit::decide::switcher::Outcome;
 use crate::node::groups::Freezer;
 use std::time::{Duration, Instant};

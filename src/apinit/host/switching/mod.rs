@@ -24,7 +24,7 @@
 //!
 //! Memory that has gone to swap is brought in by another, ordinary thread ([`bring`]): that may take
 //! seconds, or for ever. So does bringing it there, of gangs that have no turn for long ([`roll`]). Where it goes
-//! out by a checkpoint, and comes in from there, the one task sees to it ([`crate::apinit::decide`], `away`).
+//! out by a checkpoint, and comes in from there, the one task sees to it ([`crate::apinit::decide`], `memory_out`).
 //!
 //! How the thread is placed is said in psched's notes of this node where it is not the best.
 
@@ -35,11 +35,11 @@ mod thread;
 
 pub(super) use means::Means;
 
-use super::shell::{Event as Told, Events};
+use super::shell::{Events, TaskEvent};
 use crate::apinit::decide::switcher::{Event, News, Ran};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::talk::turns::{SWITCHES_MAX, SlicePlan, Switch, Switches};
+use crate::apteam::protocol::turns::{SWITCHES_MAX, SlicePlan, Switch, Switches};
 use crate::node::groups::{Memory, Out};
 use crate::os::realtime::{self, Priority};
 use crate::os::watch::watch;
@@ -235,18 +235,18 @@ impl Switching {
                 let Outbox { news, switches, overran, dead } =
                     std::mem::take(&mut *lock(&of.outbox));
                 for (key, used) in overran {
-                    if events.send(Told::Overran(key, used)).await.is_err() {
+                    if events.send(TaskEvent::Overran(key, used)).await.is_err() {
                         return;
                     }
                 }
                 let switches = (!switches.is_empty()).then(|| Box::new(switches));
                 for news in news.into_iter().chain(switches.map(News::Switches)) {
-                    if events.send(Told::Turns(news)).await.is_err() {
+                    if events.send(TaskEvent::Turns(news)).await.is_err() {
                         return;
                     }
                 }
                 if dead {
-                    let _ = events.send(Told::SwitchingDead).await;
+                    let _ = events.send(TaskEvent::SwitchingDead).await;
                     return;
                 }
             }

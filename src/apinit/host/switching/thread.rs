@@ -7,7 +7,7 @@ use super::{Gang, Looked, Order, Shared, note, note_idle, ring};
 use crate::apinit::decide::switcher::{Action, Event, News, Outcome, Start, Switcher};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::talk::turns::Switches;
+use crate::apteam::protocol::turns::Switches;
 use crate::os::host::monotonic_ns;
 use nix::sys::signal::SigSet;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -291,8 +291,8 @@ impl Thread {
                     self.news.push(News::HasTurn(key));
                     continue;
                 }
-                Action::Lifted(key, stands) => {
-                    self.news.push(News::Lifted(key, stands));
+                Action::Held(key, stands) => {
+                    self.news.push(News::Held(key, stands));
                     continue;
                 }
                 Action::Switched(switch) => {

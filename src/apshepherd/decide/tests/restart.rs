@@ -6,31 +6,31 @@ fn new_key() -> Key {
     Key::parse("30.1").expect("a key")
 }
 
-fn hello_as(key: Key) -> Happening {
-    Happening::Frame(ToShepherd::Hello(Hello { key, ..Hello::default() }))
+fn hello_as(key: Key) -> Event {
+    Event::Frame(ToShepherd::Hello(Hello { key, ..Hello::default() }))
 }
 
-fn rekey() -> Happening {
-    Happening::Frame(ToShepherd::Rekey(new_key()))
+fn rekey() -> Event {
+    Event::Frame(ToShepherd::Rekey(new_key()))
 }
 
-fn write(rank: u32, text: &'static str) -> Happening {
-    Happening::Output { rank, stderr: false, data: Bytes::from_static(text.as_bytes()) }
+fn write(rank: u32, text: &'static str) -> Event {
+    Event::Output { rank, stderr: false, data: Bytes::from_static(text.as_bytes()) }
 }
 
 /// Hung up before its checkpoint, and connected after it.
 fn brought_back(shepherd: &mut Shepherd) {
-    shepherd.apply(10, Happening::Disconnected);
-    shepherd.apply(11, Happening::Connected);
+    shepherd.apply(10, Event::Disconnected);
+    shepherd.apply(11, Event::Connected);
 }
 
 #[test]
 fn it_goes_on_under_the_new_key() {
     let mut shepherd = going(launch(1));
     shepherd.apply(1, write(0, "before\n"));
-    let taken = Happening::Frame(ToShepherd::OutputTaken(4));
+    let taken = Event::Frame(ToShepherd::OutputTaken(4));
     shepherd.apply(2, taken);
-    let said = |number| Happening::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }));
+    let said = |number| Event::Frame(ToShepherd::Signal(NumberedSignal { number, signal: 10 }));
     shepherd.apply(3, said(7));
     brought_back(&mut shepherd);
     let hello =
@@ -47,9 +47,9 @@ fn it_goes_on_under_the_new_key() {
     let passed = shepherd.apply(14, said(1));
     assert_eq!(passed, [Action::Signal(10), Action::Send(FromShepherd::SignalsTaken(1))]);
     // Its end is that of the new one.
-    shepherd.apply(15, Happening::Frame(ToShepherd::OutputTaken(7)));
+    shepherd.apply(15, Event::Frame(ToShepherd::OutputTaken(7)));
     shepherd.apply(16, ended(0, PeEnd::Exit(0)));
-    shepherd.apply(17, Happening::NoChildLeft);
+    shepherd.apply(17, Event::NoChildLeft);
     let end = close(&mut shepherd, 18, 1).expect("it has ended");
     assert_eq!(end.key, new_key());
 }
@@ -65,17 +65,17 @@ fn one_that_was_not_told_hangs_up_on_another_ones_apinit() {
 fn in_the_midst_of_a_conversation_it_stays_what_it_is() {
     let mut shepherd = going(launch(1));
     assert_eq!(shepherd.apply(1, rekey()), [Action::Hangup]);
-    shepherd.apply(2, Happening::Disconnected);
-    assert_eq!(shepherd.apply(3, Happening::Connected), [greeting(true, true, false)]);
+    shepherd.apply(2, Event::Disconnected);
+    assert_eq!(shepherd.apply(3, Event::Connected), [greeting(true, true, false)]);
 }
 
 #[test]
 fn stdin_that_had_ended_stays_ended() {
     let stdin = |offset, text: &'static str| {
         let data = Bytes::from_static(text.as_bytes());
-        Happening::Frame(ToShepherd::Stdin(StdinPiece { offset, data }))
+        Event::Frame(ToShepherd::Stdin(StdinPiece { offset, data }))
     };
-    let end = |length| Happening::Frame(ToShepherd::StdinEnd(length));
+    let end = |length| Event::Frame(ToShepherd::StdinEnd(length));
     let mut shepherd = going(HostLaunch { stdin: true, ..launch(1) });
     shepherd.apply(1, stdin(0, "ab"));
     assert_eq!(shepherd.apply(2, end(2)), [Action::CloseStdin]);

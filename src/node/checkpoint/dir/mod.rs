@@ -27,17 +27,17 @@
 //! **Removing** ([`remove`]): renamed to a partial one first, so that a checkpoint of which files are gone
 //! never looks like one, and only files that the manifest lists.
 
+mod borrowed_dir;
 mod each;
 mod key;
-mod lent;
 mod partial;
 mod remove;
 mod sealing;
 #[cfg(test)]
 mod tests;
 
+pub use borrowed_dir::BorrowedDir;
 pub use key::{KEY_FILE, load_key, load_or_make_key};
-pub use lent::Lent;
 pub use partial::{Partial, publish};
 pub use remove::{Leftover, leftovers, remove, remove_leftover};
 

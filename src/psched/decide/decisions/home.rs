@@ -29,12 +29,12 @@
 //! while that one stands, and `apstat --why` says so ([`Scheduler::no_roll_out`]). The same where a node can't,
 //! with the reason.
 //!
-//! [`Hello::roll_out`]: crate::apteam::talk::node::Hello::roll_out
+//! [`Hello::roll_out`]: crate::apteam::protocol::node::Hello::roll_out
 //! [`SITS_MAX`]: crate::placement::packing::SITS_MAX
 
 use crate::apteam::Apid;
+use crate::apteam::protocol::node::{Command, RollOut};
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::node::{Command, RollOut};
 use crate::machine::{Nid, nids_text};
 use crate::psched::decide::domains::DomainId;
 use crate::psched::decide::settings::RollsOut;

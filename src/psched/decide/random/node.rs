@@ -5,10 +5,10 @@ use super::steps::Step;
 use super::world::World;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::record::State;
-use crate::apteam::talk::node::{
+use crate::apteam::protocol::node::{
     Command, Foreign, ForeignApplication, MoveCommand, Phase, PlaceCommand, Report, RollOut,
 };
+use crate::apteam::record::State;
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
 use crate::psched::decide::tests::hello;

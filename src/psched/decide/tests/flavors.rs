@@ -1,7 +1,7 @@
 //! Flavors that are given to nodes and taken back.
 
 use super::*;
-use crate::apteam::talk::node::Yields;
+use crate::apteam::protocol::node::Yields;
 use crate::machine::{Flavor, Flavors};
 
 fn carol() -> By {

@@ -4,7 +4,7 @@ use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::Account;
-use crate::apteam::talk::node::{ForeignApplication, PlaceCommand, Restart};
+use crate::apteam::protocol::node::{ForeignApplication, PlaceCommand, Restart};
 
 /// An application of another store: one PE on processor 0 of each of these nodes.
 fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {

@@ -1,7 +1,7 @@
 //! What nodes tell of changes of party arrives where it is asked for.
 
 use super::*;
-use crate::apteam::talk::turns::{Switch, Switches};
+use crate::apteam::protocol::turns::{Switch, Switches};
 
 /// Application 1 is put onto two apinits, and both let it run, a millisecond apart.
 #[test]

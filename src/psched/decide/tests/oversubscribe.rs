@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::apteam::oversubscribe::Oversubscribe;
+use crate::apteam::protocol::node::Command;
 use crate::apteam::record::State;
-use crate::apteam::talk::node::Command;
 use crate::psched::decide::Abilities;
 
 fn start(nodes: u32, processors: u32, settings: Settings) -> Scheduler {

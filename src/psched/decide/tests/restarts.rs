@@ -2,7 +2,7 @@
 
 use super::decided::{Play, settings};
 use super::*;
-use crate::apteam::talk::node::Restart;
+use crate::apteam::protocol::node::Restart;
 
 const RUN: Duration = Duration::from_secs(900);
 

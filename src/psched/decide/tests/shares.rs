@@ -2,7 +2,7 @@
 
 use super::decided::Play;
 use super::*;
-use crate::apteam::talk::turns::Switches;
+use crate::apteam::protocol::turns::Switches;
 use crate::gang::shares::Holder;
 use crate::psched::decide::{Had, Holding, SharesRecord};
 use crate::variables::{ShareBy, Variables};

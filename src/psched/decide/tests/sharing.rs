@@ -1,7 +1,7 @@
 //! Applications placed over others.
 
 use super::*;
-use crate::apteam::talk::node::PlaceCommand;
+use crate::apteam::protocol::node::PlaceCommand;
 use crate::variables::Allocator;
 
 fn ready_for(max_resident: u32, nodes: u32, processors: u32) -> Scheduler {

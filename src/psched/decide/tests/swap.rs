@@ -2,8 +2,8 @@
 
 use super::decided::{Play, settings};
 use super::*;
-use crate::apteam::talk::node::RollOut;
-use crate::apteam::talk::turns::{Switch, Switches};
+use crate::apteam::protocol::node::RollOut;
+use crate::apteam::protocol::turns::{Switch, Switches};
 
 fn able() -> Settings {
     let mut settings = settings();

@@ -1,7 +1,7 @@
 //! Plans and how they are agreed, by examples. `1.1 + 2.1 1s` is a slice of a second that 1.1 leads.
 
 use super::*;
-use crate::apteam::talk::turns::{SlicePlan, Switches};
+use crate::apteam::protocol::turns::{SlicePlan, Switches};
 
 pub(super) const MS: u64 = 1_000_000;
 
@@ -30,7 +30,7 @@ pub(super) fn cluster(links: &[&[u32]]) -> Scheduler {
 pub(super) fn turns_of(effects: &[Effect], now: Now) -> Vec<String> {
     let ago = |ns: u64| ns as i64 / MS as i64 - (now.mono_ns / MS) as i64;
     let said = |plan: &SlicePlan| {
-        let slice = |slice: &crate::apteam::talk::turns::PlannedSlice| {
+        let slice = |slice: &crate::apteam::protocol::turns::PlannedSlice| {
             let party: Vec<String> = slice.party.iter().map(Key::to_string).collect();
             format!("{} {:?}", party.join(" + "), slice.length)
         };

@@ -2,7 +2,7 @@
 
 use super::planned::{Planned, Round, part};
 use crate::apteam::Apid;
-use crate::apteam::talk::node::Command;
+use crate::apteam::protocol::node::Command;
 use crate::gang::plan::Plan;
 use crate::machine::Nid;
 use crate::psched::decide::ends::nanos;

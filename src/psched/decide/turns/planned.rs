@@ -1,6 +1,6 @@
 //! A plan, how far it is agreed, and what an apinit is told of it.
 
-use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
+use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan};
 use crate::apteam::{Apid, Key};
 use crate::gang::member_index::MemberIndex;
 use crate::gang::plan::{Plan, SLICE_MIN, Slice};

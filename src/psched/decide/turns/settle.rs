@@ -3,8 +3,8 @@
 use super::Schedule;
 use super::planned::{Planned, Round, part};
 use crate::apteam::Apid;
-use crate::apteam::talk::node::Command;
-use crate::apteam::talk::turns::TAKERS_MAX;
+use crate::apteam::protocol::node::Command;
+use crate::apteam::protocol::turns::TAKERS_MAX;
 use crate::gang::floor::{self, On};
 use crate::gang::plan::{Plan, Rules, SLICE_MIN, levelled};
 use crate::psched::decide::ends::nanos;

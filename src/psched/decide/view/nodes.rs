@@ -13,8 +13,8 @@
 use crate::apteam::Apid;
 use crate::apteam::change::{Closed, FlavorOrder, NodeOrder};
 use crate::apteam::posting::Shape;
+use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::record::{Apteam, State};
-use crate::apteam::talk::turns::StopMeans;
 use crate::machine::{Flavors, Nid, Node};
 use crate::occupancy::Terms;
 use crate::psched::decide::{Link, Scheduler};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::apinit::decide::switcher::{Event, Gang, Outcome, Start};
-use crate::apteam::talk::turns::{PlannedSlice, SlicePlan};
+use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan};
 use crate::machine::Nid;
 use std::collections::{BTreeSet, VecDeque};
 

@@ -35,7 +35,7 @@ pub const OLDEST: u32 = 1;
 /// Why an apinit of this release can't speak with a shepherd of that version, and the cure.
 ///
 /// ```
-/// # use psched_pure::apteam::talk::shepherd::{PROTOCOL, misfit};
+/// # use psched_pure::apteam::protocol::shepherd::{PROTOCOL, misfit};
 /// assert_eq!(misfit(PROTOCOL), None);
 /// assert!(misfit(PROTOCOL + 1).unwrap().contains("restart apinit"));
 /// ```

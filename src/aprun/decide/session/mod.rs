@@ -32,24 +32,24 @@
 //!   said again to an apinit that comes back.
 
 mod apinit;
+mod events;
 mod output;
 mod psched;
 mod report;
 mod signals;
 mod stdin;
-mod words;
 
 use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
-use crate::apteam::talk::attach::{FromApinit, NumberedSignal, ToApinit};
+use crate::apteam::protocol::attach::{FromApinit, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
 use crate::variables::units::format_duration;
+pub use events::{Action, Ask, Ended, Event, Looked, Loss, Placement, PschedEvent, Setup};
 use output::Received;
 pub use report::ReportRow;
 use report::Reports;
 use signals::{Kept, Withdrawal};
 use std::collections::VecDeque;
 use std::time::Duration;
-pub use words::{Action, Ask, Ended, Event, Happening, Looked, Loss, Placement, Setup};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// The first pause before a connection is tried again; it doubles up to [`RETRY_MAX_NS`].
@@ -257,7 +257,7 @@ impl Front {
     }
 
     /// Takes what has happened and says what is to be done, in this order. `now_ns` never falls.
-    pub fn apply(&mut self, now_ns: u64, happening: Happening) -> Vec<Action> {
+    pub fn apply(&mut self, now_ns: u64, event: Event) -> Vec<Action> {
         if self.over {
             return Vec::new();
         }
@@ -265,54 +265,54 @@ impl Front {
             // This process was stopped: what the apinit has said meanwhile is still to be read.
             self.quiet_since = now_ns;
         }
-        match happening {
-            Happening::Start => {
+        match event {
+            Event::Start => {
                 self.first_try_at = Some(now_ns);
                 self.wait_say_at = Some(now_ns + SILENCE_NS);
                 self.act(Action::Psched(Ask::Post));
             }
-            Happening::PschedUp { pid } => self.psched_up(pid),
-            Happening::PschedDown { text, absent, answered } => {
+            Event::PschedUp { pid } => self.psched_up(pid),
+            Event::PschedDown { text, absent, answered } => {
                 let absent = absent || answered && self.setup.immediate;
                 self.psched_down(now_ns, text, absent, answered);
             }
-            Happening::PschedRefused(text) => self.psched_refused(now_ns, text),
-            Happening::Event(event) => self.event(now_ns, event),
-            Happening::Looked(looked) => self.looked(now_ns, looked),
-            Happening::Killed => {
+            Event::PschedRefused(text) => self.psched_refused(now_ns, text),
+            Event::Psched(event) => self.event(now_ns, event),
+            Event::Looked(looked) => self.looked(now_ns, looked),
+            Event::Killed => {
                 if let Some(withdrawal) = self.withdrawal
                     && self.step < Step::Attaching
                 {
                     self.exit(by_signal(withdrawal.signal));
                 }
             }
-            Happening::Files(Ok(())) if self.step == Step::Opening => self.launch(now_ns),
-            Happening::Files(Ok(())) => {}
-            Happening::Files(Err(text)) => self.fail(&text),
-            Happening::ApinitDown { text, connected } => self.apinit_down(now_ns, text, connected),
-            Happening::Apinit(message) => self.apinit_says(now_ns, message),
-            Happening::Nudged => self.nudged(),
-            Happening::Signal { signal, sender } => self.signal(now_ns, signal, sender),
-            Happening::Stdin(bytes) => {
+            Event::Files(Ok(())) if self.step == Step::Opening => self.launch(now_ns),
+            Event::Files(Ok(())) => {}
+            Event::Files(Err(text)) => self.fail(&text),
+            Event::ApinitDown { text, connected } => self.apinit_down(now_ns, text, connected),
+            Event::Apinit(message) => self.apinit_says(now_ns, message),
+            Event::Nudged => self.nudged(),
+            Event::Signal { signal, sender } => self.signal(now_ns, signal, sender),
+            Event::Stdin(bytes) => {
                 self.stdin_busy = false;
                 let piece = self.stdin.read(bytes);
                 self.send(ToApinit::Stdin(piece));
                 self.read_stdin();
             }
-            Happening::StdinEnd => {
+            Event::StdinEnd => {
                 self.stdin_busy = false;
                 self.stdin_over = true;
                 self.send(ToApinit::StdinEnd(self.stdin.length()));
             }
-            Happening::Trouble(text) => self.tell(text),
-            Happening::Written { source, end } => {
+            Event::Trouble(text) => self.tell(text),
+            Event::Written { source, end } => {
                 self.quiet_since = now_ns;
                 if let Some(taken) = self.received.written(source, end, self.apinit.up) {
                     self.act(Action::Send(ToApinit::OutputTaken(taken)));
                 }
             }
-            Happening::OutputLost(loss) => self.output_lost(loss),
-            Happening::Time => {}
+            Event::OutputLost(loss) => self.output_lost(loss),
+            Event::Time => {}
         }
         self.timers(now_ns);
         self.finish(now_ns);
@@ -336,7 +336,7 @@ impl Front {
         hosts.map(|host| &host.socket[..])
     }
 
-    /// When [`Happening::Time`] is wanted next.
+    /// When [`Event::Time`] is wanted next.
     pub fn deadline(&self) -> Option<u64> {
         if self.over {
             return None;

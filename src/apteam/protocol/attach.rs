@@ -90,7 +90,7 @@ pub const PSCHED_SIGNALS: u64 = 1 << 63;
 /// Up to which numbers signals have come, of the two who count.
 ///
 /// ```
-/// # use psched_pure::apteam::talk::attach::{PSCHED_SIGNALS, TakenSignals};
+/// # use psched_pure::apteam::protocol::attach::{PSCHED_SIGNALS, TakenSignals};
 /// let mut taken = TakenSignals::default();
 /// assert!(taken.take(2) && !taken.take(1) && taken.take(PSCHED_SIGNALS + 1));
 /// assert_eq!(taken.numbers().collect::<Vec<_>>(), [2, PSCHED_SIGNALS + 1]);

@@ -4,13 +4,13 @@ use super::stuck::Left;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::launch::HostLaunch;
-use crate::apteam::talk::shepherd::{FromShepherd, ToShepherd};
+use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use bytes::Bytes;
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum Event {
     /// apinit is there.
     Connected,
     /// It is gone.
@@ -35,7 +35,7 @@ pub enum Happening {
     /// A process that this PE has left, by making its session, was killed and had this resident set.
     OrphanKilled { rank: u32, max_rss_kib: u64 },
     /// All PEs of this node, and what they have left, have been reaped; after a
-    /// [`Happening::MemoryKill`].
+    /// [`Event::MemoryKill`].
     NodeReaped(Nid),
     /// A fork failed, as this node has all the processes that it may have.
     ProcessLimit { nid: Nid },
@@ -75,14 +75,14 @@ pub enum Action {
     /// Send a signal to the process group of each PE that has not ended.
     Signal(i32),
     /// Send a signal to every process that descends from the shepherd, unless they are frozen;
-    /// answered by [`Happening::LeftFound`] or [`Happening::LeftFrozen`].
+    /// answered by [`Event::LeftFound`] or [`Event::LeftFrozen`].
     SignalLeft(i32),
-    /// Say whether they are frozen; answered by [`Happening::Frozen`].
+    /// Say whether they are frozen; answered by [`Event::Frozen`].
     LookFrozen,
     /// KILL every process that descends from the shepherd.
     KillEverything,
     /// Say which processes descend from the shepherd and live; answered by
-    /// [`Happening::LeftNamed`].
+    /// [`Event::LeftNamed`].
     NameLeft,
     /// Tell apinit.
     Send(FromShepherd),
@@ -101,7 +101,7 @@ pub enum Action {
     WriteStdin(Bytes),
     /// Close PE 0's stdin once all of that is written.
     CloseStdin,
-    /// Report [`Happening::Tick`] at this time; `None`: not at all. Replaces the one before.
+    /// Report [`Event::Tick`] at this time; `None`: not at all. Replaces the one before.
     SetTimer(Option<u64>),
     /// It goes on as this application, by whose number people are told of it.
     Rekeyed(Key),

@@ -1,4 +1,4 @@
-//! Memory that goes out by a checkpoint of apinit's own, and comes in from there. As `apinit::host::away` does it.
+//! Memory that goes out by a checkpoint of apinit's own, and comes in from there. As `apinit::host::memory_out` does it.
 //!
 //! ```text
 //!   TakeOut     hung up --> all is said --> copied --> the mark --> no process is left --> TakenOut
@@ -10,11 +10,11 @@ use super::MS;
 use super::images::Snapshot;
 use super::wire::{Pid, Who};
 use super::world::{Ev, World};
-use crate::apinit::decide::switcher::{Event, News};
-use crate::apinit::decide::{CameBack, Happening};
+use crate::apinit::decide::switcher::{Event as TurnEvent, News};
+use crate::apinit::decide::{CameBack, Event};
 use crate::apinit::drive::Heard;
 use crate::apteam::Key;
-use crate::apteam::talk::node::{PlaceCommand, Restoring, Shift};
+use crate::apteam::protocol::node::{PlaceCommand, Restoring, Shift};
 use std::sync::Arc;
 
 /// It takes so long at most, either way.
@@ -148,13 +148,13 @@ impl World {
             return false;
         }
         proc.returns.insert(key);
-        self.apinit_happens(slot, Happening::Turns(News::ComesIn(key)));
+        self.apinit_happens(slot, Event::Turns(News::ComesIn(key)));
         true
     }
 
     /// It is there again: whether it runs.
-    pub fn returned(&mut self, slot: usize, event: &Event) -> bool {
-        let Event::Brought(key, _) = event else { return true };
+    pub fn returned(&mut self, slot: usize, event: &TurnEvent) -> bool {
+        let TurnEvent::Brought(key, _) = event else { return true };
         let Some(proc) = &mut self.slots[slot].proc else { return false };
         proc.away.remove(key);
         let runs = proc.returns.remove(key);

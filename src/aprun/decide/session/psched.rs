@@ -57,7 +57,7 @@ impl Front {
         }
     }
 
-    pub(super) fn event(&mut self, now_ns: u64, event: Event) {
+    pub(super) fn event(&mut self, now_ns: u64, event: PschedEvent) {
         let answered = self.psched.answered;
         if self.psched.down_since.is_some() && self.psched.answers() {
             match (answered, self.apid) {
@@ -67,7 +67,7 @@ impl Front {
             }
         }
         match event {
-            Event::Accepted(apid) => {
+            PschedEvent::Accepted(apid) => {
                 self.first_try_at = None;
                 if self.apid.is_none() {
                     self.apid = Some(apid);
@@ -84,7 +84,7 @@ impl Front {
                     }
                 }
             }
-            Event::Placed(incarnation) => match self.step {
+            PschedEvent::Placed(incarnation) => match self.step {
                 Step::Waiting => self.look(),
                 Step::Looking => self.look_again = true,
                 // The place that this launch was for has been taken back.
@@ -107,16 +107,16 @@ impl Front {
                 }
                 _ => {}
             },
-            Event::AskLaunch => {
+            PschedEvent::AskLaunch => {
                 if let Some(apid) = self.apid.filter(|_| self.ended.is_none()) {
                     self.act(Action::Deposit(apid));
                 }
             }
             // By a launch whose answer never came here: the look gives it back.
-            Event::Launched if self.step == Step::Waiting => self.look(),
-            Event::Launched => self.unlaunched = false,
-            Event::Waiting(why) => self.waits(why),
-            Event::Ended(ended) => self.has_ended(now_ns, ended),
+            PschedEvent::Launched if self.step == Step::Waiting => self.look(),
+            PschedEvent::Launched => self.unlaunched = false,
+            PschedEvent::Waiting(why) => self.waits(why),
+            PschedEvent::Ended(ended) => self.has_ended(now_ns, ended),
         }
     }
 

@@ -30,7 +30,7 @@ use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shepherds::{self, Connection};
 use crate::apinit::decide::CameBack;
 use crate::apteam::Key;
-use crate::apteam::talk::node::{PlaceCommand, Restoring, RollOut, Shift};
+use crate::apteam::protocol::node::{PlaceCommand, Restoring, RollOut, Shift};
 use crate::machine::Nid;
 use crate::node::checkpoint::{
     DumpOptions, Given, Known, Owner, Restored, Running, break_off, clock_ahead_ns,

@@ -12,8 +12,8 @@
 use super::{Effect, LinkId, Now, Record, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed, NodeOrder};
+use crate::apteam::protocol::node::Command;
 use crate::apteam::record::State;
-use crate::apteam::talk::node::Command;
 use crate::machine::{Nid, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 

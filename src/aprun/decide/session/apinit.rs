@@ -3,7 +3,7 @@
 use super::output::Came;
 use super::*;
 use crate::apteam::ending::TERMINATION;
-use crate::apteam::talk::attach::Output;
+use crate::apteam::protocol::attach::Output;
 use crate::machine::format_nids;
 
 /// Refusals of a launch before it is given up.

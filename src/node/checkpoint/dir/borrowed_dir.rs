@@ -10,19 +10,19 @@ use std::os::fd::{AsFd, OwnedFd};
 ///
 /// [sealed]: Dir::seal
 #[derive(Debug)]
-pub struct Lent {
+pub struct BorrowedDir {
     dir: Dir,
     user: (u32, u32),
     kept: bool,
 }
 
-impl Lent {
+impl BorrowedDir {
     /// Borrows it from this user, uid and gid, who has passed the descriptor. One in which something is, is
     /// left as it is: it is not taken for a moment either, in which its user could not enter it.
     ///
     /// # Errors
     /// It is not his, it is not empty, or the system refuses.
-    pub fn new(fd: OwnedFd, user: (u32, u32)) -> Result<Lent, Flaw> {
+    pub fn new(fd: OwnedFd, user: (u32, u32)) -> Result<BorrowedDir, Flaw> {
         let dir = Dir::new(fd)?;
         if dir.uid() != user.0 {
             let text =
@@ -36,7 +36,7 @@ impl Lent {
         }
         let own = rustix::process::geteuid();
         let taking = |e| system("taking the folder of the checkpoint", e);
-        let lent = Lent { dir, user, kept: false };
+        let lent = BorrowedDir { dir, user, kept: false };
         fchown(&lent.dir, Some(own), None).map_err(taking)?;
         fchmod(&lent.dir, Mode::RWXU).map_err(taking)?;
         // From here on nobody puts anything into it; until here somebody may have.
@@ -74,7 +74,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for BorrowedDir {
     fn drop(&mut self) {
         if !self.kept {
             let _ = super::remove::empty(&self.dir);
@@ -98,8 +98,8 @@ mod tests {
         (found.uid(), found.mode() & 0o7777, (found.ctime(), found.ctime_nsec()))
     }
 
-    fn lent(folder: &Path, user: (u32, u32)) -> Result<Lent, Flaw> {
-        Lent::new(File::open(folder).expect("opened").into(), user)
+    fn lent(folder: &Path, user: (u32, u32)) -> Result<BorrowedDir, Flaw> {
+        BorrowedDir::new(File::open(folder).expect("opened").into(), user)
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::apteam::ending::PeReport;
-use crate::apteam::talk::attach::Output;
+use crate::apteam::protocol::attach::Output;
 use crate::machine::Nid;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! When a gang runs by a plan, which repeats.
 
 use crate::apteam::Apid;
-use crate::apteam::talk::turns::SlicePlan;
+use crate::apteam::protocol::turns::SlicePlan;
 use crate::gang::member_index::MemberIndex;
 use crate::simulate::nanos;
 

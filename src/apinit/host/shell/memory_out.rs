@@ -3,12 +3,12 @@
 //! What comes before and after that, and in which order, is the driver's ([`crate::apinit::drive`]).
 
 use super::apps::isolated;
-use super::{Event, Shell};
+use super::{Shell, TaskEvent};
 use crate::apinit::drive::Heard;
-use crate::apinit::host::away::{BringBack, Returned, TakeOut};
+use crate::apinit::host::memory_out::{BringBack, Returned, TakeOut};
 use crate::apinit::host::shepherds::Shepherd;
 use crate::apteam::Key;
-use crate::apteam::talk::node::{PlaceCommand, RollOut};
+use crate::apteam::protocol::node::{PlaceCommand, RollOut};
 use crate::node::groups::Groups;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +24,7 @@ impl Shell {
         }
     }
 
-    /// Nobody is connected to its shepherd: a thread dumps it and ends its processes.
+    /// A thread dumps it and ends its processes. Its shepherd has no connection.
     pub(super) fn take_out(&mut self, key: Key) {
         let Some(app) = self.apps.get(&key) else { return };
         let ready = app.shepherd.as_ref().zip(app.groups.clone()).zip(self.shelf.clone());
@@ -50,7 +50,7 @@ impl Shell {
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| take_out.carry_out()));
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
             directory.drop_dumped();
-            let _ = events.send(Event::TookOut(key, result)).await;
+            let _ = events.send(TaskEvent::TookOut(key, result)).await;
         });
     }
 
@@ -86,7 +86,7 @@ impl Shell {
             let done =
                 tokio::task::spawn_blocking(move || span.in_scope(|| bring_back.carry_out()));
             let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
-            let _ = events.send(Event::CameBack(key, result.map(Box::new))).await;
+            let _ = events.send(TaskEvent::CameBack(key, result.map(Box::new))).await;
         });
     }
 

@@ -1,18 +1,18 @@
 //! What is said to an apshepherd, also while it does not hear because it is dumped or away.
 
 use super::{Driver, Heard, Outside, Work};
-use crate::apinit::decide::{Action, CameBack, Happening};
+use crate::apinit::decide::{Action, CameBack, Event};
 use crate::apteam::Key;
-use crate::apteam::talk::node::PlaceCommand;
-use crate::apteam::talk::shepherd::ToShepherd;
+use crate::apteam::protocol::node::PlaceCommand;
+use crate::apteam::protocol::shepherd::ToShepherd;
 
-/// Messages that wait for an apshepherd while nobody talks with it.
+/// The most messages that wait for an apshepherd without a connection.
 const WAITING_MAX: usize = 4096;
 
 /// What the driver knows of an application.
 #[derive(Debug, Default)]
 pub(super) struct App {
-    /// Nobody talks with its apshepherd.
+    /// Its apshepherd has no connection.
     hung_up: Option<HungUp>,
     /// A dump that a former life of this apinit has begun is being ended: what is to be done after that.
     thawing: Option<Vec<Action>>,
@@ -20,7 +20,7 @@ pub(super) struct App {
     pub(super) away: bool,
 }
 
-/// Why nobody talks with an apshepherd, and what waits for it.
+/// Why an apshepherd has no connection, and what waits for it.
 #[derive(Debug, Default)]
 struct HungUp {
     /// For this question of somebody's at the door; none: its memory goes out.
@@ -32,7 +32,7 @@ struct HungUp {
     /// In order.
     waiting: Vec<ToShepherd>,
     /// What the agent hears once it is talked with again.
-    then: Option<Happening>,
+    then: Option<Event>,
 }
 
 impl App {
@@ -57,11 +57,11 @@ impl Driver {
             hung_up.waiting.push(message);
             if hung_up.waiting.len() > WAITING_MAX {
                 let text = "too much waits for it while it is checkpointed".to_owned();
-                self.later(Happening::ShepherdLost { key, text });
+                self.later(Event::ShepherdLost { key, text });
             }
         } else if !out.tell_shepherd(key, message) {
             let text = "it does not take what is sent to it".to_owned();
-            self.later(Happening::ShepherdLost { key, text });
+            self.later(Event::ShepherdLost { key, text });
         }
     }
 
@@ -86,7 +86,7 @@ impl Driver {
 
     fn lost(&mut self, out: &mut impl Outside, key: Key, text: String) {
         let text = out.fate(key, text);
-        self.later(Happening::ShepherdLost { key, text });
+        self.later(Event::ShepherdLost { key, text });
     }
 
     /// It has heard all and said all.
@@ -105,7 +105,7 @@ impl Driver {
     }
 
     /// Connects to its apshepherd again; then the agent hears this.
-    pub(super) fn find(&mut self, out: &mut impl Outside, key: Key, then: Happening) {
+    pub(super) fn find(&mut self, out: &mut impl Outside, key: Key, then: Event) {
         let hung_up = self.apps.get_mut(&key).map(|app| &mut app.hung_up);
         let Some(hung_up) = hung_up else { return };
         hung_up.get_or_insert_default().then = Some(then);
@@ -138,11 +138,11 @@ impl Driver {
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         if result.is_err() {
-            return self.find(out, key, Happening::TakenOut(key, result));
+            return self.find(out, key, Event::TakenOut(key, result));
         }
         app.away = true;
         out.is_away(key);
-        self.later(Happening::TakenOut(key, result));
+        self.later(Event::TakenOut(key, result));
     }
 
     /// It is to be there again. What is said to its apshepherd waits on.
@@ -170,7 +170,7 @@ impl Driver {
         if back {
             self.say_what_waited(out, key, waiting);
         }
-        self.later(Happening::CameBack(key, result));
+        self.later(Event::CameBack(key, result));
         if back && died {
             self.lost(out, key, String::new());
         }

@@ -5,7 +5,7 @@
 //! of that is sent again, and the apshepherd knows by the numbers what it has. The credit bounds what
 //! is kept.
 
-use crate::apteam::talk::attach::{StdinCredit, StdinPiece};
+use crate::apteam::protocol::attach::{StdinCredit, StdinPiece};
 use bytes::Bytes;
 use std::collections::VecDeque;
 

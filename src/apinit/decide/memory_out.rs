@@ -11,8 +11,8 @@
 //! for memory that comes from swap.
 //!
 //! ```text
-//!   switcher  GoesOut    ->  Lift
-//!             Lifted     ->  TakeOut                     its shepherd is hung up on, the dump is made
+//!   switcher  GoesOut    ->  Hold
+//!             Held     ->  TakeOut                     its shepherd is hung up on, the dump is made
 //!   shell     TakenOut   ->  Seat, RolledOut to psched   no process of it is left
 //!             or why not ->  Seat, RolledOut with that   it stands as before
 //!   switcher  ComesIn    ->  BringBack                   its turn is there
@@ -32,12 +32,12 @@
 //! [`News::GoesOut`]: super::switcher::News::GoesOut
 
 use super::application::{App, Shepherd};
-use super::switcher::Event;
+use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::place::Place;
-use crate::apteam::talk::node::{Report, Restoring, Shift};
-use crate::apteam::talk::shepherd::Hello;
+use crate::apteam::protocol::node::{Report, Restoring, Shift};
+use crate::apteam::protocol::shepherd::Hello;
 use crate::machine::Nid;
 
 /// How far one is whose memory goes out by a checkpoint.
@@ -82,7 +82,7 @@ impl Agent {
             return self.report(Report::RolledOut { key, bytes: 0, why: Some(why) }, out);
         }
         app.away = Some(Away::Leaves);
-        out.push(Action::Turns(Event::Lift(key)));
+        out.push(Action::Turns(TurnEvent::Hold(key)));
     }
 
     /// It stands, and is not let run before it is seated; or it can't be stopped.
@@ -173,7 +173,7 @@ impl Agent {
         let shift = Shift { clock_ns: back.clock_ns, ..app.shift() };
         app.place.moved.restoring = Restoring::Done(shift);
         out.push(Action::KeepPlace(Box::new(app.place.clone())));
-        out.push(Action::Turns(Event::Brought(key, back.bytes)));
+        out.push(Action::Turns(TurnEvent::Brought(key, back.bytes)));
         if let Some(number) = app.dumping.map(|dumping| dumping.number) {
             out.push(Action::Dump { key, number });
         }

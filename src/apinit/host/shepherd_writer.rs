@@ -20,8 +20,8 @@
 //! Everything else that can be said is little: a launch, an end, the signals that an apinit keeps.
 
 use crate::apteam::Key;
-use crate::apteam::talk::attach::StdinPiece;
-use crate::apteam::talk::shepherd::{Hello, ToShepherd};
+use crate::apteam::protocol::attach::StdinPiece;
+use crate::apteam::protocol::shepherd::{Hello, ToShepherd};
 use crate::node::frames::pieces;
 use crate::rpc::pb;
 use bytes::BytesMut;
@@ -52,7 +52,7 @@ pub(super) type Wire = AsyncFd<Arc<OwnedFd>>;
 
 /// Says things to one shepherd.
 #[derive(Debug)]
-pub(super) struct Mouth {
+pub(super) struct ShepherdWriter {
     wire: Arc<Wire>,
     queue: Arc<Mutex<Queue>>,
     /// Wakes the task that sends what waits; closed when it has ended.
@@ -109,13 +109,13 @@ fn add(last: &mut StdinPiece, next: &StdinPiece) -> bool {
     true
 }
 
-impl Mouth {
+impl ShepherdWriter {
     /// Opens it with a hello.
-    pub fn open(key: Key, wire: &Arc<Wire>) -> Mouth {
+    pub fn open(key: Key, wire: &Arc<Wire>) -> ShepherdWriter {
         let (wake, woken) = mpsc::channel(1);
         let queue = Arc::new(Mutex::new(Queue::default()));
         tokio::spawn(send_what_waits(Arc::clone(wire), Arc::clone(&queue), woken));
-        let mouth = Mouth { wire: Arc::clone(wire), queue, wake };
+        let mouth = ShepherdWriter { wire: Arc::clone(wire), queue, wake };
         mouth.send(ToShepherd::Hello(Hello { key, ..Hello::default() }));
         mouth
     }
@@ -185,7 +185,7 @@ async fn send_what_waits(wire: Arc<Wire>, queue: Arc<Mutex<Queue>>, mut woken: m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::talk::attach::NumberedSignal;
+    use crate::apteam::protocol::attach::NumberedSignal;
     use proptest::prelude::*;
 
     fn stdin(offset: u64, text: &str) -> ToShepherd {

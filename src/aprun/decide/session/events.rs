@@ -1,9 +1,9 @@
-//! What comes in and what goes out: happenings, actions and the data in them.
+//! What comes in and what goes out: events, actions and the data in them.
 
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::Explanation;
-use crate::apteam::talk::attach::{FromApinit, Output, ToApinit};
+use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
 use bytes::Bytes;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Placement {
 
 /// An event of the stream of a posting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum PschedEvent {
     /// The record is durable.
     Accepted(Apid),
     /// Look: there may be a placement, of this incarnation.
@@ -65,7 +65,7 @@ pub enum Loss {
 
 /// What comes from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum Event {
     /// All is ready: begin.
     Start,
     /// Connected with psched, which has this pid (as the kernel says of the connection).
@@ -85,7 +85,7 @@ pub enum Happening {
     /// psched has refused the posting, or knows it no more.
     PschedRefused(String),
     /// psched tells.
-    Event(Event),
+    Psched(PschedEvent),
     /// psched answers a look.
     Looked(Looked),
     /// psched answers a kill.

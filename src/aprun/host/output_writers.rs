@@ -13,12 +13,12 @@
 use super::files::Files;
 use super::program::plain;
 use super::shell::Note;
-use crate::aprun::decide::course::{Happening, Loss};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::output::Labels;
+use crate::aprun::decide::session::{Event, Loss};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
-use crate::apteam::talk::attach::Output;
+use crate::apteam::protocol::attach::Output;
 use crate::os::standard::closed_at_start;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -63,7 +63,7 @@ struct Lane {
 }
 
 /// All output of this process.
-pub struct Lanes {
+pub struct OutputWriters {
     stdout: Lane,
     /// `None`: shared with stdout.
     stderr: Option<Lane>,
@@ -71,15 +71,15 @@ pub struct Lanes {
     to_files: [bool; 2],
 }
 
-impl Lanes {
-    /// Nothing is written yet. `notes` gets a [`Happening::Written`] for each piece, and what goes
+impl OutputWriters {
+    /// Nothing is written yet. `notes` gets a [`Event::Written`] for each piece, and what goes
     /// wrong.
-    pub fn new(options: &Options, notes: mpsc::Sender<Note>) -> Lanes {
+    pub fn new(options: &Options, notes: mpsc::Sender<Note>) -> OutputWriters {
         let files = Files::new(options.output.clone(), options.error.clone());
         let same = is_same_file();
         let writer = || Writer { label: options.label, same, ..Writer::default() };
         let lane = |writer| Lane { state: State::Here(Box::new(writer)), notes: notes.clone() };
-        Lanes {
+        OutputWriters {
             stdout: lane(writer()),
             stderr: (!same && !options.whole_lines).then(|| lane(writer())),
             to_files: [files.takes(false), files.takes(true)],
@@ -104,7 +104,7 @@ impl Lanes {
     }
 
     /// Writes a piece; `pending` gets what is done at once.
-    pub fn write(&mut self, output: Output, pending: &mut Vec<Happening>) {
+    pub fn write(&mut self, output: Output, pending: &mut Vec<Event>) {
         let lane = match (&mut self.files, self.to_files[usize::from(output.stderr)]) {
             (Some(files), true) => files,
             _ if output.stderr => self.stderr(),
@@ -114,7 +114,7 @@ impl Lanes {
     }
 
     /// Writes a line on stderr, after what was to be written there before.
-    pub fn say(&mut self, line: String, pending: &mut Vec<Happening>) {
+    pub fn say(&mut self, line: String, pending: &mut Vec<Event>) {
         self.stderr().take(Job::Line(line), pending);
     }
 
@@ -127,10 +127,10 @@ impl Lanes {
 }
 
 impl Lane {
-    fn take(&mut self, job: Job, pending: &mut Vec<Happening>) {
+    fn take(&mut self, job: Job, pending: &mut Vec<Event>) {
         if let State::Here(writer) = &mut self.state {
             if writer.is_quick(&job) {
-                writer.do_it(job, &mut |happening| pending.push(happening));
+                writer.do_it(job, &mut |event| pending.push(event));
                 return;
             }
             let mut writer = std::mem::take(writer);
@@ -138,14 +138,14 @@ impl Lane {
             let notes = self.notes.clone();
             let thread = std::thread::Builder::new().name("output".to_owned()).spawn(move || {
                 for job in jobs {
-                    writer.do_it(job, &mut |happening| {
-                        let _ = notes.blocking_send(Note::Happening(happening));
+                    writer.do_it(job, &mut |event| {
+                        let _ = notes.blocking_send(Note::Event(event));
                     });
                 }
             });
             if let Err(error) = thread {
                 let text = format!("no thread for the output: {}", plain(&error));
-                pending.push(Happening::OutputLost(Loss::Failed(text)));
+                pending.push(Event::OutputLost(Loss::Failed(text)));
             }
             self.state = State::Thread(sender);
         }
@@ -161,8 +161,8 @@ impl Lane {
     }
 }
 
-fn written(output: &Output) -> Happening {
-    Happening::Written { source: output.source, end: output.end() }
+fn written(output: &Output) -> Event {
+    Event::Written { source: output.source, end: output.end() }
 }
 
 impl Writer {
@@ -184,7 +184,7 @@ impl Writer {
         }
     }
 
-    fn do_it(&mut self, job: Job, tell: &mut dyn FnMut(Happening)) {
+    fn do_it(&mut self, job: Job, tell: &mut dyn FnMut(Event)) {
         match job {
             Job::Flush(done) => {
                 let _ = done.send(());
@@ -195,7 +195,7 @@ impl Writer {
             }
             Job::Output(output) => {
                 if let Some(loss) = self.output(&output) {
-                    tell(Happening::OutputLost(loss));
+                    tell(Event::OutputLost(loss));
                 }
                 tell(written(&output));
             }

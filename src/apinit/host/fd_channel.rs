@@ -1,12 +1,12 @@
-//! The door of this apinit, where cpr passes it a folder ([`crate::node::checkpoint::door`]).
+//! The door of this apinit, where cpr passes it a folder ([`crate::node::checkpoint::fd_channel`]).
 //!
 //! One thread for each question: it reads what is asked and its descriptor, tells the one task, and
 //! goes on to listen, so that the one task hears when whoever asked is gone. How many there may be
 //! is bounded, in all and for each user, and some are root's alone. Each step has its time: whoever
 //! says nothing for longer is as good as gone.
 
-use super::shell::{Event, Events};
-use crate::node::checkpoint::door::{Answer, Ask, hear_first, hear_next, say};
+use super::shell::{Events, TaskEvent};
+use crate::node::checkpoint::fd_channel::{Answer, Ask, hear_first, hear_next, say};
 use crate::os::{peer, rights};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -189,7 +189,7 @@ fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
     let (back, closes) = oneshot::channel();
     let (own, back) = (Some(own), Some(back));
     let asker = Asker { number, uid, gid, stream: own, back, deadline: deadline.clone() };
-    if events.blocking_send(Event::Asked { asker, ask, descriptor }).is_err() {
+    if events.blocking_send(TaskEvent::Asked { asker, ask, descriptor }).is_err() {
         return;
     }
     hear_the_rest(&mut stream, number, &deadline, events);
@@ -208,7 +208,7 @@ fn hear_the_rest(stream: &mut UnixStream, number: u64, deadline: &Deadline, even
         // nothing.
         let next = hear_next(stream, || deadline.get()).unwrap_or_default();
         let gone = next.is_none();
-        if events.blocking_send(Event::AskedMore(number, next)).is_err() || gone {
+        if events.blocking_send(TaskEvent::AskedMore(number, next)).is_err() || gone {
             return;
         }
     }
@@ -255,7 +255,7 @@ mod tests {
         asker.expect_within(Duration::from_millis(50));
         let begun = Instant::now();
         let gone = told.blocking_recv();
-        assert!(matches!(gone, Some(Event::AskedMore(7, None))), "{gone:?}");
+        assert!(matches!(gone, Some(TaskEvent::AskedMore(7, None))), "{gone:?}");
         assert!(begun.elapsed() < FIRST_WAIT / 2, "it had the time of the step before");
         listens.join().expect("ended");
         drop((asker, his));

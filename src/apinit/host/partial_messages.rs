@@ -28,9 +28,9 @@ const HEADER: usize = 5;
 
 /// The places for large messages, by user.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Halves(Arc<Mutex<BTreeMap<u32, Arc<Semaphore>>>>);
+pub(super) struct PartialMessages(Arc<Mutex<BTreeMap<u32, Arc<Semaphore>>>>);
 
-impl Halves {
+impl PartialMessages {
     /// The same request, whose messages keep to the bound. Those of root and of our own user do as
     /// they are: heads are among them.
     pub fn bound(&self, request: Request<Body>) -> Request<Body> {
@@ -178,7 +178,7 @@ pub(super) mod tests {
 
     #[test]
     fn of_one_user_a_few_large_messages_are_on_their_way() {
-        let halves = Halves::default();
+        let halves = PartialMessages::default();
         let (hers, his) = (halves.of(1000), halves.of(1001));
         let mut streams: Vec<_> = (0..=LARGE_USER_MAX).map(|_| stream(&hers)).collect();
         for (says, _) in &streams {

@@ -1,6 +1,6 @@
 //! Which output has come, and which has been written.
 
-use crate::apteam::talk::attach::{Output, OutputTaken};
+use crate::apteam::protocol::attach::{Output, OutputTaken};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How many bytes may have been written and not yet been reported as taken, while more is waiting
