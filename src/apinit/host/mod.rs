@@ -47,6 +47,7 @@ mod image_space;
 pub mod inside;
 mod link;
 mod memory_out;
+mod notes;
 mod partial_messages;
 mod peers;
 mod places;

@@ -20,6 +20,7 @@ use super::dump::{Images, Prepared};
 use super::fd_channel::Asker;
 use super::link::{self, Link};
 use super::memory_out::{Returned as OfAway, Shelf};
+use super::notes::{Notes, Subject};
 use super::peers::Peer;
 use super::places;
 use super::process_tracking::Shepherds;
@@ -190,6 +191,8 @@ struct Shell {
     hello: watch::Sender<Hello>,
     /// The limit of open files.
     files: u64,
+    /// What is said of its nodes, which is in the hello too.
+    notes: Notes,
     /// How many connections there may be.
     bounds: watch::Sender<Bounds>,
     psched: PathBuf,
@@ -231,9 +234,6 @@ struct Shell {
     leaving: JoinSet<()>,
     children: Signal,
 }
-
-/// What the note begins with of an apinit whose nodes have more processors than its host.
-const CROWDED: &str = "its nodes have";
 
 impl Task {
     /// A new one, and where events are told to it.
@@ -323,7 +323,7 @@ impl Task {
             boot_id: me.boot_id,
             nids: me.nids.iter().copied().collect(),
             pid: 0,
-            notes,
+            notes: notes.clone(),
             store_id: agent.store().0.to_string(),
             epoch: agent.store().1,
             cpus: me.cpus,
@@ -351,6 +351,7 @@ impl Task {
             peers: BTreeMap::new(),
             link: None,
             hello: watch::Sender::new(hello),
+            notes: Notes::new(notes),
             files,
             bounds,
             psched: paths.psched.clone(),
@@ -489,6 +490,13 @@ impl Shell {
         self.own.push(Heard::Happens(event));
     }
 
+    /// Says this of a subject from now on; none: nothing.
+    fn note(&mut self, subject: Subject, text: Option<String>) {
+        if self.notes.set(subject, text) {
+            self.hello.send_modify(|hello| hello.notes = self.notes.all());
+        }
+    }
+
     /// What came together has been heard.
     fn settled(&mut self, agent: &Agent) {
         if let Some(link) = &self.link {
@@ -509,8 +517,8 @@ impl Shell {
                 tracing::info!(store = welcome.store_id, epoch = welcome.epoch, "linked to psched");
                 let shared = self.claims.linked(&welcome.nodes);
                 shared.iter().for_each(|text| tracing::warn!("{text}"));
-                if !shared.is_empty() {
-                    self.hello.send_modify(|hello| hello.notes.extend(shared));
+                for (n, text) in shared.into_iter().enumerate() {
+                    self.note(Subject::Shared(n), Some(text));
                 }
                 return self.own.push(Heard::Linked(welcome));
             }
@@ -633,7 +641,7 @@ impl Shell {
 
     /// Says so, as long as it is so, where psched.yaml gives its nodes more processors than the host has. (A
     /// private instance is asked for that.)
-    fn note_crowded(&self, nodes: &[NodeSpec]) {
+    fn note_crowded(&mut self, nodes: &[NodeSpec]) {
         let real = self.hello.borrow().cpus.clone();
         let wanted: u32 = nodes.iter().map(|node| node.processors).sum();
         let cpus = nodes.iter().flat_map(|node| {
@@ -642,16 +650,11 @@ impl Shell {
         let had = cpus.collect::<BTreeSet<_>>().len();
         let crowded = (wanted as usize > had && self.lifeline.is_none()).then(|| {
             format!(
-                "{CROWDED} {wanted} processors for {had} real ones of this host: applications that \
+                "its nodes have {wanted} processors for {had} real ones of this host: applications that \
                  were placed apart share them (psched.yaml(5): processors, cpus)"
             )
         });
-        self.hello.send_if_modified(|hello| {
-            let before = hello.notes.clone();
-            hello.notes.retain(|note| !note.starts_with(CROWDED));
-            hello.notes.extend(crowded);
-            hello.notes != before
-        });
+        self.note(Subject::Crowded, crowded);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::apinit::decide::{Agent, Event, Found};
 use crate::apinit::drive::{Driver, Left};
 use crate::apinit::host::attach::{Front, next_conn, wait_for_end};
 use crate::apinit::host::memory_out::bytes_in;
+use crate::apinit::host::notes::Subject;
 use crate::apinit::host::places::{self, Look, Seating, Stray};
 use crate::apinit::host::process_tracking::{self, Born, Shepherds, Trail};
 use crate::apinit::host::runtime::{AppDirectory, Process};
@@ -57,14 +58,6 @@ pub(super) struct App {
     pub(super) silent: bool,
     /// Everything in it has had its KILL.
     pub(super) killed: bool,
-    /// What psched is told of it beside its node.
-    pub(super) note: Option<String>,
-    /// The same of processes that do not stop.
-    pub(super) unfrozen: Option<String>,
-    /// What psched is told of a process that was outside of its group.
-    pub(super) strayed: Option<String>,
-    /// What psched is told of the kernel's work for it in turns of others.
-    pub(super) overran: Option<String>,
     /// Its PEs are being made: until they stand before their first instruction they may still be on
     /// apshepherd's processors.
     pub(super) forms: bool,
@@ -224,7 +217,7 @@ impl Shell {
                 span.in_scope(|| tracing::warn!("its apshepherd can't be heard: {why}"));
                 format!("application {key}: its apshepherd can't be heard: {why}; or apkill it")
             });
-            self.hello.send_modify(|hello| hello.notes.extend(note.clone()));
+            self.note(Subject::Unheard(key), note);
             let app = App {
                 groups,
                 // (Not kept where there are groups, which need no trail.)
@@ -238,10 +231,6 @@ impl Shell {
                 silent: false,
                 killed: false,
                 span,
-                note,
-                unfrozen: None,
-                strayed: None,
-                overran: None,
                 forms: false,
                 seating: Arc::new(Mutex::new(Seating::default())),
                 waits: BTreeMap::new(),
@@ -284,15 +273,19 @@ impl Shell {
         let held = self.apps.values().filter_map(|app| app.groups.as_ref());
         known.extend(held.map(|groups| groups.path().to_owned()));
         let nids: BTreeSet<Nid> = self.hello.borrow().nids.iter().copied().collect();
+        let mut ended = Vec::new();
         for (key, unknown) in groups.unknown(&Self::mark(agent), &nids, &known) {
             let note = format!(
                 "application {key}: its processes were ended: there is no record of it any more in \
                  the runtime directory of its apinit"
             );
             tracing::warn!(group = %unknown.path().display(), "{note}");
-            self.hello.send_modify(|hello| hello.notes.push(note));
             unknown.kill(true);
+            ended.push((key, note));
             self.leaving.spawn(remove_groups(unknown));
+        }
+        for (key, note) in ended {
+            self.note(Subject::Unrecorded(key), Some(note));
         }
     }
 
@@ -335,10 +328,6 @@ impl Shell {
             exit: None,
             silent: false,
             killed: false,
-            note: None,
-            unfrozen: None,
-            strayed: None,
-            overran: None,
             forms: true,
             seating: Arc::new(Mutex::new(Seating::at(self.seats(agent, place, nids)))),
             waits: BTreeMap::new(),
@@ -456,14 +445,12 @@ impl Shell {
     pub(super) fn looked_at_places(&mut self, strays: Vec<Stray>, last: Option<Key>) {
         (self.looking, self.looked_at) = (false, last);
         for Stray { key, text } in strays {
-            let Some(app) = self.apps.get_mut(&key) else { continue };
+            let Some(app) = self.apps.get(&key) else { continue };
             app.span.in_scope(|| tracing::warn!("{text}"));
             // Its user and the node's notes are told of the first only: there may be one each
             // second.
-            if app.strayed.is_none() {
-                let note = format!("application {key}: {text}");
-                app.strayed = Some(note.clone());
-                self.hello.send_modify(|hello| hello.notes.push(note));
+            if self.notes.get(Subject::Strayed(key)).is_none() {
+                self.note(Subject::Strayed(key), Some(format!("application {key}: {text}")));
                 self.happens(Event::Strayed(key, text));
             }
         }
@@ -528,10 +515,8 @@ impl Shell {
     /// Removes all of it, once its shepherd has gone.
     pub(super) fn remove(&mut self, key: Key) {
         let Some(app) = self.apps.remove(&key) else { return };
-        let notes = [&app.note, &app.unfrozen, &app.strayed, &app.overran];
-        if notes.iter().any(|note| note.is_some()) {
-            let told = |note: &String| notes.iter().any(|n| n.as_ref() == Some(note));
-            self.hello.send_modify(|hello| hello.notes.retain(|note| !told(note)));
+        if self.notes.forget(key) {
+            self.hello.send_modify(|hello| hello.notes = self.notes.all());
         }
         self.leaving.spawn(remove_app(app));
     }

@@ -3,6 +3,7 @@
 use super::{Shell, TaskEvent};
 use crate::apinit::decide::switcher::{Event as TurnEvent, News};
 use crate::apinit::decide::{Agent, Event, Rebind};
+use crate::apinit::host::notes::Subject;
 use crate::apinit::host::rebind::Rebinding;
 use crate::apinit::host::switching::Means;
 use crate::apteam::Key;
@@ -141,36 +142,25 @@ impl Shell {
                 0 => format!("application {key}: {first}"),
                 more => format!("application {key}: {first} (and {more} more)"),
             });
-            if unfrozen == app.unfrozen {
-                continue;
-            }
-            if let Some(text) = &unfrozen {
+            let subject = Subject::Unfrozen(key);
+            let news = unfrozen.as_ref().filter(|text| self.notes.get(subject) != Some(text));
+            if let Some(text) = news {
                 app.span.in_scope(|| tracing::warn!("{text}"));
             }
-            let before = std::mem::replace(&mut app.unfrozen, unfrozen.clone());
-            self.replace_note(before.as_ref(), unfrozen);
+            self.note(subject, unfrozen);
         }
     }
 
     /// Names an application for which the kernel works in turns of others.
     pub(super) fn name_overran(&mut self, key: Key, used: Duration) {
-        let Some(app) = self.apps.get_mut(&key) else { return };
+        let Some(app) = self.apps.get(&key) else { return };
         let text = format!(
             "application {key}: the kernel has worked {} s for it in turns of others (a system call that takes \
              long, io_uring): its own turns are shorter by that",
             used.as_secs()
         );
         app.span.in_scope(|| tracing::warn!("{text}"));
-        let before = app.overran.replace(text.clone());
-        self.replace_note(before.as_ref(), Some(text));
-    }
-
-    /// Tells psched this note on the node in place of the one before.
-    fn replace_note(&self, before: Option<&String>, now: Option<String>) {
-        self.hello.send_modify(|hello| {
-            hello.notes.retain(|note| Some(note) != before);
-            hello.notes.extend(now);
-        });
+        self.note(Subject::Overran(key), Some(text));
     }
 
     /// Tells how much memory applications have had at most, where that has grown.
