@@ -13,7 +13,7 @@
 //! charged to the holder of its share as well ([`shares`](super::shares)).
 
 use super::plan::LENGTHENED_MAX;
-use super::shares::{Holder, REMEMBERED_MAX, Shares};
+use super::shares::{Holder, Shares};
 use crate::apteam::Apid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -168,9 +168,9 @@ impl Accounts {
         }
     }
 
-    /// Forgets users who have no gang here, if they are too many; an eighth at a time, since all are gone through.
+    /// Forgets users who have no gang here, if there are too many.
     pub fn forget(&mut self, now_ns: u64) {
-        if self.shares.len() <= REMEMBERED_MAX / 8 * 9 {
+        if !self.shares.are_too_many() {
             return;
         }
         let here: BTreeSet<&str> =

@@ -23,7 +23,7 @@
 //!   cyd                  2      30        6.67
 //! ```
 
-use super::shares::{Holder, REMEMBERED_MAX, Shares};
+use super::shares::{Holder, Shares};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ impl<P: Ord> Dues<P> {
             had(holder) < least * self.due.used(holder, now_ns)
         };
         self.short = here().filter(is_short).cloned().collect();
-        if self.due.len() > REMEMBERED_MAX / 8 * 9 {
+        if self.due.are_too_many() {
             let here: BTreeSet<Holder> = here().cloned().collect();
             self.due.forget(now_ns, |holder| here.contains(holder));
         }

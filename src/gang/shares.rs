@@ -118,6 +118,12 @@ impl Shares {
         self.used.keys().map(move |holder| (holder, self.used(holder, now_ns)))
     }
 
+    /// Whether so many are remembered that [`Shares::forget`] is worth its time, for it goes through all of
+    /// them: an eighth more than it leaves.
+    pub fn are_too_many(&self) -> bool {
+        self.used.len() > REMEMBERED_MAX / 8 * 9
+    }
+
     /// Forgets those who have had least, of whom `is_here` says that they have no gang, down to
     /// [`REMEMBERED_MAX`].
     pub fn forget(&mut self, now_ns: u64, is_here: impl Fn(&str) -> bool) {
