@@ -164,7 +164,7 @@ fn snflv_8() {
 fn psmgr_8() {
     let commands = [
         "show", "set", "reload", "drain", "resume", "down", "hold", "release", "migrate",
-        "compact", "log", "adopt", "purge",
+        "compact", "log", "counters", "adopt", "purge",
     ];
     let commands = commands.map(|command| ["psmgr", command]);
     let mut all: Vec<&[&str]> = vec![&["psmgr"]];

@@ -311,6 +311,7 @@ fn psmgr_is_for_administrators() {
         "hold 1",
         "release 1",
         "log",
+        "counters",
         "adopt 0",
         "purge 0",
     ];
@@ -322,5 +323,30 @@ fn psmgr_is_for_administrators() {
     eventually(BOUND, "she is one", || as_anna("log").status == 0);
     as_anna("set kill_grace=9s").expect(0);
     assert!(value(&hand, "kill_grace").1.starts_with("psmgr (61301, "));
+    hand.end();
+}
+
+/// What psched has heard and decided is counted, from its start.
+#[test]
+fn what_psched_is_busy_with_is_counted() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    let counts = |hand: &Hand| {
+        let told = json(hand, "counters");
+        let rows = told["counters"].as_array().expect("a list").clone();
+        move |what: &str, kind: &str| {
+            let row = rows.iter().find(|row| row["what"] == what && row["kind"] == kind);
+            row.map_or(0, |row| row["count"].as_u64().expect("a number"))
+        }
+    };
+    let before = counts(&hand);
+    assert_eq!((before("heard", "posting"), before("heard", "link opened")), (0, 1));
+    for _ in 0..3 {
+        run(&mut hand.command("aprun", ["-q", "-n", "1", "true"])).expect(0);
+    }
+    let after = counts(&hand);
+    assert_eq!(after("heard", "posting"), 3);
+    assert_eq!(after("decided", "answer: accepted"), 3);
+    assert_eq!(after("decided", "command: place"), 3);
+    assert!(after("heard", "report: ended") >= 3);
     hand.end();
 }

@@ -1,9 +1,11 @@
 //! `psmgr`: what administrators do with a live machine.
 //!
 //! A subject is a file: foreign nodes and nodes that are taken out ([`nodes`]), variables
-//! ([`variables`]), applications that are held ([`hold`]), and the log of all of that ([`log`]).
+//! ([`variables`]), applications that are held ([`hold`]), the log of all of that ([`log`]), and what psched
+//! is busy with ([`counters`]).
 //! psched decides, and answers once what was done is on its record; all of it may be said again.
 
+mod counters;
 mod hold;
 pub(super) mod log;
 mod moves;
@@ -64,6 +66,8 @@ enum Command {
     Reload,
     /// Shows who changed what, and when
     Log(log::Log),
+    /// Shows how many events psched has heard, and what it has decided
+    Counters(counters::Counters),
     /// Foreign nodes obey this psched from now on; their applications run on, on its records
     Adopt(nodes::Nodes),
     /// The applications of foreign nodes are ended; then the nodes obey this psched
@@ -105,6 +109,7 @@ async fn manage(command: Command) -> Result<String, Vec<String>> {
         Command::Compact(compact) => compact.run(client).await,
         Command::Reload => done(client.reload(pb::ReloadRequest {})).await,
         Command::Log(log) => log.run(client).await,
+        Command::Counters(counters) => counters.run(client).await,
         Command::Adopt(nodes) => done(client.adopt(nodes.request())).await,
         Command::Purge(nodes) => done(client.purge(nodes.request())).await,
     }
@@ -166,6 +171,7 @@ mod tests {
             "psmgr hold 1 2",
             "psmgr release 1",
             "psmgr log -n 3 --json",
+            "psmgr counters --json",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -182,6 +188,7 @@ mod tests {
             "psmgr hold 0",
             "psmgr log -n x",
             "psmgr log 3",
+            "psmgr counters 3",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

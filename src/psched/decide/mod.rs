@@ -37,6 +37,7 @@
 
 mod app_links;
 mod compare;
+mod counters;
 mod decisions;
 mod domains;
 mod drain;
@@ -64,6 +65,7 @@ pub mod tuning;
 mod turns;
 mod view;
 
+pub use counters::Counters;
 pub use drain::NodesTo;
 pub use effect::{Effect, Looked, News, Refusal};
 pub use ends::SIGNALS_MAX;
@@ -178,6 +180,7 @@ pub struct Scheduler {
     kept_shares_ns: u64,
     /// When the last event came, in nanoseconds since the epoch.
     wall_ns: u64,
+    counters: Counters,
     /// How the changes went.
     measured: Measured,
     /// What is known of regions.
@@ -232,6 +235,7 @@ impl Scheduler {
             leaving: BTreeSet::new(),
             goes_over: false,
             wall_ns: 0,
+            counters: Counters::default(),
             regions,
         }
     }
@@ -325,6 +329,11 @@ impl Scheduler {
         self.apply_all(now, [event])
     }
 
+    /// What it has heard and decided since it was made.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
     /// The same of several that come at one instant: each is taken in its turn, and then it is decided
     /// once, knowing all of them, who runs where.
     pub fn apply_all(&mut self, now: Now, events: impl IntoIterator<Item = Event>) -> Vec<Effect> {
@@ -343,6 +352,7 @@ impl Scheduler {
             self.want_decisions();
         }
         for event in events {
+            self.counters.event(now.wall_ns, &event);
             self.take(now, event, &mut out);
         }
         self.go_over();
@@ -352,6 +362,7 @@ impl Scheduler {
             self.go_over();
             self.decide_if_due(now, &mut out);
         }
+        self.counters.effects(&out);
         out
     }
 
@@ -361,6 +372,7 @@ impl Scheduler {
         self.turns_settle(now, &mut out);
         self.keep_shares_if_due(now, &mut out);
         debug_assert!(self.linked_rightly());
+        self.counters.effects(&out);
         out
     }
 

@@ -3,17 +3,18 @@
 use super::core::{Input, now, status};
 use super::names::names;
 use super::people::no_users_of;
+use super::private::Viewer;
 use super::services::{Service, caller, ending};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed};
 use crate::machine::{Flavor, Flavors, Nid};
 use crate::psched::decide::outbox::Kept;
 use crate::psched::decide::tuning::Wanted;
-use crate::psched::decide::{Event, Manage, NodesTo, ReplyId};
+use crate::psched::decide::{Counters, Event, Manage, NodesTo, ReplyId, Scheduler};
 use crate::psched::drive::{self, Refused};
 use crate::rpc::pb;
 use crate::variables::WEIGHT;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
@@ -225,6 +226,28 @@ impl Service {
             pb::ChangeRow { by: Some(by.into()), what, before, after }
         };
         Ok(Response::new(pb::LogReply { changes: changes.into_iter().map(row).collect() }))
+    }
+
+    /// psmgr counters.
+    pub(super) async fn counters_page(
+        &self,
+        request: Request<pb::CountersRequest>,
+    ) -> Result<Response<pb::CountersReply>, Status> {
+        self.administrator(&request).await?;
+        let peer = caller(&request)?;
+        let rows = |counts: &BTreeMap<&'static str, u64>| {
+            let row = |(kind, count): (&&str, &u64)| pb::CounterRow {
+                kind: (*kind).to_owned(),
+                count: *count,
+            };
+            counts.iter().map(row).collect()
+        };
+        let make = move |scheduler: &Scheduler, _: &Viewer| {
+            let Counters { since_ns, events, effects } = scheduler.counters();
+            let (events, effects) = (rows(events), rows(effects));
+            Ok(pb::CountersReply { since_ns: *since_ns, events, effects })
+        };
+        self.look_up(&peer, make).await
     }
 }
 

@@ -604,6 +604,13 @@ impl pb::psched_server::Psched for Service {
         self.changes(request).await
     }
 
+    async fn counters(
+        &self,
+        request: Request<pb::CountersRequest>,
+    ) -> Result<Response<pb::CountersReply>, Status> {
+        self.counters_page(request).await
+    }
+
     async fn reload(
         &self,
         request: Request<pb::ReloadRequest>,

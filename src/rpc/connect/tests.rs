@@ -136,6 +136,13 @@ impl Psched for Mirror {
         Err(Status::unimplemented(""))
     }
 
+    async fn counters(
+        &self,
+        _: Request<pb::CountersRequest>,
+    ) -> Result<Response<pb::CountersReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn list(
         &self,
         request: Request<pb::ListRequest>,

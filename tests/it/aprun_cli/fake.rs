@@ -286,6 +286,13 @@ impl Psched for Services {
         Err(Status::unimplemented(""))
     }
 
+    async fn counters(
+        &self,
+        _: Request<pb::CountersRequest>,
+    ) -> Result<Response<pb::CountersReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn list(&self, _: Request<pb::ListRequest>) -> Result<Response<pb::ListReply>, Status> {
         Err(Status::unimplemented(""))
     }

@@ -1,0 +1,63 @@
+//! What psched is busy with: how many events of each kind it has heard, and what it has decided.
+
+use super::{Client, answer};
+use crate::commands::table::{Cell, Report, Table, moment};
+use crate::rpc::pb;
+use clap::Args;
+use jiff::tz::TimeZone;
+
+/// The counters.
+#[derive(Args, Clone, Debug)]
+pub struct Counters {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Counters {
+    pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
+        let reply = answer(client.counters(pb::CountersRequest {})).await?;
+        let report = report(&reply, &TimeZone::system());
+        Ok(if self.json { report.json() } else { report.text() })
+    }
+}
+
+fn report(reply: &pb::CountersReply, zone: &TimeZone) -> Report {
+    let mut table = Table::new("counters", "", "<Since <What >Count <Kind");
+    let rows = |what: &'static str, of: &[pb::CounterRow]| {
+        let row = |row: &pb::CounterRow| {
+            vec![
+                moment(reply.since_ns, zone),
+                Cell::text(what),
+                Cell::Number(row.count),
+                Cell::text(row.kind.clone()),
+            ]
+        };
+        of.iter().map(row).collect::<Vec<_>>()
+    };
+    table.rows.extend(rows("heard", &reply.events));
+    table.rows.extend(rows("decided", &reply.effects));
+    Report { tables: vec![table], ..Report::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_kind() {
+        let row = |kind: &str, count| pb::CounterRow { kind: kind.into(), count };
+        let reply = pb::CountersReply {
+            since_ns: 1_500_000_000,
+            events: vec![row("posting", 12), row("report: ended", 11)],
+            effects: vec![row("answer: accepted", 12)],
+        };
+        assert_eq!(
+            report(&reply, &TimeZone::UTC).text(),
+            "Since                   What    Count Kind\n\
+             1970-01-01 00:00:01.500 heard      12 posting\n\
+             1970-01-01 00:00:01.500 heard      11 report: ended\n\
+             1970-01-01 00:00:01.500 decided    12 answer: accepted\n"
+        );
+    }
+}
