@@ -47,6 +47,7 @@ mod event;
 mod flavors;
 mod foreign;
 mod hold;
+mod invariants;
 mod keeping;
 mod kept;
 mod measured;
@@ -181,6 +182,7 @@ pub struct Scheduler {
     /// When the last event came, in nanoseconds since the epoch.
     wall_ns: u64,
     counters: Counters,
+    looks: invariants::Looks,
     /// How the changes went.
     measured: Measured,
     /// What is known of regions.
@@ -236,6 +238,7 @@ impl Scheduler {
             goes_over: false,
             wall_ns: 0,
             counters: Counters::default(),
+            looks: Default::default(),
             regions,
         }
     }
@@ -371,7 +374,7 @@ impl Scheduler {
         let mut out = Vec::new();
         self.turns_settle(now, &mut out);
         self.keep_shares_if_due(now, &mut out);
-        debug_assert!(self.linked_rightly());
+        self.look_at_invariants(now, &mut out);
         self.counters.effects(&out);
         out
     }

@@ -14,6 +14,7 @@ mod floors;
 mod foreign;
 mod fuller;
 mod hosts;
+mod invariants;
 mod measured;
 mod memory;
 mod migrate;
