@@ -333,9 +333,7 @@ impl World {
 
     fn kill_restored(&mut self, slot: usize, key: Key) {
         self.kill_group(slot, key);
-        let own = |(pid, s): (&Pid, &Shep)| (s.slot == slot && s.key == key).then_some(*pid);
-        let pids: Vec<Pid> = self.sheps.iter().filter_map(own).collect();
-        pids.into_iter().for_each(|pid| self.shepherd_gone(pid));
+        self.shepherds_here(slot, key).into_iter().for_each(|pid| self.shepherd_gone(pid));
     }
 
     /// They are there again, on their new processors, in frozen groups.

@@ -8,7 +8,7 @@
 
 use super::MS;
 use super::images::Snapshot;
-use super::wire::{Pid, Who};
+use super::wire::Who;
 use super::world::{Ev, World};
 use crate::apinit::decide::switcher::{Event as TurnEvent, News};
 use crate::apinit::decide::{CameBack, Event};
@@ -65,11 +65,7 @@ impl World {
             self.procs.remove(&id);
             self.checks.process_ended(id);
         }
-        let own = |(pid, s): (&Pid, &super::shepherd::Shep)| {
-            (s.slot == slot && s.key == key).then_some(*pid)
-        };
-        let pids: Vec<Pid> = self.sheps.iter().filter_map(own).collect();
-        for pid in pids {
+        for pid in self.shepherds_here(slot, key) {
             self.sheps.remove(&pid);
             self.close_ends(|who| who == Who::Shepherd(pid));
         }

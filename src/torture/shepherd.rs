@@ -127,6 +127,12 @@ impl World {
         pid
     }
 
+    /// The shepherds of an application on this apinit's nodes.
+    pub fn shepherds_here(&self, slot: usize, key: Key) -> Vec<Pid> {
+        let own = |(pid, s): (&Pid, &Shep)| (s.slot == slot && s.key == key).then_some(*pid);
+        self.sheps.iter().filter_map(own).collect()
+    }
+
     /// It is dead, by KILL or because it has left.
     pub fn shepherd_gone(&mut self, pid: Pid) {
         let Some(shep) = self.sheps.remove(&pid) else { return };

@@ -100,10 +100,6 @@ impl Driver {
     fn hear(&mut self, out: &mut impl Outside, heard: Heard) {
         let event = match heard {
             Heard::Happens(event) => event,
-            Heard::Linked(welcome) => {
-                self.apply(out, Event::Linked(welcome));
-                return self.tell_had(out);
-            }
             Heard::PeerSaid(key, index, generation, message) => {
                 if self.peers.get(&(key, index)) != Some(&generation) {
                     return;
@@ -127,9 +123,9 @@ impl Driver {
             Heard::HeardAgain(key, found) => return self.heard_again(out, key, found),
             Heard::Thawed(key) => return self.thawed(out, key),
         };
-        let adopted = matches!(event, Event::Command(_, Command::Adopt));
+        let obeys_anew = matches!(event, Event::Linked(_) | Event::Command(_, Command::Adopt));
         self.apply(out, event);
-        if adopted {
+        if obeys_anew {
             self.tell_had(out);
         }
     }

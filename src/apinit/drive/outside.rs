@@ -156,8 +156,6 @@ pub trait Outside {
 pub enum Heard {
     /// The agent hears this.
     Happens(Event),
-    /// psched has taken this node.
-    Linked(Welcome),
     /// The stream to another apinit, by its generation, brings this.
     PeerSaid(Key, u32, u64, FromApinit),
     /// It is closed, and why.

@@ -19,7 +19,6 @@ const ANSWER: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Peer {
     /// What is said on an older stream to the same one is not heard.
-    pub generation: u64,
     /// Bounded by what there is to say: stdin does not go to other hosts, and their output is
     /// acknowledged within its window.
     sender: mpsc::UnboundedSender<pb::ToApinit>,
@@ -36,7 +35,7 @@ impl Peer {
             };
             let _ = events.send(TaskEvent::PeerLost { key, index, generation, text }).await;
         });
-        Peer { generation, sender, task }
+        Peer { sender, task }
     }
 
     pub fn send(&self, message: ToApinit) {

@@ -493,8 +493,12 @@ impl Shell {
     /// Says this of a subject from now on; none: nothing.
     fn note(&mut self, subject: Subject, text: Option<String>) {
         if self.notes.set(subject, text) {
-            self.hello.send_modify(|hello| hello.notes = self.notes.all());
+            self.tell_notes();
         }
+    }
+
+    fn tell_notes(&self) {
+        self.hello.send_modify(|hello| hello.notes = self.notes.all());
     }
 
     /// What came together has been heard.
@@ -520,7 +524,7 @@ impl Shell {
                 for (n, text) in shared.into_iter().enumerate() {
                     self.note(Subject::Shared(n), Some(text));
                 }
-                return self.own.push(Heard::Linked(welcome));
+                Event::Linked(welcome)
             }
             TaskEvent::LinkDown => {
                 self.link = None;
@@ -563,9 +567,6 @@ impl Shell {
                 return self.own.push(Heard::PeerSaid(key, index, generation, message));
             }
             TaskEvent::PeerLost { key, index, generation, text } => {
-                if self.peers.get(&(key, index)).is_some_and(|p| p.generation == generation) {
-                    self.peers.remove(&(key, index));
-                }
                 return self.own.push(Heard::PeerLost(key, index, generation, text));
             }
             TaskEvent::GroupsEmpty(key) => return self.own.push(Heard::GroupsEmpty(key)),

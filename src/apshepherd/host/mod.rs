@@ -154,9 +154,7 @@ struct Shell {
     link_waits: bool,
     launch: Option<Box<HostLaunch>>,
     pes: Pes,
-    /// There is no child and there won't be: what the pipes hold now is all.
-    childless: bool,
-    /// The outputs of PEs before this one are closed then.
+    /// (Without a child.) The outputs of PEs before this one are closed.
     drained: usize,
     stdin: Stdin,
     /// What the driver is to hear next.
@@ -257,7 +255,6 @@ impl Shell {
             link_waits: false,
             launch: None,
             pes: Pes::default(),
-            childless: false,
             drained: 0,
             stdin: Stdin::default(),
             happened: Vec::new(),

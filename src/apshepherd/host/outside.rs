@@ -101,7 +101,7 @@ impl Outside for Shell {
         while let Some(pe) = self.pes.all.get(self.drained) {
             match pe.output.iter().position(|pipe| pipe.fd.is_some()) {
                 Some(pipe) => {
-                    self.read_pipe(self.drained, pipe == 1);
+                    self.read_pipe(self.drained, pipe == 1, true);
                     return true;
                 }
                 None => self.drained += 1,

@@ -78,9 +78,7 @@ impl Shell {
                     self.child(child, session.map(|(_, session)| session));
                 }
                 Waited::Nothing => break,
-                Waited::NoChild if self.childless => break,
                 Waited::NoChild => {
-                    self.childless = true;
                     self.drive(|driver, shell| driver.no_child(shell));
                     break;
                 }

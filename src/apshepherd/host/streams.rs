@@ -36,11 +36,12 @@ impl Shell {
 
     /// Reads one piece, so that each PE has its turn.
     pub(super) fn output_ready(&mut self, index: usize, stderr: bool) {
-        self.read_pipe(index, stderr);
+        self.read_pipe(index, stderr, false);
         self.settle();
     }
 
-    pub(super) fn read_pipe(&mut self, index: usize, stderr: bool) {
+    /// Reads one piece. `childless`: nothing more is waited for.
+    pub(super) fn read_pipe(&mut self, index: usize, stderr: bool, childless: bool) {
         let Some(pe) = self.pes.all.get_mut(index) else { return };
         let rank = pe.rank;
         let pipe = &mut pe.output[usize::from(stderr)];
@@ -52,7 +53,7 @@ impl Shell {
                 let data = Bytes::copy_from_slice(&self.buffer[..count]);
                 self.happened.push(Event::Output { rank, stderr, data });
             }
-            Got::Nothing if !self.childless => {}
+            Got::Nothing if !childless => {}
             // Without children what is left of writers is none of the application's: somebody whom
             // a PE has handed its stdout. He is not waited for.
             Got::Nothing | Got::End => {

@@ -1,43 +1,17 @@
-//! What is always so, whatever has happened. It is looked at once a minute also in a release: a fault that no test
-//! has found is said in the log before anybody wonders what psched does.
+//! What is always so, whatever has happened.
 //!
-//! A look goes through all applications once (some microseconds for a hundred, a few milliseconds for 10,000). In
-//! a debug build, as the simulated cluster has, it is taken after every event.
+//! psched's driver looks once a minute ([`crate::psched::drive`]): a fault that no test has found is said in the log
+//! before anybody wonders what psched does. A look goes through all applications once (some microseconds for a
+//! hundred, a few milliseconds for 10,000). In a debug build, as the simulated cluster has, it is taken after every
+//! event.
 
-use super::{Effect, Now, Scheduler};
+use super::Scheduler;
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
 
-/// Nanoseconds from one look to the next.
-const EVERY_NS: u64 = 60_000_000_000;
-
-/// The looks.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Looks {
-    /// The time of the next.
-    due_ns: u64,
-    /// Something was found. (It is said once.)
-    told: bool,
-}
-
 impl Scheduler {
-    /// Looks, if it is time.
-    pub(super) fn look_at_invariants(&mut self, now: Now, out: &mut Vec<Effect>) {
-        debug_assert_eq!(self.broken(), None);
-        if now.mono_ns < self.looks.due_ns || self.looks.told {
-            return;
-        }
-        self.looks.due_ns = now.mono_ns.saturating_add(EVERY_NS);
-        if let Some(broken) = self.broken() {
-            self.looks.told = true;
-            out.push(Effect::Warn(format!(
-                "a fault in psched: {broken}. Applications run on. Restart psched, and report this with its log"
-            )));
-        }
-    }
-
     /// The first thing that should never be, in words.
-    pub(super) fn broken(&self) -> Option<String> {
+    pub fn broken(&self) -> Option<String> {
         let of_one = self.teams.iter().find_map(|(apid, team)| self.broken_of(*apid, team));
         of_one.or_else(|| self.unknown()).or_else(|| {
             let linked = self.linked_rightly();

@@ -34,7 +34,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// Whether the record may be written late: with the next one that is not lazy, or after
+    /// Whether the store may delay the record until the next one that is not lazy, at most for
     /// [`LAZY_TIME`](super::outbox::LAZY_TIME).
     pub fn is_lazy(&self) -> bool {
         matches!(self, Record::Update { lazy: true, .. } | Record::Log { .. } | Record::Shares(_))

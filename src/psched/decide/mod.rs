@@ -182,7 +182,6 @@ pub struct Scheduler {
     /// When the last event came, in nanoseconds since the epoch.
     wall_ns: u64,
     counters: Counters,
-    looks: invariants::Looks,
     /// How the changes went.
     measured: Measured,
     /// What is known of regions.
@@ -238,7 +237,6 @@ impl Scheduler {
             goes_over: false,
             wall_ns: 0,
             counters: Counters::default(),
-            looks: Default::default(),
             regions,
         }
     }
@@ -374,7 +372,7 @@ impl Scheduler {
         let mut out = Vec::new();
         self.turns_settle(now, &mut out);
         self.keep_shares_if_due(now, &mut out);
-        self.look_at_invariants(now, &mut out);
+        debug_assert_eq!(self.broken(), None);
         self.counters.effects(&out);
         out
     }

@@ -23,7 +23,9 @@
 //! | `records` | records that have become durable, or can't be kept; answers that wait for them |
 //! | `perform` | effects that leave psched |
 //! | `nodes` | connections of apinits |
+//! | `invariants` | whether all is as it always must be |
 
+mod invariants;
 mod nodes;
 pub mod outside;
 mod perform;
@@ -84,6 +86,8 @@ pub struct Driver<O: Outside> {
     watchers: BTreeMap<Apid, Vec<O::Stream>>,
     links: BTreeMap<LinkId, LinkOut<O::Link>>,
     identity: Identity,
+    /// When it is looked next whether all is as it always must be; none: it is not, and that is said.
+    looks_ns: Option<u64>,
 }
 
 impl<O: Outside> Driver<O> {
@@ -97,6 +101,7 @@ impl<O: Outside> Driver<O> {
             watchers: BTreeMap::new(),
             links: BTreeMap::new(),
             identity,
+            looks_ns: Some(0),
         }
     }
 

@@ -17,6 +17,7 @@ impl<O: Outside> Driver<O> {
 
     /// Lets leave what may leave at once, and has the store keep what is to be kept.
     pub(super) fn take(&mut self, out: &mut O, effects: Vec<Effect>) {
+        self.look_at_invariants(out);
         if effects.is_empty() {
             return;
         }

@@ -10,8 +10,7 @@ use crate::apteam::protocol::node::{PlaceCommand, Welcome};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
 use crate::machine::Nid;
-use crate::torture::shepherd::Shep;
-use crate::torture::wire::{Msg, Pid, Target, Who};
+use crate::torture::wire::{Msg, Target, Who};
 use crate::torture::world::{Ev, World};
 use crate::torture::{MS, US, trace};
 use std::time::Duration;
@@ -197,11 +196,8 @@ impl Outside for At<'_> {
         let known = world.shepherd_of(slot, key).map(|(pid, _)| pid);
         world.kill_group(slot, key);
         if shepherd {
-            let of = |(pid, s): (&Pid, &Shep)| {
-                (Some(*pid) == known || s.slot == slot && s.key == key).then_some(*pid)
-            };
-            let pids: Vec<Pid> = world.sheps.iter().filter_map(of).collect();
-            pids.into_iter().for_each(|pid| world.shepherd_gone(pid));
+            let all = known.into_iter().chain(world.shepherds_here(slot, key));
+            all.for_each(|pid| world.shepherd_gone(pid));
         }
     }
 

@@ -516,7 +516,7 @@ impl Shell {
     pub(super) fn remove(&mut self, key: Key) {
         let Some(app) = self.apps.remove(&key) else { return };
         if self.notes.forget(key) {
-            self.hello.send_modify(|hello| hello.notes = self.notes.all());
+            self.tell_notes();
         }
         self.leaving.spawn(remove_app(app));
     }
