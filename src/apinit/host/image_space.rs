@@ -12,9 +12,10 @@ use std::path::Path;
 
 /// Of the file system so much stays free, one part in this many.
 const KEPT: u64 = 16;
-/// And no more than that where something is asked for: a large disk that is nearly full has room
-/// for it.
-const KEPT_MAX: u64 = 256 << 20;
+/// And no more than that, in bytes: a large disk that is nearly full has room for it.
+const KEPT_MAX: u64 = 4 << 30;
+/// And no more than that where somebody asked for it.
+const KEPT_MAX_ASKED: u64 = 256 << 20;
 /// CRIU writes so much beside the memory of each process, in bytes, at most.
 pub(super) const BESIDE: u64 = 4 << 20;
 
@@ -30,7 +31,7 @@ fn space(path: &Path) -> io::Result<(u64, u64)> {
 /// The errors of statvfs.
 pub(super) fn room(path: &Path) -> io::Result<(u64, u64)> {
     let (free, all) = space(path)?;
-    Ok((free.saturating_sub(all / KEPT), all))
+    Ok((free.saturating_sub((all / KEPT).min(KEPT_MAX)), all))
 }
 
 /// Whether images of about so many bytes can be written there.
@@ -39,7 +40,7 @@ pub(super) fn room(path: &Path) -> io::Result<(u64, u64)> {
 /// They can't, and what would help.
 pub(super) fn has_room(path: &Path, bytes: u64) -> Result<(), String> {
     let (free, all) = space(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let room = free.saturating_sub((all / KEPT).min(KEPT_MAX));
+    let room = free.saturating_sub((all / KEPT).min(KEPT_MAX_ASKED));
     if bytes <= room {
         return Ok(());
     }
