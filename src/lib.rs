@@ -65,7 +65,7 @@ pub mod apshepherd {
 /// psched, the daemon.
 pub mod psched {
     pub mod serve;
-    pub use psched_pure::psched::{decide, drive};
+    pub use psched_pure::psched::{decide, drive, reason};
 }
 
 pub use psched_pure::{apteam, checkpoint, config, gang, machine, occupancy, placement, variables};

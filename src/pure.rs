@@ -43,5 +43,6 @@ pub mod psched {
     //! What psched, the daemon, decides, and what carries its decisions out.
     pub mod decide;
     pub mod drive;
+    pub mod reason;
 }
 pub mod variables;

@@ -12,7 +12,7 @@ use crate::variables::units::{about, count};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that a sentence names before it counts the others.
-const NAMED_MAX: usize = 8;
+pub const NAMED_MAX: usize = 8;
 
 impl Impossible {
     /// In words.
@@ -79,31 +79,32 @@ impl Impossible {
     }
 }
 
-/// Why a node takes nothing new.
-#[derive(Clone, Copy, Debug)]
-pub enum Shut<'a> {
-    /// An administrator has closed it.
-    Ordered(&'a NodeOrder),
-    /// Its apinit obeys another psched; the nodes of this apinit, which are adopted or purged
-    /// together.
-    Foreign(&'a [Nid]),
-    /// It goes over to another domain when it is empty.
-    Leaving,
-    /// psched refuses the apinit that offers it, for this reason.
-    Refused(&'a str),
-    /// No apinit offers it.
-    Silent,
+/// Nodes that take nothing new, by why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shut {
+    /// An administrator has closed them; those that were closed in the same words are together.
+    pub ordered: Vec<(NodeOrder, Vec<Nid>)>,
+    /// They go over to another domain when they are empty.
+    pub leaving: Vec<Nid>,
+    /// psched refuses the apinit that offers them, for this reason.
+    pub refused: BTreeMap<String, Vec<Nid>>,
+    /// No apinit offers them.
+    pub silent: Vec<Nid>,
+    /// Their apinit obeys another psched.
+    pub foreign: Vec<Nid>,
+    /// All nodes of the apinits of foreign ones, which are adopted or purged together.
+    pub obeying: BTreeSet<Nid>,
 }
 
 impl NoRoom {
-    /// In words; `name` tells who holds an application (`12 of alice`), `shut` why a closed node is closed;
+    /// In words; `name` tells who holds an application (`12 of alice`), `shut` why its closed nodes are closed;
     /// `domain`: with whose name variables begin; `no_roll_out`: why nobody's memory goes out for it, where
     /// that could be.
-    pub fn explain<'a>(
+    pub fn explain(
         &self,
         domain: &str,
         name: impl Fn(Apid) -> String,
-        shut: impl Fn(Nid) -> Shut<'a>,
+        shut: &Shut,
         no_roll_out: Option<&str>,
     ) -> Explanation {
         let nodes = match (self.shape.width == 1, self.flexible) {
@@ -161,26 +162,12 @@ impl NoRoom {
             stand.push(format!("{subject} {what} {of} {window}{shared}"));
             until.push(format!("{ended} ended"));
         }
-        // By the words in which they were closed: nodes that are alike are named together.
-        let mut ordered: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
-        let mut refused: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
-        let (mut foreign, mut leaving, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-        let mut obeying: BTreeSet<Nid> = BTreeSet::new();
-        for nid in &self.closed {
-            match shut(*nid) {
-                Shut::Ordered(order) => ordered.entry(order.to_string()).or_default().push(*nid),
-                Shut::Foreign(together) => {
-                    foreign.push(*nid);
-                    obeying.extend(together.iter().copied().chain([*nid]));
-                }
-                Shut::Leaving => leaving.push(*nid),
-                Shut::Refused(why) => refused.entry(why).or_default().push(*nid),
-                Shut::Silent => silent.push(*nid),
-            }
-        }
+        let Shut { ordered, leaving, refused, silent, foreign, obeying } = shut;
         for (order, closed) in ordered {
-            let (are, list) =
-                (if closed.len() == 1 { "was" } else { "were" }, format_nids(closed.clone()));
+            let (are, list) = (
+                if closed.len() == 1 { "was" } else { "were" },
+                format_nids(closed.iter().copied()),
+            );
             stand.push(format!("{} {are} {order}", nids_text(closed.iter().copied())));
             until.push(format!("an administrator has said psmgr resume {list}"));
         }
@@ -205,7 +192,7 @@ impl NoRoom {
             let (is, list) =
                 (if foreign.len() == 1 { "is" } else { "are" }, nids_text(foreign.iter().copied()));
             stand.push(format!("{list} {is} foreign: its apinit obeys another psched (apstat -n)"));
-            let list = format_nids(obeying);
+            let list = format_nids(obeying.iter().copied());
             until.push(format!(
                 "an administrator has said psmgr adopt {list}, or psmgr purge {list}"
             ));

@@ -152,12 +152,10 @@ impl Scene {
                 self.picture()
             }
             Err(no_room) => {
-                let Explanation { obstacle, holder, cure } = no_room.explain(
-                    "application",
-                    letter,
-                    |_| crate::placement::Shut::Silent,
-                    None,
-                );
+                let silent = no_room.closed.clone();
+                let shut = crate::placement::Shut { silent, ..Default::default() };
+                let Explanation { obstacle, holder, cure } =
+                    no_room.explain("application", letter, &shut, None);
                 format!("waits: {obstacle}\n  because {holder}\n  cure: {cure}")
             }
         }

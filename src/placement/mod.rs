@@ -93,7 +93,7 @@ mod sharing;
 mod why;
 mod window;
 
-pub use explain::Shut;
+pub use explain::{NAMED_MAX, Shut};
 pub use layout_search::{nearest_laid, try_place_laid};
 pub use node_list::{only_among, try_place_among};
 pub use possible::{Cure, Impossible, holds, possible};

@@ -560,7 +560,10 @@ proptest! {
         prop_assert!(said.contains(&no_room.short_of_memory.is_some()));
 
         // There are words for all of it.
-        let words = no_room.explain("application", |a| a.to_string(), |n| [Shut::Foreign(&[]), Shut::Silent, Shut::Leaving][n.0 as usize % 3], None);
+        let closed = |kind| no_room.closed.iter().copied().filter(|nid| nid.0 % 3 == kind).collect();
+        let (foreign, silent, leaving) = (closed(0), closed(1), closed(2));
+        let shut = Shut { foreign, silent, leaving, ..Shut::default() };
+        let words = no_room.explain("application", |a| a.to_string(), &shut, None);
         prop_assert!(![words.obstacle, words.holder, words.cure].contains(&String::new()));
     }
 }

@@ -339,9 +339,9 @@ impl<'a, W: Watch> Replay<'a, W> {
         for effect in effects {
             match effect {
                 Effect::Accept { reply, apid } => self.accepted(reply, apid),
-                Effect::Refuse { reply, explanation, .. } => {
+                Effect::Refuse { reply, reason, .. } => {
                     if let Some(job) = self.posted.remove(&reply.0) {
-                        let why = explanation.to_string();
+                        let why = reason.to_string();
                         self.refused.get_or_insert((job.line, job.number, why));
                     }
                 }

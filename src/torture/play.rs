@@ -28,13 +28,14 @@ use super::wire::{Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, Options, SECOND};
 use crate::apteam::ending::PeEnd;
-use crate::apteam::posting::{Explanation, Posting, Shape};
+use crate::apteam::posting::{Posting, Shape};
 use crate::apteam::protocol::attach::ToApinit;
 use crate::apteam::protocol::node::Report;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Flavors, Machine, Nid, Node};
 use crate::psched::decide::{Effect, Event, LinkId, Looked, ReplyId};
+use crate::psched::reason::Reason;
 use std::collections::BTreeSet;
 
 /// What a step of a script gives: an error says what is not as it must be.
@@ -258,7 +259,7 @@ impl Play {
     ///
     /// # Errors
     /// It does not wait.
-    pub fn why(&mut self, aprun: Pid) -> Result<Explanation, String> {
+    pub fn why(&mut self, aprun: Pid) -> Result<Reason, String> {
         let apid = self.world.apid_of(aprun).ok_or("it has no number")?;
         let now = self.world.psched_now();
         let psched = self.world.psched.as_mut().ok_or("psched is not there")?;
@@ -268,7 +269,7 @@ impl Play {
         let effects = scheduler.apply(now, event);
         self.world.check_explanations(&scheduler, Some(apid), None, &effects);
         let found = effects.into_iter().find_map(|effect| match effect {
-            Effect::Look { looked: Looked::Waiting(why), .. } => Some(why),
+            Effect::Look { looked: Looked::Waiting(why), .. } => Some(*why),
             _ => None,
         });
         found.ok_or_else(|| "it does not wait".to_owned())

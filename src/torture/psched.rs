@@ -21,6 +21,7 @@ use crate::psched::drive::requests::Kill;
 use crate::psched::drive::{
     Answer, Driver, Front, Identity, Note, Outside, Refused, Reply, Sent, ToNode, Told, Waits,
 };
+use crate::psched::reason::sees_all;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A question whose answer waits for all before it to be durable.
@@ -559,10 +560,10 @@ impl Outside for World {
                 }))))
             }
             (Answer::Looked(Ok(Looked::Waiting(why))), _) => {
-                Msg::Looked(Box::new(Found::Waiting(why)))
+                Msg::Looked(Box::new(Found::Waiting(why.words(&sees_all))))
             }
             (Answer::Looked(Err(why)), _) => {
-                Msg::Looked(Box::new(Found::Failed(why.text().to_owned())))
+                Msg::Looked(Box::new(Found::Failed(why.words(&sees_all))))
             }
             (Answer::Killed(killed), Call::Signal(key, signal)) => {
                 self.counts.unrecorded += u64::from(killed.kept == Kept::Waits);
@@ -580,7 +581,7 @@ impl Outside for World {
             (Answer::Watched(Ok(false)), Call::Watch(wire, apid)) => {
                 return self.tell_ended(wire, apid);
             }
-            (Answer::Watched(Err(why)), _) => Msg::Refused(why.text().to_owned(), false),
+            (Answer::Watched(Err(why)), _) => Msg::Refused(why.words(&sees_all), false),
             (Answer::Watched(Ok(_)) | Answer::Managed(_), _) => return,
         };
         if let Call::Wire(wire) | Call::Watch(wire, _) = caller {
@@ -626,7 +627,7 @@ impl Outside for World {
     fn refuse(&mut self, stream: Stream, why: Refused) {
         if self.leaves() {
             let for_good = matches!(why, Refused::Decided(..));
-            self.send(stream.wire, 1, Msg::Refused(why.text().to_owned(), for_good));
+            self.send(stream.wire, 1, Msg::Refused(why.words(&sees_all), for_good));
         }
     }
 

@@ -4,11 +4,11 @@ use super::keeping::Record;
 use super::{LinkId, ReplyId};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::place::PlacementList;
-use crate::apteam::posting::Explanation;
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, FrontProcess};
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
+use crate::psched::reason::Reason;
 
 /// What a front end is told.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub enum Looked {
     /// Its place.
     Placed(Box<Apteam>),
     /// None yet.
-    Waiting(Explanation),
+    Waiting(Box<Reason>),
 }
 
 /// What is to be done.
@@ -55,7 +55,7 @@ pub enum Effect {
     /// The posting is accepted.
     Accept { reply: ReplyId, apid: Apid },
     /// A request is refused.
-    Refuse { reply: ReplyId, refusal: Refusal, explanation: Explanation },
+    Refuse { reply: ReplyId, refusal: Refusal, reason: Box<Reason> },
     /// The answer to a look.
     Look { reply: ReplyId, looked: Looked },
     /// The answer to a kill: a problem for each apid, or none.

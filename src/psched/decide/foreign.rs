@@ -25,13 +25,14 @@
 mod adoption;
 
 use super::ends::Said;
+use super::postings::refuse;
 use super::{Effect, Link, LinkId, Manage, Now, Record, Refusal, ReplyId, Scheduler};
 use crate::apteam::change::{By, Change};
 use crate::apteam::ending::HostEnd;
-use crate::apteam::posting::Explanation;
 use crate::apteam::protocol::node::{Command, Foreign, PlaceCommand, Report};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, format_nids, nids_text};
+use crate::psched::reason::Denial;
 use crate::variables::raise;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -253,15 +254,7 @@ impl Scheduler {
         let Some(reply) = order.reply else { return };
         let (what, uid) = (order.what, order.by.uid);
         if !order.administrator {
-            let explanation = Explanation {
-                obstacle: format!("user {uid} is no administrator of this psched"),
-                cure:
-                    "root, the user that psched runs as and the administrators of psched.yaml may \
-                       adopt and purge nodes"
-                        .into(),
-                ..Explanation::default()
-            };
-            out.push(Effect::Refuse { reply, refusal: Refusal::NotAllowed, explanation });
+            refuse(out, reply, Refusal::NotAllowed, Denial::NoAdministrator { uid });
             return;
         }
         let mut done = Vec::new();

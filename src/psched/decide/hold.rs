@@ -7,8 +7,8 @@
 use super::{Effect, Now, Record, ReplyId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::{By, Change};
-use crate::apteam::posting::Explanation;
 use crate::apteam::record::Apteam;
+use crate::psched::reason::{Reason, Wait};
 use std::collections::BTreeSet;
 
 impl Scheduler {
@@ -60,13 +60,9 @@ impl Scheduler {
         self.teams.get(&apid).is_some_and(|team| team.held.is_some())
     }
 
-    /// In words, if it is held.
-    pub(super) fn why_held(team: &Apteam) -> Option<Explanation> {
-        let by = team.held.as_ref()?;
-        Some(Explanation {
-            obstacle: format!("application {} is held", team.apid),
-            holder: format!("{by} holds it, an administrator"),
-            cure: format!("an administrator lets it go on with psmgr release {}", team.apid),
-        })
+    /// Who holds it, if it is held.
+    pub(super) fn why_held(team: &Apteam) -> Option<Reason> {
+        let by = team.held.clone()?;
+        Some(Wait::Held { apid: team.apid, by }.into())
     }
 }

@@ -92,6 +92,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Occupancy;
+use crate::psched::reason::AppName;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A live connection of an apinit.
@@ -522,7 +523,13 @@ impl Scheduler {
         true
     }
 
-    /// Who an application is, in explanations: `12 of alice`.
+    /// How an application is named in a reason.
+    fn app_name(&self, apid: Apid) -> AppName {
+        let owner = self.teams.get(&apid).map(|team| &team.owner);
+        AppName { apid, owner: owner.map(|owner| (owner.uid, owner.name.clone())) }
+    }
+
+    /// Who an application is, in what administrators are told: `12 of alice`.
     fn name_of(&self, apid: Apid) -> String {
         match self.teams.get(&apid) {
             Some(team) => format!("{apid} of {}", team.owner.name),

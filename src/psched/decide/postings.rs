@@ -12,16 +12,15 @@ use super::regions::of_shared;
 use super::{Effect, Looked, News, Now, Origin, Record, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
 use crate::apteam::place::{HostPart, PlacementList};
-use crate::apteam::posting::{Explanation, Owner, Posting, Shape};
+use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Ticket};
-use crate::machine::{Nid, nids_text};
+use crate::machine::Nid;
 use crate::occupancy::Occupancy;
 use crate::placement::packing::KEEPERS_MAX;
 use crate::placement::{self, Wanted};
-use crate::variables::raise;
-use crate::variables::units::format_size;
+use crate::psched::reason::{AppName, Denial, Reason, Wait, shape_text};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,7 +54,7 @@ impl Scheduler {
                     out.push(Effect::Tell { apid, news: News::Placed });
                 }
             } else {
-                refuse(out, reply, Refusal::NotAllowed, "this posting's number is in use");
+                refuse(out, reply, Refusal::NotAllowed, Denial::RequestInUse);
             }
             return;
         }
@@ -69,8 +68,8 @@ impl Scheduler {
         });
         let posting = match admitted {
             Ok(posting) => posting,
-            Err((refusal, explanation)) => {
-                out.push(Effect::Refuse { reply, refusal, explanation });
+            Err((refusal, reason)) => {
+                refuse(out, reply, refusal, reason);
                 return;
             }
         };
@@ -80,8 +79,7 @@ impl Scheduler {
             let wanted = self.wanted_by(&posting, &owner, domain);
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
                 let why = self.why_not_now(&wanted, &posting, &owner, &kept);
-                let explanation = why.unwrap_or_default();
-                out.push(Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation });
+                refuse(out, reply, Refusal::NoRoom, why.unwrap_or_else(|| Wait::NoRoom.into()));
                 return;
             }
         }
@@ -144,55 +142,27 @@ impl Scheduler {
     }
 
     /// What is refused before anything is recorded.
-    fn admit(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Explanation)> {
-        let no = |refusal, obstacle: String, cure: &str| {
-            let cure = cure.to_owned();
-            Err((refusal, Explanation { obstacle, holder: String::new(), cure }))
-        };
+    fn admit(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Reason)> {
+        let no = |refusal, denial: Denial| Err((refusal, denial.into()));
         let shape = &posting.shape;
         if shape.width == 0 || shape.depth == 0 || shape.per_node == Some(0) {
-            return no(Refusal::Impossible, "a width, depth or count per node of 0".into(), "");
+            return no(Refusal::Impossible, Denial::Zero);
         }
         if let Some(only) = self.settings.only_uid.filter(|only| *only != owner.uid) {
-            return no(
-                Refusal::NotAllowed,
-                format!(
-                    "this psched runs as user {only} and can start programs only for that user"
-                ),
-                "start one of your own with `psched start`",
-            );
+            return no(Refusal::NotAllowed, Denial::OtherUser { only });
         }
-        if self.queue.len() >= self.settings.postings_max {
-            let most = self.settings.postings_max;
-            let obstacle = format!("{most} postings wait already, as many as may");
-            let cure = format!("try again later, or {}", raise("postings_max", most));
-            return no(Refusal::TooMany, obstacle, &cure);
+        let most = self.settings.postings_max;
+        if self.queue.len() >= most {
+            return no(Refusal::TooMany, Denial::QueueFull { most });
         }
-        let own = self
-            .queue
-            .iter()
-            .filter(|a| self.teams[*a].owner.uid == owner.uid)
-            .take(self.settings.postings_user_max);
-        if self.queue.len() >= self.settings.postings_user_max
-            && own.count() >= self.settings.postings_user_max
-        {
-            let most = self.settings.postings_user_max;
-            let obstacle = format!("{most} postings of yours wait already, as many as may");
-            let cure = format!("try again later, or {}", raise("postings_user_max", most));
-            return no(Refusal::TooMany, obstacle, &cure);
+        let most = self.settings.postings_user_max;
+        let own = self.queue.iter().filter(|a| self.teams[*a].owner.uid == owner.uid).take(most);
+        if self.queue.len() >= most && own.count() >= most {
+            return no(Refusal::TooMany, Denial::QueueFullOfUser { most });
         }
         let (most, more) = (self.settings.records_user_max, posting.kept_bytes());
         if self.kept_bytes.of(owner.uid).saturating_add(more) > most {
-            let obstacle = format!(
-                "the records of your applications that have not ended would take more than {}, which \
-                 is what one user's may",
-                format_size(most)
-            );
-            let cure = format!(
-                "try again when some of them have ended, or {}",
-                raise("records_user_max", format_size(most))
-            );
-            return no(Refusal::TooMany, obstacle, &cure);
+            return no(Refusal::TooMany, Denial::RecordsFull { most });
         }
         let too_wide = |(refusal, why)| match refusal {
             Refusal::Impossible => (refusal, self.or_shares(why, posting, owner)),
@@ -209,7 +179,7 @@ impl Scheduler {
         &self,
         posting: &Posting,
         owner: &Owner,
-    ) -> Result<(PlacementList, Vec<HostPart>), (Refusal, Explanation)> {
+    ) -> Result<(PlacementList, Vec<HostPart>), (Refusal, Reason)> {
         let posting = &self.shared(posting.clone(), owner)?;
         self.admit(posting, owner)?;
         // A copy, for its index changes with what is asked.
@@ -223,7 +193,7 @@ impl Scheduler {
             }
             None => {
                 let why = self.why_not_now(&wanted, posting, owner, &kept);
-                Err((Refusal::NoRoom, why.unwrap_or_default()))
+                Err((Refusal::NoRoom, why.unwrap_or_else(|| Wait::NoRoom.into())))
             }
         }
     }
@@ -300,7 +270,7 @@ impl Scheduler {
         wanted: &Wanted,
         posting: &Posting,
         kept: &BTreeSet<Nid>,
-    ) -> Option<Explanation> {
+    ) -> Option<Reason> {
         self.why_not_placed(wanted, posting, kept).map(|why| of_shared(posting, why))
     }
 
@@ -309,19 +279,18 @@ impl Scheduler {
         wanted: &Wanted,
         posting: &Posting,
         kept: &BTreeSet<Nid>,
-    ) -> Option<Explanation> {
+    ) -> Option<Reason> {
         let Posting { choice, layout, .. } = posting;
         if !layout.is_empty() {
             return self.why_not_laid(wanted, posting, kept);
         }
         if choice.is_any() {
             let no_room = placement::why_not(&self.occupancy, wanted, kept)?;
-            return Some(self.explain(wanted, &no_room));
+            return Some(self.explain(wanted, *no_room));
         }
         let among = self.occupancy.only(|nid| choice.has(nid));
         let no_room = placement::why_not(&among, wanted, kept)?;
-        let why = self.explain(wanted, &no_room);
-        Some(Explanation { obstacle: format!("with {choice}, {}", why.obstacle), ..why })
+        Some(self.explain(wanted, *no_room).among(choice))
     }
 
     fn why_not_laid(
@@ -329,7 +298,7 @@ impl Scheduler {
         wanted: &Wanted,
         posting: &Posting,
         kept: &BTreeSet<Nid>,
-    ) -> Option<Explanation> {
+    ) -> Option<Reason> {
         let Posting { choice, layout, .. } = posting;
         if placement::try_place_laid(&self.occupancy, wanted, kept, choice, layout).is_some() {
             return None;
@@ -337,17 +306,15 @@ impl Scheduler {
         let line = self.occupancy.line();
         let nearest = placement::nearest_laid(&self.occupancy, line, wanted, choice, layout);
         let (nids, holders) = nearest.unwrap_or_default();
-        let nodes = if wanted.flexible { "nodes" } else { "contiguous nodes" };
-        let names: Vec<String> = holders.iter().take(4).map(|apid| self.name_of(*apid)).collect();
-        let more = if holders.len() > names.len() { " and others" } else { "" };
-        Some(Explanation {
-            obstacle: format!("no {nodes} have room now for PEs laid out as {layout}"),
-            holder: match names.is_empty() {
-                true => String::new(),
-                false => format!("on {} sit {}{more}", nids_text(nids), names.join(", ")),
-            },
-            cure: "it is placed when enough of them have ended".into(),
-        })
+        let shown: Vec<AppName> = holders.iter().take(4).map(|apid| self.app_name(*apid)).collect();
+        let wait = Wait::LayoutFull {
+            layout: layout.clone(),
+            flexible: wanted.flexible,
+            nids: nids.into_iter().collect(),
+            more: holders.len() > shown.len(),
+            holders: shown,
+        };
+        Some(wait.into())
     }
 
     /// Postings that have chosen their nodes, or laid out their PEs, get places where there is room, whatever
@@ -377,14 +344,17 @@ impl Scheduler {
             self.want_decision_for(apid);
         }
         let Some(team) = self.teams.get(&apid) else {
-            refuse(out, reply, Refusal::NotFound, &format!("there is no application {apid}"));
+            refuse(out, reply, Refusal::NotFound, Denial::NoApplication(apid));
             return;
         };
         let looked = match team.state {
             State::Placed | State::Launching | State::Running => {
                 Looked::Placed(Box::new(team.clone()))
             }
-            _ => Looked::Waiting(self.why(apid).unwrap_or_default()),
+            _ => {
+                let why = self.why(apid).unwrap_or_else(|| Denial::NoApplication(apid).into());
+                Looked::Waiting(Box::new(why))
+            }
         };
         out.push(Effect::Look { reply, looked });
     }
@@ -427,15 +397,13 @@ impl Scheduler {
     }
 }
 
-/// A shape in the options of aprun.
-pub(super) fn shape_text(shape: &Shape) -> String {
-    let per_node = shape.per_node.map(|n| format!(" -N {n}")).unwrap_or_default();
-    format!("-n {} -d {}{per_node}", shape.width, shape.depth)
-}
-
-fn refuse(out: &mut Vec<Effect>, reply: ReplyId, refusal: Refusal, obstacle: &str) {
-    let explanation = Explanation { obstacle: obstacle.into(), ..Explanation::default() };
-    out.push(Effect::Refuse { reply, refusal, explanation });
+pub(super) fn refuse(
+    out: &mut Vec<Effect>,
+    reply: ReplyId,
+    refusal: Refusal,
+    reason: impl Into<Reason>,
+) {
+    out.push(Effect::Refuse { reply, refusal, reason: Box::new(reason.into()) });
 }
 
 /// Where it goes now, if it has room.

@@ -14,13 +14,13 @@ use super::domains::DomainId;
 use super::{Now, Refusal, Scheduler, flavors};
 use crate::apteam::choice::Choice;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
-use crate::apteam::posting::{Explanation, Owner, Posting};
+use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::Apteam;
 use crate::machine::gates::{Applicant, Bar, DAY, Person};
 use crate::machine::{Machine, Reach, RegionSet};
 use crate::occupancy::{Slot, Terms, empty_line};
 use crate::placement::{self, Unshared, Wanted};
-use crate::variables::units::count;
+use crate::psched::reason::{Barred, Denial, Reason, Wait};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -115,12 +115,13 @@ impl Scheduler {
         })
     }
 
-    /// The regions that let it not in, and why, in words.
-    fn bars_in_words(&self, posting: &Posting, owner: &Owner) -> String {
+    /// The regions that do not let it in.
+    fn barred(&self, posting: &Posting, owner: &Owner) -> Vec<Barred> {
         let says_no = |(at, answer): (usize, Result<(), Bar<'_>>)| {
-            Some(format!("region {} {}", self.region_name(at), answer.err()?.only()))
+            let region = self.region_name(at).to_owned();
+            Some(Barred { region, rule: answer.err()?.only() })
         };
-        self.asked(posting, owner).filter_map(says_no).collect::<Vec<_>>().join(", and ")
+        self.asked(posting, owner).filter_map(says_no).collect()
     }
 
     fn fits_if_empty(&self, wanted: &Wanted, regions: RegionSet) -> bool {
@@ -235,26 +236,17 @@ impl Scheduler {
         &self,
         posting: Posting,
         owner: &Owner,
-    ) -> Result<Posting, (Refusal, Explanation)> {
+    ) -> Result<Posting, (Refusal, Reason)> {
         if posting.oversubscribe == Oversubscribe::No {
             return Ok(posting);
         }
         // (What is decided is psched's to say, and not a client's.)
         let posting = Posting { oversubscribe: Oversubscribe::Allowed, ..posting };
         if posting.shape.depth > 1 || !posting.layout.is_empty() {
-            let explanation = Explanation {
-                obstacle:
-                    "--oversubscribe shares processors among PEs of depth 1, with one -N for all"
-                        .into(),
-                holder: String::new(),
-                cure: "leave out -d, an uneven --nodes and a -N that differs among parts, or \
-                       --oversubscribe"
-                    .into(),
-            };
-            return Err((Refusal::Impossible, explanation));
+            return Err((Refusal::Impossible, Denial::CantShare.into()));
         }
         let sharing = self.sharing(&posting, owner);
-        let sharing = sharing.map_err(|why| (Refusal::Impossible, why.explain()))?;
+        let sharing = sharing.map_err(|why| (Refusal::Impossible, Denial::Unshared(why).into()))?;
         let oversubscribe = sharing.map_or(posting.oversubscribe, Oversubscribe::Shares);
         Ok(Posting { oversubscribe, ..posting })
     }
@@ -276,25 +268,13 @@ impl Scheduler {
     }
 
     /// The refusal of a posting that is too wide, which names `--oversubscribe` where that is a cure.
-    pub(super) fn or_shares(
-        &self,
-        why: Explanation,
-        posting: &Posting,
-        owner: &Owner,
-    ) -> Explanation {
+    pub(super) fn or_shares(&self, mut why: Reason, posting: &Posting, owner: &Owner) -> Reason {
         let plain = posting.layout.is_empty() && posting.shape.depth == 1;
-        if !plain || posting.oversubscribe != Oversubscribe::No {
-            return why;
+        if plain && posting.oversubscribe == Oversubscribe::No {
+            let sharing = self.sharing(posting, owner).ok().flatten();
+            why.could_share = sharing.map(|sharing| sharing.processors);
         }
-        match self.sharing(posting, owner) {
-            Ok(Some(sharing)) => {
-                let processors = count(sharing.processors, "processor");
-                let cure =
-                    format!("{}; or let PEs share {processors} with --oversubscribe", why.cure);
-                Explanation { cure, ..why }
-            }
-            _ => why,
-        }
+        why
     }
 
     /// Whether it may be placed at all, some day.
@@ -305,12 +285,12 @@ impl Scheduler {
         &self,
         posting: &Posting,
         owner: &Owner,
-    ) -> Result<(), (Refusal, Explanation)> {
+    ) -> Result<(), (Refusal, Reason)> {
         self.account_allowed(posting, owner)?;
         self.room_ever(posting, owner).map_err(|(refusal, why)| (refusal, of_shared(posting, why)))
     }
 
-    fn room_ever(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Explanation)> {
+    fn room_ever(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Reason)> {
         let domain = self.domain(self.domain_for(posting, owner));
         let reach = self.reach_in(domain.regions, posting, owner);
         let wanted = Wanted { reach, ..Wanted::from(posting) };
@@ -323,22 +303,15 @@ impl Scheduler {
         if self.could_hold(posting, wanted.reach) {
             return Ok(());
         }
-        let holder = self.bars_in_words(posting, owner);
-        if wanted.reach.passes.is_empty() {
-            let explanation = Explanation {
-                obstacle: "no region of this machine lets this application in".into(),
-                holder,
-                cure: "ask for what one of them lets in".into(),
-            };
-            return Err((Refusal::NotAllowed, explanation));
-        }
-        match placement::possible(&self.empty_line(), &wanted) {
-            Ok(()) => Ok(()),
-            Err(impossible) => {
-                let explanation = Explanation { holder, ..impossible.explain() };
-                Err((Refusal::Impossible, explanation))
+        let (refusal, denial) = if wanted.reach.passes.is_empty() {
+            (Refusal::NotAllowed, Denial::NoRegion)
+        } else {
+            match placement::possible(&self.empty_line(), &wanted) {
+                Ok(()) => return Ok(()),
+                Err(impossible) => (Refusal::Impossible, Denial::Impossible(impossible)),
             }
-        }
+        };
+        Err((refusal, Reason { barred: self.barred(posting, owner), ..denial.into() }))
     }
 
     /// Whether regions could hold a posting if nobody sat there.
@@ -354,61 +327,41 @@ impl Scheduler {
     }
 
     /// Whether its PEs could be laid out so some day.
-    fn may_laid(&self, wanted: &Wanted, posting: &Posting) -> Result<(), (Refusal, Explanation)> {
+    fn may_laid(&self, wanted: &Wanted, posting: &Posting) -> Result<(), (Refusal, Reason)> {
         let Posting { choice, layout, .. } = posting;
         let line = self.empty_line();
         if placement::nearest_laid(&self.occupancy, &line, wanted, choice, layout).is_some() {
             return Ok(());
         }
-        let chosen = if choice.is_any() { String::new() } else { format!("with {choice}, ") };
-        let contiguous = if wanted.flexible { "" } else { "contiguous " };
-        let explanation = Explanation {
-            obstacle: format!(
-                "{chosen}PEs laid out as {layout} need {} {contiguous}nodes with so much room, and this machine \
-                 has none where they may be placed",
-                layout.nodes()
-            ),
-            holder: String::new(),
-            cure: "ask for fewer PEs, fewer nodes, or fewer on a node".into(),
+        let denial = Denial::LayoutImpossible {
+            choice: choice.clone(),
+            layout: layout.clone(),
+            flexible: wanted.flexible,
         };
-        Err((Refusal::Impossible, explanation))
+        Err((Refusal::Impossible, denial.into()))
     }
 
     /// Whether the nodes that it has chosen could hold it some day.
-    fn may_among(&self, wanted: &Wanted, choice: &Choice) -> Result<(), (Refusal, Explanation)> {
+    fn may_among(&self, wanted: &Wanted, choice: &Choice) -> Result<(), (Refusal, Reason)> {
         let line = self.empty_line();
         let among = placement::only_among(&line, choice);
         let is_among = |slot: &Slot| slot.application && wanted.reach.passes.has(slot.region);
         if !among.iter().any(is_among) {
-            let explanation = Explanation {
-                obstacle: format!("{choice} leaves no node on which it may be placed"),
-                holder: String::new(),
-                cure: "apstat -n -v shows nodes and their regions".into(),
-            };
-            return Err((Refusal::Impossible, explanation));
+            return Err((Refusal::Impossible, Denial::NoNodeChosen(choice.clone()).into()));
         }
         placement::possible(&among, wanted).map_err(|impossible| {
-            let why = impossible.explain();
-            let obstacle = format!("with {choice}, {}", why.obstacle);
-            (Refusal::Impossible, Explanation { obstacle, ..why })
+            let why: Reason = Denial::Impossible(impossible).into();
+            (Refusal::Impossible, why.among(choice))
         })
     }
 
     /// Why it waits, with what keeps it out of other regions.
-    pub(super) fn with_bars(&self, mut why: Explanation, team: &Apteam) -> Explanation {
-        let bars = self.bars_in_words(&team.posting, &team.owner);
-        if !bars.is_empty() && !why.holder.is_empty() {
-            why.holder.push_str(", and ");
-        }
-        why.holder.push_str(&bars);
+    pub(super) fn with_bars(&self, mut why: Reason, team: &Apteam) -> Reason {
+        why.barred = self.barred(&team.posting, &team.owner);
         why
     }
 
-    fn account_allowed(
-        &self,
-        posting: &Posting,
-        owner: &Owner,
-    ) -> Result<(), (Refusal, Explanation)> {
+    fn account_allowed(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Reason)> {
         let accounts = &self.machine.accounts;
         let Some(account) = posting.account.as_ref().filter(|_| !accounts.is_empty()) else {
             return Ok(());
@@ -418,30 +371,23 @@ impl Scheduler {
         if known.is_some_and(|known| known.lets(&person)) {
             return Ok(());
         }
-        let own: Vec<&str> = accounts
-            .iter()
-            .filter(|known| known.lets(&person))
-            .map(|known| known.name.as_str())
-            .collect();
-        let obstacle = match known {
-            Some(known) => format!("account {} is only for {}", known.name, known.people),
-            None => format!("there is no account {}", account.as_str()),
+        let own = accounts.iter().filter(|known| known.lets(&person));
+        let denial = Denial::Account {
+            name: account.as_str().to_owned(),
+            people: known.map(|known| known.people.to_string()),
+            own: own.map(|known| known.name.clone()).collect(),
         };
-        let cure = match own.is_empty() {
-            true => "leave --account out".into(),
-            false => format!("yours: {}", own.join(", ")),
-        };
-        Err((Refusal::NotAllowed, Explanation { obstacle, holder: String::new(), cure }))
+        Err((Refusal::NotAllowed, denial.into()))
     }
 
     /// It waits for the time of day at which a region that could hold it lets it in; none: that is not what
     /// it waits for.
-    pub(super) fn waits_for_hours(&self, team: &Apteam) -> Option<Explanation> {
+    pub(super) fn waits_for_hours(&self, team: &Apteam) -> Option<Reason> {
         self.outside_hours(self.wanted_at_any_time(team).reach, &team.posting)
     }
 
     /// The same of a posting that may go there at any time.
-    fn outside_hours(&self, any_time: Reach, posting: &Posting) -> Option<Explanation> {
+    fn outside_hours(&self, any_time: Reach, posting: &Posting) -> Option<Reason> {
         let open = self.now_open(any_time);
         if open == any_time || self.could_hold(posting, open) {
             return None;
@@ -449,14 +395,10 @@ impl Scheduler {
         let closed = any_time.passes.iter().filter(|i| !open.passes.iter().any(|o| o == *i));
         let hours = |at: usize| {
             let hours = self.machine.regions.get(at)?.gate.hours?;
-            Some(format!("region {} {}", self.region_name(at), Bar::Hours(hours).only()))
+            let region = self.region_name(at).to_owned();
+            Some(Barred { region, rule: Bar::Hours(hours).only() })
         };
-        let said: Vec<String> = closed.filter_map(hours).collect();
-        Some(Explanation {
-            obstacle: said.join(", and "),
-            holder: String::new(),
-            cure: "it is placed there when that begins".into(),
-        })
+        Some(Wait::Hours(closed.filter_map(hours).collect()).into())
     }
 }
 
@@ -468,7 +410,7 @@ impl Scheduler {
         posting: &Posting,
         owner: &Owner,
         kept: &std::collections::BTreeSet<super::Nid>,
-    ) -> Option<Explanation> {
+    ) -> Option<Reason> {
         let regions = self.domain(self.domain_for(posting, owner)).regions;
         self.outside_hours(self.reach_in(regions, posting, owner), posting)
             .or_else(|| self.why_no_room(wanted, posting, kept))
@@ -476,11 +418,11 @@ impl Scheduler {
 }
 
 /// What is said of placement, which knows one PE on each processor, to the user of PEs that share them.
-pub(super) fn of_shared(posting: &Posting, why: Explanation) -> Explanation {
-    let Oversubscribe::Shares(sharing) = posting.oversubscribe else { return why };
-    let (pes, processors) = (posting.shape.width, count(sharing.processors, "processor"));
-    let obstacle = format!("{pes} PEs share {processors} (--oversubscribe): {}", why.obstacle);
-    Explanation { obstacle, ..why }
+pub(super) fn of_shared(posting: &Posting, mut why: Reason) -> Reason {
+    if let Oversubscribe::Shares(sharing) = posting.oversubscribe {
+        why.scope.shares = Some((posting.shape.width, sharing.processors));
+    }
+    why
 }
 
 fn kind(wanted: &Wanted, regions: RegionSet) -> Kind {

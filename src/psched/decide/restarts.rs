@@ -32,12 +32,13 @@ use super::Scheduler;
 use super::postings::place_of;
 use crate::apteam::choice::Choice;
 use crate::apteam::place::PlacementList;
-use crate::apteam::posting::{Explanation, Posting};
+use crate::apteam::posting::Posting;
 use crate::apteam::protocol::node::Restart;
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
 use crate::placement::{self, Wanted};
+use crate::psched::reason::{Reason, Wait};
 use std::collections::BTreeSet;
 
 /// Ways to lay the parts of a flexible application on apinits that are tried. (Where nodes have to be contiguous
@@ -153,23 +154,16 @@ impl Scheduler {
         team: &Apteam,
         wanted: &Wanted,
         kept: &BTreeSet<Nid>,
-    ) -> Option<Explanation> {
+    ) -> Option<Reason> {
         let Some(each) = self.on_hosts(team) else {
             return self.why_no_room(wanted, &team.posting, kept);
         };
         let parts = team.restart.as_ref().map_or(0, |restart| restart.parts.len());
         if parts > 0 {
             let mut why = each.iter().map(|posting| self.why_no_room(wanted, posting, kept));
-            return why.all(|why| why.is_some()).then(|| Explanation {
-                obstacle: format!(
-                    "its checkpoint is of {parts} apinits, and no {parts} of now have room for it so that each has \
-                     the nodes of one of them"
-                ),
-                holder: String::new(),
-                cure: "it is placed when enough has ended there, or as many apinits are up".into(),
-            });
+            return why.all(|why| why.is_some()).then(|| Wait::PartsFull { parts }.into());
         }
-        let mut nearest: Option<(usize, Explanation)> = None;
+        let mut nearest: Option<(usize, Reason)> = None;
         for posting in each {
             let (holders, why) = if posting.layout.is_empty() {
                 let among = self.occupancy.only(|nid| posting.choice.has(nid));
@@ -177,11 +171,11 @@ impl Scheduler {
                 if no_room.window.is_empty() {
                     continue;
                 }
-                (no_room.holders.len(), self.explain(wanted, &no_room))
+                (no_room.holders.len(), self.explain(wanted, *no_room))
             } else {
                 // (Where nobody is named it is not known that it could be.)
                 let why = self.why_no_room(wanted, &posting, kept)?;
-                if why.holder.is_empty() {
+                if !why.names_holders() {
                     continue;
                 }
                 (usize::MAX, why)
@@ -191,16 +185,8 @@ impl Scheduler {
             }
         }
         Some(match nearest {
-            Some((_, why)) => Explanation {
-                obstacle: format!("on one host, as a checkpoint is restored, {}", why.obstacle),
-                ..why
-            },
-            None => Explanation {
-                obstacle: "no host alone has room for it, and a checkpoint is restored on one host"
-                    .into(),
-                holder: String::new(),
-                cure: "it is placed when one is there that is wide enough (apstat -n)".into(),
-            },
+            Some((_, why)) => why.on_one_host(),
+            None => Wait::NoHost.into(),
         })
     }
 }

@@ -5,16 +5,16 @@ pub(super) mod nodes;
 use super::Scheduler;
 use super::domains::DomainId;
 use super::ends::nanos;
-use super::postings::{HEAD_MAX, shape_text};
+use super::postings::HEAD_MAX;
 use super::regions::of_shared;
 use crate::apteam::Apid;
-use crate::apteam::posting::Explanation;
+use crate::apteam::change::NodeOrder;
 use crate::apteam::record::{Apteam, State};
-use crate::machine::{Nid, nids_text};
+use crate::machine::Nid;
 use crate::occupancy::{Occupancy, Rules};
 use crate::placement::packing::SITS_MAX;
-use crate::placement::{self, Shut, Wanted};
-use crate::variables::units::about;
+use crate::placement::{self, NAMED_MAX, Shut, Wanted};
+use crate::psched::reason::{AppName, Full, Reason, There, Wait};
 use std::collections::BTreeMap;
 
 /// What is known of the time at which a posting gets its place.
@@ -55,13 +55,13 @@ impl Scheduler {
         self.teams.get(&apid)
     }
 
-    /// Why an application is where it is; the words that placement itself uses.
-    pub fn why(&self, apid: Apid) -> Option<Explanation> {
+    /// Why an application is where it is.
+    pub fn why(&self, apid: Apid) -> Option<Reason> {
         self.why_and_when(apid).map(|(why, _)| why)
     }
 
     /// The same, and of a posting what is known of when it gets its place.
-    pub fn why_and_when(&self, apid: Apid) -> Option<(Explanation, When)> {
+    pub fn why_and_when(&self, apid: Apid) -> Option<(Reason, When)> {
         let team = self.teams.get(&apid)?;
         if team.state == State::Posted && team.held.is_none() && self.stuck_of(apid).is_empty() {
             return Some(self.why_waiting(team));
@@ -72,83 +72,86 @@ impl Scheduler {
     }
 
     /// Of one that does not wait for its place in line.
-    fn why_there(&self, team: &Apteam) -> Explanation {
+    fn why_there(&self, team: &Apteam) -> Reason {
         let apid = team.apid;
-        let plain = |obstacle: String| Explanation { obstacle, ..Explanation::default() };
-        let nids = || nids_text(team.places.nids());
-        let stuck = self.stuck_of(apid);
-        match team.state {
-            _ if !stuck.is_empty() => plain(format!("it is being ended, and {stuck}")),
-            State::Posted | State::Lapsed | State::Placed | State::Launching | State::Running
-                if team.held.is_some() =>
-            {
-                Self::why_held(team).unwrap_or_default()
-            }
-            State::Posted => self.why_waiting(team).0,
-            State::Lapsed => Explanation {
-                obstacle: format!(
-                    "application {apid} lost its place because its aprun did not answer"
-                ),
-                holder: team
-                    .front
-                    .map(|f| format!("aprun is process {}", f.pid))
-                    .unwrap_or_default(),
-                cure: "continue that aprun (kill -CONT), and it waits again".into(),
-            },
-            State::Placed => {
-                plain(format!("it is placed on {}; its aprun is to launch it", nids()))
-            }
-            State::TakingBack => Explanation {
-                obstacle: format!("its place on {} is being taken back", nids()),
-                ..Explanation::default()
-            },
-            State::Launching => plain(format!("it is being launched on {}", nids())),
-            State::Running if self.schedule.decision.is_out(apid) => Explanation {
-                obstacle: "its memory is out, for others who ran where it sat".into(),
-                cure: "it comes in when it has a place".into(),
-                ..Explanation::default()
-            },
-            State::Running if self.in_swap(apid).is_some() => {
-                let bytes = self.in_swap(apid).filter(|bytes| *bytes > 0);
-                let so_far = bytes.map_or_else(String::new, |b| format!(" ({} so far)", about(b)));
-                Explanation {
-                    obstacle: format!(
-                        "it stands on {}, and its memory goes {}{so_far}",
-                        nids(),
-                        self.way_out(team)
-                    ),
-                    cure: "it comes in before its next turn".into(),
-                    ..Explanation::default()
-                }
-            }
-            State::Running => plain(format!("it runs on {}", nids())),
-            State::Ended => plain("it has ended".into()),
+        let nids = || team.places.nids().collect();
+        let stuck = self.stuck_said(apid);
+        if !stuck.is_empty() {
+            return There::Stuck(stuck.into_iter().map(str::to_owned).collect()).into();
         }
+        let held = match team.state {
+            State::TakingBack | State::Ended => None,
+            _ => Self::why_held(team),
+        };
+        if let Some(held) = held {
+            return held;
+        }
+        match team.state {
+            State::Posted => self.why_waiting(team).0,
+            State::Lapsed => Wait::Lapsed { apid, pid: team.front.map(|front| front.pid) }.into(),
+            State::Placed => There::Placed(nids()).into(),
+            State::TakingBack => There::TakingBack(nids()).into(),
+            State::Launching => There::Launching(nids()).into(),
+            State::Running if self.schedule.decision.is_out(apid) => There::Out.into(),
+            State::Running => match self.in_swap(apid) {
+                Some(bytes) => {
+                    There::GoingOut { nids: nids(), way: self.way_out(team), bytes }.into()
+                }
+                None => There::Runs(nids()).into(),
+            },
+            State::Ended => There::Ended.into(),
+        }
+    }
+
+    /// What its nodes say of processes that outlive their KILL.
+    fn stuck_said(&self, apid: Apid) -> Vec<&str> {
+        let of_nodes = self.stuck.get(&apid).into_iter().flat_map(BTreeMap::values);
+        of_nodes.flatten().map(String::as_str).collect()
     }
 
     /// Its processes that outlive their KILL, in words; empty: there are none.
     pub fn stuck_of(&self, apid: Apid) -> String {
-        let of_nodes = self.stuck.get(&apid).into_iter().flat_map(BTreeMap::values);
-        let all: Vec<&str> = of_nodes.flatten().map(String::as_str).collect();
-        all.join("; ")
+        self.stuck_said(apid).join("; ")
     }
 
-    /// Why placement said no, in words.
-    pub(super) fn explain(&self, wanted: &Wanted, no_room: &placement::NoRoom) -> Explanation {
-        let shut = |nid: Nid| match self.closed(nid) {
-            Some(order) => Shut::Ordered(order),
-            None => match self.foreign_together(nid) {
-                Some(nids) => Shut::Foreign(nids),
-                None if self.leaving.contains(&nid) => Shut::Leaving,
-                None => self.refused.get(&nid).map_or(Shut::Silent, |why| Shut::Refused(why)),
-            },
-        };
+    /// Why placement said no.
+    pub(super) fn explain(&self, wanted: &Wanted, no_room: placement::NoRoom) -> Reason {
         let domain = self.domain_reached(wanted.reach.passes);
-        let no_roll_out = self.no_roll_out(self.domain_named(domain), &no_room.window);
-        no_room.explain(domain, |a| self.name_of(a), shut, no_roll_out.as_deref())
+        let named = no_room.holders.iter().take(NAMED_MAX);
+        let full = Full {
+            holders: named.map(|apid| self.app_name(*apid)).collect(),
+            shut: self.shut(&no_room.closed),
+            domain: domain.to_owned(),
+            no_roll_out: self.no_roll_out(self.domain_named(domain), &no_room.window),
+            no_room,
+        };
+        Wait::Full(Box::new(full)).into()
     }
 
-    fn why_waiting(&self, team: &Apteam) -> (Explanation, When) {
+    /// Why these nodes are closed.
+    fn shut(&self, nids: &[Nid]) -> Shut {
+        let mut ordered: BTreeMap<String, (NodeOrder, Vec<Nid>)> = BTreeMap::new();
+        let mut shut = Shut::default();
+        for nid in nids.iter().copied() {
+            if let Some(order) = self.closed(nid) {
+                let same = ordered.entry(order.to_string());
+                same.or_insert_with(|| (order.clone(), Vec::new())).1.push(nid);
+            } else if let Some(together) = self.foreign_together(nid) {
+                shut.foreign.push(nid);
+                shut.obeying.extend(together.iter().copied().chain([nid]));
+            } else if self.leaving.contains(&nid) {
+                shut.leaving.push(nid);
+            } else if let Some(why) = self.refused.get(&nid) {
+                shut.refused.entry(why.clone()).or_default().push(nid);
+            } else {
+                shut.silent.push(nid);
+            }
+        }
+        shut.ordered = ordered.into_values().collect();
+        shut
+    }
+
+    fn why_waiting(&self, team: &Apteam) -> (Reason, When) {
         let kept = self.kept_before(team.apid);
         if let Err((_, why)) = self.may_ever(&team.posting, &team.owner) {
             // It could be placed when it was posted: gates, nodes or flavors have changed since.
@@ -161,19 +164,15 @@ impl Scheduler {
         let why = match self.sits_anywhere(team) {
             // A decision gives it a place wherever its turn does.
             true => placement::why_not(&self.roomy(), &wanted, &kept)
-                .map(|no_room| of_shared(&team.posting, self.explain(&wanted, &no_room))),
+                .map(|no_room| of_shared(&team.posting, self.explain(&wanted, *no_room))),
             false => self.why_no_room_for(team, &wanted, &kept),
         };
         let why = match why {
             Some(why) => self.with_bars(why, team),
-            None => Explanation {
-                obstacle: format!(
-                    "{} waits for its turn: those run that have had as little time",
-                    shape_text(&team.posting.shape)
-                ),
-                holder: self.who_runs(self.domain_named(&team.domain)),
-                cure: "it is placed when one of them ends, or has had more".into(),
-            },
+            None => {
+                let (running, more) = self.who_runs(self.domain_named(&team.domain));
+                Wait::Turn { shape: team.posting.shape, running, more }.into()
+            }
         };
         (why, self.kept_when(team))
     }
@@ -209,16 +208,12 @@ impl Scheduler {
         When::KeptAt(team.posted_at_ns.saturating_add(longest))
     }
 
-    /// A few of those who run by the last decision.
-    fn who_runs(&self, domain: DomainId) -> String {
+    /// The first applications of those that run by the last decision, and whether there are more.
+    fn who_runs(&self, domain: DomainId) -> (Vec<AppName>, bool) {
         let party = self.schedule.decision.party.iter();
-        let party: Vec<Apid> = party.copied().filter(|apid| self.is_of(*apid, domain)).collect();
-        let names: Vec<String> = party.iter().take(3).map(|apid| self.name_of(*apid)).collect();
-        let more = if party.len() > names.len() { " and others" } else { "" };
-        match names.is_empty() {
-            true => String::new(),
-            false => format!("{}{more}", names.join(", ")),
-        }
+        let mut party = party.copied().filter(|apid| self.is_of(*apid, domain));
+        let first = party.by_ref().take(3).map(|apid| self.app_name(apid)).collect();
+        (first, party.next().is_some())
     }
 
     /// How the changes of party went so far.

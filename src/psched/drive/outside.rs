@@ -6,6 +6,7 @@ use crate::apteam::record::FrontProcess;
 use crate::apteam::{Apid, Incarnation};
 use crate::psched::decide::outbox::{Commit, Kept};
 use crate::psched::decide::{Effect, Looked, Now, Refusal, Scheduler};
+use crate::psched::reason::{Reason, Sees};
 
 /// The world outside of the driver: clocks, the store, connections and processes.
 ///
@@ -146,14 +147,16 @@ pub enum Refused {
     /// Not now: the caller may ask again.
     Now(String),
     /// By a decision of the scheduler.
-    Decided(Refusal, String),
+    Decided(Refusal, Box<Reason>),
 }
 
 impl Refused {
-    /// The reason, in words.
-    pub fn text(&self) -> &str {
-        let (Refused::Now(text) | Refused::Decided(_, text)) = self;
-        text
+    /// The reason in words, for a reader who may know of the applications of some users.
+    pub fn words(&self, sees: Sees<'_>) -> String {
+        match self {
+            Refused::Now(text) => text.clone(),
+            Refused::Decided(_, reason) => reason.words(sees).to_string(),
+        }
     }
 }
 

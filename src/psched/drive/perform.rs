@@ -23,8 +23,8 @@ impl<O: Outside> Driver<O> {
                     out.watch_front(apid, front);
                 }
             }
-            Effect::Refuse { reply, refusal, explanation } => {
-                let why = Refused::Decided(refusal, explanation.to_string());
+            Effect::Refuse { reply, refusal, reason } => {
+                let why = Refused::Decided(refusal, reason);
                 match self.waiters.remove(&reply) {
                     Some(Waiter::Post { stream, .. }) => out.refuse(stream, why),
                     Some(Waiter::Look(caller)) => out.answer(caller, Err(why)),

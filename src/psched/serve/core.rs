@@ -33,6 +33,7 @@ use crate::psched::decide::tuning::{Told, Wanted};
 use crate::psched::decide::{Effect, Event, LinkId, Looked, Now, ReplyId, Scheduler};
 use crate::psched::drive::requests::Kill;
 use crate::psched::drive::{Driver, Front, Identity, Killed, Managed, Refused};
+use crate::psched::serve::private::Viewer;
 use crate::rpc::pb;
 use crate::variables::Variables;
 use outside::Real;
@@ -44,8 +45,13 @@ use store_watch::{DISK_PATIENCE, Patience, StoreWatch};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-/// What an event stream carries.
-pub type EventSender = mpsc::Sender<Result<pb::ApplicationEvent, Status>>;
+/// Where a client hears of an application.
+pub struct EventSender {
+    /// Its stream.
+    pub stream: mpsc::Sender<Result<pb::ApplicationEvent, Status>>,
+    /// Who reads it.
+    pub viewer: Viewer,
+}
 /// What an apinit's stream carries.
 pub type LinkSender = mpsc::Sender<Result<pb::ToNode, Status>>;
 

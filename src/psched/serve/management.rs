@@ -65,7 +65,8 @@ impl Service {
 
     /// What became of an order, and whether it is on record.
     fn done(&self, managed: Result<drive::Managed, Refused>) -> Managed {
-        let drive::Managed { done, mut problems, kept } = managed.map_err(status)?;
+        let drive::Managed { done, mut problems, kept } =
+            managed.map_err(|refused| status(&refused, &Viewer::everything()))?;
         if kept == Kept::Waits {
             problems.extend(self.trouble.notice());
         }

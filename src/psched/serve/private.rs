@@ -7,6 +7,7 @@ use crate::apteam::Apid;
 use crate::apteam::posting::{Explanation, Owner};
 use crate::apteam::record::Apteam;
 use crate::psched::decide::Scheduler;
+use crate::psched::reason::Reason;
 use crate::rpc::pb;
 use crate::variables::Private;
 
@@ -26,6 +27,11 @@ impl Viewer {
     /// This user, of whom so much is hidden that is not his.
     pub fn new(uid: u32, administrator: bool, private: Private) -> Viewer {
         Viewer { uid, hidden: if administrator { Private::Off } else { private } }
+    }
+
+    /// One from whom nothing is hidden.
+    pub fn everything() -> Viewer {
+        Viewer { uid: 0, hidden: Private::Off }
     }
 
     /// Whether he may know that there is an application of this user's.
@@ -123,13 +129,9 @@ impl Viewer {
         row
     }
 
-    /// An explanation.
-    pub fn explanation(&self, scheduler: &Scheduler, why: &Explanation) -> Explanation {
-        Explanation {
-            obstacle: self.text(scheduler, &why.obstacle),
-            holder: self.text(scheduler, &why.holder),
-            cure: self.text(scheduler, &why.cure),
-        }
+    /// A reason, in words.
+    pub fn explanation(&self, why: &Reason) -> Explanation {
+        why.words(&|uid| self.sees(uid))
     }
 
     /// A text in which applications are named (`12 of anna`, `application 12`).

@@ -259,7 +259,7 @@ fn list(
                 cut = true;
                 break;
             }
-            let row = viewer.living(s, team, views::application(s, team, now_ns));
+            let row = views::application(s, team, now_ns, viewer);
             page.add(row, &mut reply.applications);
             at.last.0 = team.apid.0;
         }
@@ -391,8 +391,8 @@ fn who_runs(
                 cut = true;
                 break;
             }
-            let row = turns::application(s, team, now.mono_ns);
-            page.add(viewer.living(s, team, row), &mut reply.applications);
+            let row = turns::application(s, team, now.mono_ns, viewer);
+            page.add(row, &mut reply.applications);
             at.last.0 = team.apid.0;
         }
         page.list();

@@ -6,7 +6,7 @@
 use super::budget::Budgets;
 use super::checkpoints::Deposits;
 use super::committer::Trouble;
-use super::core::{FrontEnd, Input, ended, now, status};
+use super::core::{EventSender, FrontEnd, Input, ended, now, status};
 use super::fair;
 use super::fronts::FrontHandle;
 use super::names::names;
@@ -211,11 +211,12 @@ impl Service {
         };
         if let Some(team) = self.team(peer.uid, apid).await?.filter(meant) {
             self.may_front(peer, &team)?;
-            let (events, stream) = mpsc::channel(EVENTS_MAX);
+            let (events, stream) = self.events_for(peer);
             let (found, answer) = oneshot::channel();
             let front = front(peer, request.signal);
             self.ask(peer.uid, Input::Watch { apid, front, events, found }).await?;
-            if answer.await.map_err(|_| ending())?.map_err(status)? {
+            let found = answer.await.map_err(|_| ending())?;
+            if found.map_err(|refused| status(&refused, &self.viewer(peer)))? {
                 return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
             }
         }
@@ -267,17 +268,13 @@ impl Service {
         self.read_kept(uid, move |s| s.team(apid).cloned()).await
     }
 
-    /// A refusal as this caller is told it: it may name others' applications.
-    async fn told(&self, peer: &Peer, status: Status) -> Status {
-        let viewer = self.viewer(peer);
-        if viewer.only().is_none() {
-            return status;
-        }
-        let (code, text) = (status.code(), status.message().to_owned());
-        match self.read(peer.uid, move |s| viewer.text(s, &text)).await {
-            Ok(text) => Status::new(code, text),
-            Err(_) => Status::new(code, "it is refused"),
-        }
+    /// A stream of events for this caller.
+    fn events_for(
+        &self,
+        peer: &Peer,
+    ) -> (EventSender, mpsc::Receiver<Result<pb::ApplicationEvent, Status>>) {
+        let (stream, receiver) = mpsc::channel(EVENTS_MAX);
+        (EventSender { stream, viewer: self.viewer(peer) }, receiver)
     }
 }
 
@@ -346,7 +343,7 @@ impl pb::psched_server::Psched for Service {
                 answer => return answer,
             }
         }
-        let (events, stream) = mpsc::channel(EVENTS_MAX);
+        let (events, stream) = self.events_for(&peer);
         let secret = Ticket(random()?);
         let (posting, front) = (Box::new(posting), front_end.process);
         let event = move |reply| match origin {
@@ -355,10 +352,7 @@ impl pb::psched_server::Psched for Service {
         };
         let post = Input::Post { event: Box::new(event), front: front_end, events };
         self.ask(peer.uid, post).await?;
-        match answered(stream).await {
-            Ok(events) => Ok(Response::new(events)),
-            Err(refused) => Err(self.told(&peer, refused).await),
-        }
+        answered(stream).await.map(Response::new)
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Result<Response<Events>, Status> {
@@ -384,19 +378,14 @@ impl pb::psched_server::Psched for Service {
                 }
                 let (answer, looked) = oneshot::channel();
                 self.ask(peer.uid, Input::Look { apid, answer }).await?;
-                match looked.await.map_err(|_| ending())?.map_err(status)? {
+                let looked = looked.await.map_err(|_| ending())?;
+                let viewer = self.viewer(&peer);
+                match looked.map_err(|refused| status(&refused, &viewer))? {
                     Looked::Placed(team) => {
                         pb::look_reply::Answer::Placement(views::placement(&team))
                     }
                     Looked::Waiting(why) => {
-                        let viewer = self.viewer(&peer);
-                        let why = match viewer.only() {
-                            Some(uid) => {
-                                self.read(uid, move |s| viewer.explanation(s, &why)).await?
-                            }
-                            None => why,
-                        };
-                        pb::look_reply::Answer::Waiting(why.into())
+                        pb::look_reply::Answer::Waiting(viewer.explanation(&why).into())
                     }
                 }
             }
@@ -423,7 +412,7 @@ impl pb::psched_server::Psched for Service {
         let owner = owner(&peer).await;
         let make = move |s: &Scheduler, viewer: &Viewer| -> Result<pb::LookReply, Status> {
             let (places, hosts) = s.dry_run(&posting, &owner).map_err(|(refusal, why)| {
-                status(Refused::Decided(refusal, viewer.explanation(s, &why).to_string()))
+                status(&Refused::Decided(refusal, Box::new(why)), viewer)
             })?;
             let placement = pb::Placement {
                 places: wire_places(&places),

@@ -1,5 +1,6 @@
 //! What psview and apstat are told of turns, made of the scheduler's state.
 
+use super::private::Viewer;
 use super::views;
 use crate::apteam::Apid;
 use crate::apteam::protocol::turns::StopMeans;
@@ -90,8 +91,13 @@ pub fn head(scheduler: &Scheduler, now: Now, switches: u32) -> pb::TurnsReply {
 }
 
 /// An application with a place.
-pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::ApplicationRow {
-    let mut row = views::application(scheduler, team, now_ns);
+pub fn application(
+    scheduler: &Scheduler,
+    team: &Apteam,
+    now_ns: u64,
+    viewer: &Viewer,
+) -> pb::ApplicationRow {
+    let mut row = views::application(scheduler, team, now_ns, viewer);
     // Where it is says enough, and these can be many.
     row.places.iter_mut().for_each(|place| place.processors.clear());
     row

@@ -6,17 +6,24 @@ use crate::apteam::record::{Apteam, State};
 use crate::machine::Flavors;
 use crate::psched::decide::{NodeView, Scheduler, When};
 use crate::psched::serve::core::now;
+use crate::psched::serve::private::Viewer;
 use crate::rpc::convert::wire_places;
 use crate::rpc::pb;
 
-/// An application that has not ended, at this time of psched's monotonic clock.
-pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::ApplicationRow {
+/// An application that has not ended, at this time of psched's monotonic clock, for this reader.
+pub fn application(
+    scheduler: &Scheduler,
+    team: &Apteam,
+    now_ns: u64,
+    viewer: &Viewer,
+) -> pb::ApplicationRow {
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
     let waiting =
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
     let told = waiting || scheduler.in_swap(team.apid).is_some();
     let why = if told { scheduler.why_and_when(team.apid) } else { None };
-    let (why, when) = why.map(|(why, when)| (why.into(), when_row(when))).unzip();
+    let (why, when) =
+        why.map(|(why, when)| (viewer.explanation(&why).into(), when_row(when))).unzip();
     let waits = matches!(team.state, State::Posted | State::Lapsed);
     let turn = super::turns::turn(scheduler, team.apid, now_ns);
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
@@ -24,7 +31,17 @@ pub fn application(scheduler: &Scheduler, team: &Apteam, now_ns: u64) -> pb::App
     let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
     let stays = scheduler.why_it_stays(team).unwrap_or_default();
     let kill_in_ns = scheduler.kill_in(team, now_ns).map(super::turns::nanos);
-    pb::ApplicationRow { kill_in_ns, waiting: why, when, turn, memory, domain, stays, ..row(team) }
+    let row = pb::ApplicationRow {
+        kill_in_ns,
+        waiting: why,
+        when,
+        turn,
+        memory,
+        domain,
+        stays,
+        ..row(team)
+    };
+    viewer.application(team, row)
 }
 
 fn when_row(when: When) -> pb::When {

@@ -1,16 +1,16 @@
 //! Promise 6: what psched says stands in the way really does, and would fit if it did not.
 //!
 //! The look is a stupid one: every window is tried (or the largest nodes first, for one that is flexible), on a
-//! table made anew of processors on which one more may sit, and of memory that is left. It reads psched's
-//! sentences as a user would. Where all nodes can bring memory to swap, `max_resident` is no limit for who is
+//! table made anew of processors on which one more may sit, and of memory that is left. Where all nodes can bring memory to swap, `max_resident` is no limit for who is
 //! placed.
 
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
-use crate::apteam::posting::{Explanation, Posting, Shape};
+use crate::apteam::posting::{Posting, Shape};
 use crate::apteam::record::Apteam;
-use crate::machine::{Nid, parse_nids};
+use crate::machine::Nid;
 use crate::psched::decide::{Effect, Looked, NodeView, Refusal, RollsOut, Scheduler};
+use crate::psched::reason::{Obstacle, Reason, Wait};
 use crate::torture::apinit::Slot;
 use crate::torture::world::World;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +22,6 @@ enum Homes {
     Some,
     All,
 }
-
-/// What is said where memory of somebody stays.
-const NO_ROLL_OUT: &str = "no roll-out here";
 
 /// The most that sit on one processor where memory of who stands goes to swap, so that none of them counts.
 const SITS_MAX: u32 = crate::placement::packing::SITS_MAX as u32;
@@ -95,27 +92,6 @@ fn fits_on(free: &Free, Asked { shape, flexible, .. }: &Asked) -> bool {
     free.keys().any(|first| along(&mut (first.0..).map(Nid)))
 }
 
-/// The numbers before " of user", as an explanation names applications.
-fn named(text: &str) -> BTreeSet<Apid> {
-    let words: Vec<&str> = text.split([' ', ',']).collect();
-    let number = |w: &[&str]| (w[1] == "of" && w[2].starts_with("user")).then(|| w[0].parse().ok());
-    words.windows(3).filter_map(|w| number(w).flatten()).map(Apid).collect()
-}
-
-/// The list of NIDs that follows these words.
-fn nids_after(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
-    let rest = &text[text.find(words)? + words.len()..];
-    let rest = rest.strip_prefix("NIDs ").or_else(|| rest.strip_prefix("NID "))?;
-    let list = rest.split([' ', ';']).next()?.trim_end_matches(',');
-    parse_nids(list).ok()
-}
-
-/// The list of NIDs that stands before these words.
-fn nids_before(text: &str, words: &str) -> Option<BTreeSet<Nid>> {
-    let list = text[..text.find(words)?].rsplit(' ').next()?;
-    parse_nids(list).ok()
-}
-
 /// Where it sits: until its nodes say that it has moved, both where it was and where it goes.
 fn held_by(team: &Apteam) -> PlacementList {
     match &team.moves.to {
@@ -129,7 +105,7 @@ fn wrong(
     s: &Scheduler,
     asked: &Asked,
     hosts: &[BTreeSet<Nid>],
-    why: &Explanation,
+    why: &Reason,
     most: u32,
 ) -> Option<String> {
     if asked.laid_out {
@@ -167,35 +143,30 @@ fn wrong(
     };
     let mut open = room(&BTreeSet::new());
     open.retain(|nid, _| !closed.contains(nid));
-    if why.obstacle.ends_with("is held") {
+    // Where it is held, or has to wait for its turn, room is not enough.
+    if let Obstacle::Waits(Wait::Held { .. } | Wait::Turn { .. }) = why.obstacle {
         return None;
     }
-    // Room is not enough.
-    if why.obstacle.contains("waits for its turn") {
-        return None;
-    }
-    let kept = why.holder.contains("kept for");
+    let full = match &why.obstacle {
+        Obstacle::Waits(Wait::Full(full)) => Some(full),
+        _ => None,
+    };
+    let kept = full.is_some_and(|full| !full.no_room.kept.is_empty());
     if fits(&open, asked, hosts) && !kept {
         return Some("it fits now".into());
     }
-    // (Why nobody's memory goes out there is said of others than those who hold it.)
-    let holder = why.holder.split(NO_ROLL_OUT).next().unwrap_or_default();
-    let names = named(holder);
-    let window = nids_after(&why.cure, "it fits on ")?;
+    let full = full.filter(|full| !full.no_room.window.is_empty())?;
+    let names: BTreeSet<Apid> = full.no_room.holders.iter().copied().collect();
+    let window: BTreeSet<Nid> = full.no_room.window.iter().copied().collect();
     for apid in &names {
         let team = s.team(*apid).filter(|t| t.state.holds_processors());
         if !team.is_some_and(|t| held_by(t).nids().any(|nid| window.contains(&nid))) {
             return Some(format!("application {apid} holds nothing there"));
         }
     }
-    if let Some(named) = nids_before(&why.holder, " is offered by no apinit")
-        .or_else(|| nids_before(&why.holder, " are offered by no apinit"))
-        && !named.is_subset(&closed)
-    {
-        return Some(format!("apinits offer some of {named:?}"));
-    }
-    if why.holder.contains(" others") {
-        return None;
+    let silent = &full.shut.silent;
+    if silent.iter().any(|nid| !closed.contains(nid)) {
+        return Some(format!("apinits offer some of {silent:?}"));
     }
     // When they have gone it fits, on that window.
     let mut then = room(&names);
@@ -204,6 +175,11 @@ fn wrong(
         return Some(format!("it would not fit there even then: {then:?}"));
     }
     None
+}
+
+/// It says why memory of applications stays.
+fn says_no_roll_out(why: &Reason) -> bool {
+    matches!(&why.obstacle, Obstacle::Waits(Wait::Full(full)) if full.no_roll_out.is_some())
 }
 
 impl World {
@@ -231,7 +207,7 @@ impl World {
         };
         let mut found = None;
         for effect in effects {
-            let (shape, why) = match effect {
+            let (shape, why): (_, &Reason) = match effect {
                 Effect::Look { looked: Looked::Waiting(why), .. } => {
                     let team = asked.and_then(|a| s.team(a));
                     let waits = |t: &&crate::apteam::record::Apteam| {
@@ -240,9 +216,7 @@ impl World {
                     let asked = |t: &Apteam| Asked::of(&t.posting, t.restart.is_some());
                     (team.filter(waits).map(asked), why)
                 }
-                Effect::Refuse { refusal: Refusal::NoRoom, explanation, .. } => {
-                    (posted, explanation)
-                }
+                Effect::Refuse { refusal: Refusal::NoRoom, reason, .. } => (posted, reason),
                 _ => continue,
             };
             let Some(shape) = shape else { continue };
@@ -250,7 +224,7 @@ impl World {
             let resident = s.settings().turns.max_resident;
             let wrong = |most| wrong(s, &shape, &hosts, why, most);
             // (Unless somebody's memory stays, of whom it is said then.)
-            let out = shape.by_decision && goes_out && !why.holder.contains(NO_ROLL_OUT);
+            let out = shape.by_decision && goes_out && !says_no_roll_out(why);
             let text = match homes {
                 Homes::All if out => wrong(SITS_MAX),
                 Homes::Some if out => wrong(SITS_MAX).filter(|_| wrong(resident).is_some()),

@@ -35,10 +35,11 @@
 use crate::apteam::Apid;
 use crate::apteam::protocol::node::{Command, RollOut};
 use crate::apteam::record::{Apteam, State};
-use crate::machine::{Nid, nids_text};
+use crate::machine::Nid;
 use crate::psched::decide::domains::DomainId;
 use crate::psched::decide::settings::RollsOut;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
+use crate::psched::reason::NoRollOut;
 use crate::variables::units::about;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,13 +104,12 @@ impl Scheduler {
         stays.into_iter().find(|(apid, _)| self.is_of(*apid, domain))
     }
 
-    /// Why nobody's memory goes out on these nodes of a domain, in words; none: it does, or nobody's is asked
-    /// for at all.
+    /// Why nobody's memory goes out on these nodes of a domain; none: it does, or nobody's is asked for at all.
     pub(in crate::psched::decide) fn no_roll_out(
         &self,
         domain: DomainId,
         nids: &[Nid],
-    ) -> Option<String> {
+    ) -> Option<NoRollOut> {
         if self.settings.abilities.roll_out != RollsOut::AtHome {
             return None;
         }
@@ -127,15 +127,14 @@ impl Scheduler {
         let reasons = if reasons.is_empty() { elsewhere } else { reasons };
         let all = reasons.into_iter().take(REASONS).map(|(why, mut nids)| {
             nids.sort_unstable();
-            let has = if nids.len() == 1 { "has" } else { "have" };
-            format!("{} {has} {why}", nids_text(nids))
+            (why.to_owned(), nids)
         });
-        let all: Vec<String> = all.collect();
+        let all: Vec<(String, Vec<Nid>)> = all.collect();
         if !all.is_empty() {
-            return Some(all.join(", "));
+            return Some(NoRollOut::Nodes(all));
         }
         let (apid, why) = self.stays_in(domain)?;
-        Some(format!("application {} stays in memory: {why}", self.name_of(apid)))
+        Some(NoRollOut::Stays(self.app_name(apid), why.to_owned()))
     }
 
     /// Whether an apinit can bring memory to swap, in a word or two for a table; empty: it is not there.

@@ -4,10 +4,10 @@ use super::*;
 use crate::apteam::bounds::{Bounds, HostBounds};
 
 fn refusal(effects: &[Effect]) -> String {
-    let [Effect::Refuse { refusal: Refusal::TooMany, explanation, .. }] = effects else {
+    let [Effect::Refuse { refusal: Refusal::TooMany, reason, .. }] = effects else {
         panic!("{effects:?}")
     };
-    explanation.to_string()
+    reason.to_string()
 }
 
 #[test]

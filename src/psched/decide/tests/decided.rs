@@ -3,6 +3,7 @@
 use super::turns::ms;
 use super::*;
 use crate::machine::{Flavor, Flavors};
+use crate::psched::reason::sees_all;
 use std::time::Duration;
 
 /// One apinit, which does what it is told at once, and front ends that launch what is placed.
@@ -386,6 +387,7 @@ fn one_that_finds_as_many_as_may_stay_is_told_so() {
     }
     assert_eq!(play.s.team(Apid(3)).map(|team| team.state), Some(State::Posted));
     let why = play.s.why(Apid(3)).expect("it waits");
+    let why = why.words(&sees_all);
     let words = format!("{} {} {}", why.obstacle, why.holder, why.cure);
     assert!(words.contains("application.max_resident"), "{words}");
 }
@@ -450,6 +452,7 @@ fn one_may_stay_and_the_others_are_rolled_out() {
     play.post(2, 2);
     assert_eq!((play.party(), &play.out[..]), (vec![2], &[Apid(1)][..]));
     let why = play.s.why(Apid(1)).expect("it is there");
+    let why = why.words(&sees_all);
     assert!(why.obstacle.contains("its memory is out"), "{}", why.obstacle);
     play.ends(2);
     assert_eq!(play.party(), [1]);

@@ -104,7 +104,7 @@ fn a_posting_is_of_the_first_domain_that_lets_it_in_and_could_hold_it() {
     // Nine processors in a row there are, but not of one domain.
     let effects = play.s.apply(at(1), posted(2, 9));
     let refused = |effect: &Effect| match effect {
-        Effect::Refuse { explanation, .. } => Some(explanation.to_string()),
+        Effect::Refuse { reason, .. } => Some(reason.to_string()),
         _ => None,
     };
     let said = effects.iter().find_map(refused).expect("refused");

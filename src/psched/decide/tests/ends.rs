@@ -1,6 +1,7 @@
 //! Ends, and what brings them about: kills, signals, losses.
 
 use super::*;
+use crate::psched::reason::sees_all;
 
 #[test]
 fn a_report_of_an_older_incarnation_has_no_effect() {
@@ -345,7 +346,7 @@ fn what_does_not_die_is_shown_as_long_as_it_is_there() {
     for (number, said) in [stuck(1, 0), stuck(2, 1)] {
         assert_eq!(report(&mut s, number, said), Vec::<String>::new());
     }
-    let why = |s: &Scheduler| s.why(Apid(1)).map(|why| why.obstacle);
+    let why = |s: &Scheduler| s.why(Apid(1)).map(|why| why.words(&sees_all).obstacle);
     assert_eq!(why(&s).as_deref(), Some("it is being ended, and pid 0; pid 1"));
     let notes = |s: &Scheduler| s.nodes().flat_map(|n| n.notes).collect::<Vec<_>>();
     let line = |pid: u32| format!("application 1 is being ended, and pid {pid}");

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::apteam::change::{By, Closed};
+use crate::psched::reason::sees_all;
 
 const DRAIN: NodesTo = NodesTo::Close(Closed::Drained);
 const DOWN: NodesTo = NodesTo::Close(Closed::Down);
@@ -46,7 +47,7 @@ fn a_drained_node_takes_nothing_new_and_keeps_what_is_there() {
     let notes: Vec<String> = s.nodes().flat_map(|n| n.notes).collect();
     assert_eq!(notes, ["drained by carol: bad memory", "drained by carol: bad memory"]);
     s.apply(at(6), posted(2, 1));
-    let why = s.why(Apid(2)).expect("it waits");
+    let why = s.why(Apid(2)).expect("it waits").words(&sees_all);
     assert!(why.holder.contains("drained by carol: bad memory"), "{why:?}");
     assert!(why.cure.contains("psmgr resume "), "{why:?}");
     // What runs there ends as ever, and its apinit may go and come.

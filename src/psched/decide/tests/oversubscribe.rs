@@ -34,7 +34,7 @@ fn sits(s: &Scheduler, apid: u64) -> Vec<(u32, usize)> {
 
 fn refused(effects: &[Effect]) -> String {
     let why = effects.iter().find_map(|effect| match effect {
-        Effect::Refuse { explanation, .. } => Some(explanation.to_string()),
+        Effect::Refuse { reason, .. } => Some(reason.to_string()),
         _ => None,
     });
     why.expect("it is refused")

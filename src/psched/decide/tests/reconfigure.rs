@@ -1,6 +1,7 @@
 //! The configuration is read again, by examples.
 
 use super::*;
+use crate::psched::reason::sees_all;
 
 fn reconfigure(s: &mut Scheduler, machine: Machine) -> Vec<String> {
     brief(&s.apply(at(9), Event::Machine(Box::new(machine))))
@@ -89,7 +90,7 @@ fn an_apinit_refused_for_one_node_is_named_for_the_others() {
     assert_eq!(node.state, "suspect");
     assert_eq!(node.why, format!("psched refuses the apinit that offers it: {why}"));
     s.apply(at(10), posted(1, 1));
-    let explained = s.why(Apid(1)).expect("it waits");
+    let explained = s.why(Apid(1)).expect("it waits").words(&sees_all);
     assert_eq!(explained.holder, format!("psched refuses the apinit that offers NID 0 ({why})"));
     // Started as it is to be.
     link(&mut s, 3, &[0], &[]);

@@ -150,9 +150,10 @@ impl Player {
         }
         if words.contains(&"--dry-run") {
             let (posting, owner) = (posting.clone(), owner.clone());
-            let (refusal, explanation) = self.s.dry_run(&posting, &owner).expect_err("no place");
+            let (refusal, reason) = self.s.dry_run(&posting, &owner).expect_err("no place");
+            let reason = Box::new(reason);
             let reply = ReplyId(98);
-            return vec![Effect::Refuse { reply, refusal, explanation }];
+            return vec![Effect::Refuse { reply, refusal, reason }];
         }
         self.s.apply(self.now, event)
     }
@@ -218,8 +219,8 @@ impl Player {
         let mut said = String::new();
         for effect in effects {
             let line = match effect {
-                Effect::Refuse { refusal, explanation, .. } => {
-                    format!("refused ({refusal:?}): {explanation}")
+                Effect::Refuse { refusal, reason, .. } => {
+                    format!("refused ({refusal:?}): {reason}")
                 }
                 Effect::Accept { apid, .. } => match self.s.team(apid).map(|t| t.state) {
                     Some(State::Posted) => format!("{apid} waits"),

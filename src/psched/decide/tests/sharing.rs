@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::apteam::protocol::node::PlaceCommand;
+use crate::psched::reason::sees_all;
 use crate::variables::Allocator;
 
 fn ready_for(max_resident: u32, nodes: u32, processors: u32) -> Scheduler {
@@ -72,7 +73,7 @@ fn immediate_is_refused_where_it_cannot_be_placed_over_others_either() {
     let effects = s.apply(at(1), event(third));
     assert_eq!(
         effects,
-        [Effect::Refuse { reply, refusal: Refusal::NoRoom, explanation: why }],
+        [Effect::Refuse { reply, refusal: Refusal::NoRoom, reason: Box::new(why) }],
         "the same words"
     );
 }
@@ -159,7 +160,7 @@ fn memory_is_admitted_and_explained() {
         |number, width, memory| Posting { memory_per_pe: Some(memory), ..posting(number, width) };
     let (refusal, why) = s.dry_run(&with(1, 1, 2 << 30), &owner()).expect_err("too much");
     assert_eq!(refusal, Refusal::Impossible);
-    assert!(why.cure.contains("-m 1024M or less"), "{why}");
+    assert!(why.words(&sees_all).cure.contains("-m 1024M or less"), "{why}");
     let post = |s: &mut Scheduler, posting: Posting| {
         let Event::Posted { reply, owner, front, secret, .. } = posted(posting.request_id[0], 1)
         else {

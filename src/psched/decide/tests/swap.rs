@@ -4,6 +4,7 @@ use super::decided::{Play, settings};
 use super::*;
 use crate::apteam::protocol::node::RollOut;
 use crate::apteam::protocol::turns::{Switch, Switches};
+use crate::psched::reason::sees_all;
 
 fn able() -> Settings {
     let mut settings = settings();
@@ -36,7 +37,7 @@ fn answer(play: &mut Play, apid: u64, bytes: u64, why: Option<&str>) {
 }
 
 fn why(play: &Play, apid: u64) -> String {
-    let why = play.s.why(Apid(apid)).expect("it is there");
+    let why = play.s.why(Apid(apid)).expect("it is there").words(&sees_all);
     format!("{}; {}; {}", why.obstacle, why.holder, why.cure)
 }
 

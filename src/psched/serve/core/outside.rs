@@ -108,15 +108,15 @@ impl Outside for Real {
     }
 
     fn listens(&self, stream: &EventSender) -> bool {
-        !stream.is_closed()
+        !stream.stream.is_closed()
     }
 
     fn tell(&mut self, stream: &mut EventSender, told: &Told) -> bool {
-        stream.try_send(Ok(streams::event(told, &self.accepted))).is_ok()
+        stream.stream.try_send(Ok(streams::event(told, &self.accepted))).is_ok()
     }
 
     fn refuse(&mut self, stream: EventSender, why: Refused) {
-        let _ = stream.try_send(Err(streams::status(why)));
+        let _ = stream.stream.try_send(Err(streams::status(&why, &stream.viewer)));
     }
 
     fn send(&mut self, link: &mut LinkSender, sent: Sent) -> bool {

@@ -3,6 +3,7 @@
 use crate::apteam::ending::HostEnd;
 use crate::psched::decide::Refusal;
 use crate::psched::drive::{Refused, Told};
+use crate::psched::serve::private::Viewer;
 use crate::rpc::pb;
 use tonic::Status;
 
@@ -35,12 +36,10 @@ pub fn ended(end: &HostEnd, status: u8) -> pb::Ended {
     }
 }
 
-/// A refusal as gRPC has it.
-pub fn status(refused: Refused) -> Status {
-    let (refusal, text) = match refused {
-        Refused::Now(text) => return Status::unavailable(text),
-        Refused::Decided(refusal, text) => (refusal, text),
-    };
+/// A refusal as gRPC has it, for this reader.
+pub fn status(refused: &Refused, viewer: &Viewer) -> Status {
+    let text = refused.words(&|uid| viewer.sees(uid));
+    let Refused::Decided(refusal, _) = refused else { return Status::unavailable(text) };
     match refusal {
         Refusal::Impossible => Status::invalid_argument(text),
         Refusal::NoRoom | Refusal::TooMany => Status::resource_exhausted(text),

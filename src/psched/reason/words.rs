@@ -1,0 +1,288 @@
+//! The words of a reason. They are the same on aprun's stderr, in `apstat --why` and in a log.
+
+use super::{
+    AppName, Barred, Denial, Full, NoRollOut, Obstacle, Reason, Sees, There, Wait, sees_all,
+};
+use crate::apteam::posting::{Explanation, Shape};
+use crate::machine::{Nid, nids_text};
+use crate::variables::raise;
+use crate::variables::units::{about, count, format_size};
+use std::fmt;
+
+/// What stands for an application that the reader may not know of.
+const ANOTHER: &str = "another user's";
+
+impl AppName {
+    /// `12 of alice`, or `another user's`.
+    pub fn words(&self, sees: Sees<'_>) -> String {
+        match &self.owner {
+            Some((uid, _)) if !sees(*uid) => ANOTHER.to_owned(),
+            Some((_, name)) => format!("{} of {name}", self.apid),
+            None => self.apid.to_string(),
+        }
+    }
+}
+
+impl Barred {
+    fn words(barred: &[Barred]) -> String {
+        let each = barred.iter().map(|Barred { region, rule }| format!("region {region} {rule}"));
+        each.collect::<Vec<_>>().join(", and ")
+    }
+}
+
+impl NoRollOut {
+    fn words(&self, sees: Sees<'_>) -> String {
+        match self {
+            NoRollOut::Nodes(nodes) => {
+                let each = nodes.iter().map(|(why, nids)| {
+                    let has = if nids.len() == 1 { "has" } else { "have" };
+                    format!("{} {has} {why}", nids_text(nids.iter().copied()))
+                });
+                each.collect::<Vec<_>>().join(", ")
+            }
+            NoRollOut::Stays(name, why) => {
+                format!("application {} stays in memory: {why}", name.words(sees))
+            }
+        }
+    }
+}
+
+impl Full {
+    fn words(&self, sees: Sees<'_>) -> Explanation {
+        let name = |apid| {
+            let known = self.holders.iter().find(|holder| holder.apid == apid);
+            known.map_or_else(|| apid.to_string(), |holder| holder.words(sees))
+        };
+        let no_roll_out = self.no_roll_out.as_ref().map(|why| why.words(sees));
+        self.no_room.explain(&self.domain, name, &self.shut, no_roll_out.as_deref())
+    }
+}
+
+fn plain(obstacle: impl Into<String>) -> Explanation {
+    with_cure(obstacle, "")
+}
+
+fn with_cure(obstacle: impl Into<String>, cure: impl Into<String>) -> Explanation {
+    held(obstacle, "", cure)
+}
+
+fn held(
+    obstacle: impl Into<String>,
+    holder: impl Into<String>,
+    cure: impl Into<String>,
+) -> Explanation {
+    Explanation { obstacle: obstacle.into(), holder: holder.into(), cure: cure.into() }
+}
+
+/// `12 of alice, 13 of bob and others`.
+fn first_of(names: &[AppName], more: bool, sees: Sees<'_>) -> String {
+    let more = if more && !names.is_empty() { " and others" } else { "" };
+    let names: Vec<String> = names.iter().map(|name| name.words(sees)).collect();
+    format!("{}{more}", names.join(", "))
+}
+
+/// A shape in the options of aprun.
+pub fn shape_text(shape: &Shape) -> String {
+    let per_node = shape.per_node.map(|n| format!(" -N {n}")).unwrap_or_default();
+    format!("-n {} -d {}{per_node}", shape.width, shape.depth)
+}
+
+impl Reason {
+    /// In words, for a reader who may know of the applications of some users.
+    pub fn words(&self, sees: Sees<'_>) -> Explanation {
+        let mut why = match &self.obstacle {
+            Obstacle::Denied(denial) => denial.words(),
+            Obstacle::Waits(wait) => wait.words(sees),
+            Obstacle::There(there) => there.words(),
+        };
+        if let Some(choice) = &self.scope.among {
+            why.obstacle = format!("with {choice}, {}", why.obstacle);
+        }
+        if let Some((pes, processors)) = self.scope.shares {
+            let processors = count(processors, "processor");
+            why.obstacle =
+                format!("{pes} PEs share {processors} (--oversubscribe): {}", why.obstacle);
+        }
+        if self.scope.one_host {
+            why.obstacle = format!("on one host, as a checkpoint is restored, {}", why.obstacle);
+        }
+        if !self.barred.is_empty() {
+            let and = if why.holder.is_empty() { "" } else { ", and " };
+            why.holder = format!("{}{and}{}", why.holder, Barred::words(&self.barred));
+        }
+        if let Some(processors) = self.could_share {
+            let processors = count(processors, "processor");
+            why.cure = format!("{}; or let PEs share {processors} with --oversubscribe", why.cure);
+        }
+        why
+    }
+}
+
+impl fmt::Display for Reason {
+    /// For a reader who sees everything.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.words(&sees_all).fmt(f)
+    }
+}
+
+impl Denial {
+    fn words(&self) -> Explanation {
+        match self {
+            Denial::Zero => plain("a width, depth or count per node of 0"),
+            Denial::OtherUser { only } => with_cure(
+                format!(
+                    "this psched runs as user {only} and can start programs only for that user"
+                ),
+                "start one of your own with `psched start`",
+            ),
+            Denial::QueueFull { most } => with_cure(
+                format!("{most} postings wait already, as many as may"),
+                format!("try again later, or {}", raise("postings_max", most)),
+            ),
+            Denial::QueueFullOfUser { most } => with_cure(
+                format!("{most} postings of yours wait already, as many as may"),
+                format!("try again later, or {}", raise("postings_user_max", most)),
+            ),
+            Denial::RecordsFull { most } => with_cure(
+                format!(
+                    "the records of your applications that have not ended would take more than {}, which \
+                     is what one user's may",
+                    format_size(*most)
+                ),
+                format!(
+                    "try again when some of them have ended, or {}",
+                    raise("records_user_max", format_size(*most))
+                ),
+            ),
+            Denial::RequestInUse => plain("this posting's number is in use"),
+            Denial::NoApplication(apid) => plain(format!("there is no application {apid}")),
+            Denial::NoAdministrator { uid } => with_cure(
+                format!("user {uid} is no administrator of this psched"),
+                "root, the user that psched runs as and the administrators of psched.yaml may adopt and purge \
+                 nodes",
+            ),
+            Denial::CantShare => with_cure(
+                "--oversubscribe shares processors among PEs of depth 1, with one -N for all",
+                "leave out -d, an uneven --nodes and a -N that differs among parts, or --oversubscribe",
+            ),
+            Denial::Unshared(why) => why.explain(),
+            Denial::Account { name, people, own } => with_cure(
+                match people {
+                    Some(people) => format!("account {name} is only for {people}"),
+                    None => format!("there is no account {name}"),
+                },
+                match own.is_empty() {
+                    true => "leave --account out".to_owned(),
+                    false => format!("yours: {}", own.join(", ")),
+                },
+            ),
+            Denial::Impossible(why) => why.explain(),
+            Denial::NoRegion => with_cure(
+                "no region of this machine lets this application in",
+                "ask for what one of them lets in",
+            ),
+            Denial::LayoutImpossible { choice, layout, flexible } => {
+                let chosen =
+                    if choice.is_any() { String::new() } else { format!("with {choice}, ") };
+                let contiguous = if *flexible { "" } else { "contiguous " };
+                with_cure(
+                    format!(
+                        "{chosen}PEs laid out as {layout} need {} {contiguous}nodes with so much room, and this \
+                         machine has none where they may be placed",
+                        layout.nodes()
+                    ),
+                    "ask for fewer PEs, fewer nodes, or fewer on a node",
+                )
+            }
+            Denial::NoNodeChosen(choice) => with_cure(
+                format!("{choice} leaves no node on which it may be placed"),
+                "apstat -n -v shows nodes and their regions",
+            ),
+        }
+    }
+}
+
+impl Wait {
+    fn words(&self, sees: Sees<'_>) -> Explanation {
+        match self {
+            Wait::NoRoom => plain("there is no room for it now"),
+            Wait::Full(full) => full.words(sees),
+            Wait::LayoutFull { layout, flexible, nids, holders, more } => {
+                let nodes = if *flexible { "nodes" } else { "contiguous nodes" };
+                let names = first_of(holders, *more, sees);
+                held(
+                    format!("no {nodes} have room now for PEs laid out as {layout}"),
+                    match names.is_empty() {
+                        true => String::new(),
+                        false => format!("on {} sit {names}", nids_text(nids.iter().copied())),
+                    },
+                    "it is placed when enough of them have ended",
+                )
+            }
+            Wait::PartsFull { parts } => with_cure(
+                format!(
+                    "its checkpoint is of {parts} apinits, and no {parts} of now have room for it so that each has \
+                     the nodes of one of them"
+                ),
+                "it is placed when enough has ended there, or as many apinits are up",
+            ),
+            Wait::NoHost => with_cure(
+                "no host alone has room for it, and a checkpoint is restored on one host",
+                "it is placed when one is there that is wide enough (apstat -n)",
+            ),
+            Wait::Hours(barred) => {
+                with_cure(Barred::words(barred), "it is placed there when that begins")
+            }
+            Wait::Turn { shape, running, more } => held(
+                format!(
+                    "{} waits for its turn: those run that have had as little time",
+                    shape_text(shape)
+                ),
+                first_of(running, *more, sees),
+                "it is placed when one of them ends, or has had more",
+            ),
+            Wait::Held { apid, by } => held(
+                format!("application {apid} is held"),
+                format!("{by} holds it, an administrator"),
+                format!("an administrator lets it go on with psmgr release {apid}"),
+            ),
+            Wait::Lapsed { apid, pid } => held(
+                format!("application {apid} lost its place because its aprun did not answer"),
+                pid.map_or_else(String::new, |pid| format!("aprun is process {pid}")),
+                "continue that aprun (kill -CONT), and it waits again",
+            ),
+        }
+    }
+}
+
+impl There {
+    fn words(&self) -> Explanation {
+        let on = |nids: &[Nid]| nids_text(nids.iter().copied());
+        match self {
+            There::Placed(nids) => {
+                plain(format!("it is placed on {}; its aprun is to launch it", on(nids)))
+            }
+            There::TakingBack(nids) => {
+                plain(format!("its place on {} is being taken back", on(nids)))
+            }
+            There::Launching(nids) => plain(format!("it is being launched on {}", on(nids))),
+            There::Runs(nids) => plain(format!("it runs on {}", on(nids))),
+            There::Out => with_cure(
+                "its memory is out, for others who ran where it sat",
+                "it comes in when it has a place",
+            ),
+            There::GoingOut { nids, way, bytes } => {
+                let so_far = match bytes {
+                    0 => String::new(),
+                    bytes => format!(" ({} so far)", about(*bytes)),
+                };
+                with_cure(
+                    format!("it stands on {}, and its memory goes {way}{so_far}", on(nids)),
+                    "it comes in before its next turn",
+                )
+            }
+            There::Stuck(said) => plain(format!("it is being ended, and {}", said.join("; "))),
+            There::Ended => plain("it has ended"),
+        }
+    }
+}
