@@ -10,8 +10,10 @@
 //!            which regions refuse it  barred     region night lets in only ...
 //! ```
 
+mod notes;
 mod words;
 
+pub use notes::{ForeignNote, NodeNote, name_list};
 pub use words::shape_text;
 
 use crate::apteam::Apid;
@@ -299,3 +301,6 @@ impl Reason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

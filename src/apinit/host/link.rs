@@ -144,6 +144,7 @@ async fn dial(
                     let (notes, roll_out) = now.clone();
                     told = now;
                     let roll_out = wire_roll_out(roll_out);
+                    let notes = notes.into_iter().map(Into::into).collect();
                     link_up.send(Said::Notes(pb::NodeNotes { notes, roll_out }));
                 }
             }

@@ -1,6 +1,7 @@
 //! What an apinit says of its nodes beside their state: one sentence for each subject.
 
 use crate::apteam::Key;
+use crate::apteam::protocol::node::{HostNote, NoteAbout};
 use std::collections::BTreeMap;
 
 /// What a note is about. Notes are told in this order.
@@ -8,6 +9,8 @@ use std::collections::BTreeMap;
 pub(super) enum Subject {
     /// Something that this host lacks, by its place among what was found at the start.
     Host(usize),
+    /// Applications are not isolated.
+    Isolation,
     /// The nodes have more processors than their host.
     Crowded,
     /// Processors that another psched's nodes use too, by their place among those.
@@ -29,9 +32,10 @@ pub(super) enum Subject {
 pub(super) struct Notes(BTreeMap<Subject, String>);
 
 impl Notes {
-    /// With what was found at the start.
-    pub fn new(host: Vec<String>) -> Notes {
-        Notes((0..).map(Subject::Host).zip(host).collect())
+    /// With what was found at the start: what this host lacks, and why applications are not isolated.
+    pub fn new(host: Vec<String>, not_isolated: Option<String>) -> Notes {
+        let isolation = not_isolated.map(|why| (Subject::Isolation, why));
+        Notes((0..).map(Subject::Host).zip(host).chain(isolation).collect())
     }
 
     /// What is said of this subject.
@@ -57,16 +61,31 @@ impl Notes {
             | Subject::Unfrozen(of)
             | Subject::Strayed(of)
             | Subject::Overran(of) => *of != key,
-            Subject::Host(_) | Subject::Crowded | Subject::Shared(_) | Subject::Unrecorded(_) => {
-                true
-            }
+            Subject::Host(_)
+            | Subject::Isolation
+            | Subject::Crowded
+            | Subject::Shared(_)
+            | Subject::Unrecorded(_) => true,
         });
         self.0.len() < before
     }
 
     /// All of them.
-    pub fn all(&self) -> Vec<String> {
-        self.0.values().cloned().collect()
+    pub fn all(&self) -> Vec<HostNote> {
+        let about = |subject| match subject {
+            Subject::Host(_) | Subject::Crowded | Subject::Shared(_) => NoteAbout::Host,
+            Subject::Isolation => NoteAbout::Isolation,
+            Subject::Unrecorded(key)
+            | Subject::Unheard(key)
+            | Subject::Unfrozen(key)
+            | Subject::Strayed(key)
+            | Subject::Overran(key) => NoteAbout::App(key),
+        };
+        let note = |(subject, text): (&Subject, &String)| HostNote {
+            about: about(*subject),
+            text: text.clone(),
+        };
+        self.0.iter().map(note).collect()
     }
 }
 
@@ -77,8 +96,8 @@ mod tests {
     #[test]
     fn there_is_one_note_of_each_subject() {
         let key = Key::parse("12.1").expect("a key");
-        let mut notes = Notes::new(vec!["no cgroups".into(), "not isolated".into()]);
         let text = |text: &str| Some(text.to_owned());
+        let mut notes = Notes::new(vec!["no cgroups".into()], text("not isolated"));
         assert!(notes.set(Subject::Unfrozen(key), text("it does not stop")));
         assert!(!notes.set(Subject::Unfrozen(key), text("it does not stop")));
         assert!(notes.set(Subject::Crowded, text("6 processors for 2")));
@@ -88,12 +107,14 @@ mod tests {
             "no cgroups",
             "not isolated",
             "4 processors for 2",
-            "it was ended",
-            "it does not stop",
+            "application 12.1: it was ended",
+            "application 12.1: it does not stop",
         ];
-        assert_eq!(notes.all(), all);
+        let said = |notes: &Notes| notes.all().iter().map(HostNote::to_string).collect::<Vec<_>>();
+        assert_eq!(said(&notes), all);
+        assert_eq!(notes.all()[1].about, NoteAbout::Isolation);
         assert!(notes.set(Subject::Crowded, None) && !notes.set(Subject::Crowded, None));
         assert!(notes.forget(key) && !notes.forget(key));
-        assert_eq!(notes.all(), ["no cgroups", "not isolated", "it was ended"]);
+        assert_eq!(said(&notes), ["no cgroups", "not isolated", "application 12.1: it was ended"]);
     }
 }

@@ -265,14 +265,14 @@ impl Task {
         let (switching, late) = Switching::start(events.clone(), plans.clone())?;
         let root = nix::unistd::geteuid().is_root();
         let space = Space::prepare(!root);
-        let space = match space.probe() {
-            Ok(()) => Some(space),
+        let (space, not_isolated) = match space.probe() {
+            Ok(()) => (Some(space), None),
             Err(why) => {
                 let bus = if root { ", and reach the service managers of their users" } else { "" };
-                notes.push(format!(
+                let text = format!(
                     "not isolated: {why}; applications share /dev/shm and System V IPC with everybody{bus}"
-                ));
-                None
+                );
+                (None, Some(text))
             }
         };
         if root && dumps_all() {
@@ -282,7 +282,7 @@ impl Task {
                     .into(),
             );
         }
-        for note in &notes {
+        for note in notes.iter().chain(&not_isolated) {
             tracing::warn!("{note}");
         }
         // What is not limited here, and not on time, is so in most private instances.
@@ -316,6 +316,7 @@ impl Task {
         let agent = agent.distrusting(runtime.distrusted()).planned(plans);
         let agent = agent.limiting(&limits);
         switching.obey(&agent.bounds());
+        let notes = Notes::new(notes, not_isolated);
         let hello = Hello {
             protocol: PROTOCOL,
             socket: paths.own.to_string_lossy().into_owned(),
@@ -323,7 +324,7 @@ impl Task {
             boot_id: me.boot_id,
             nids: me.nids.iter().copied().collect(),
             pid: 0,
-            notes: notes.clone(),
+            notes: notes.all(),
             store_id: agent.store().0.to_string(),
             epoch: agent.store().1,
             cpus: me.cpus,
@@ -351,7 +352,7 @@ impl Task {
             peers: BTreeMap::new(),
             link: None,
             hello: watch::Sender::new(hello),
-            notes: Notes::new(notes),
+            notes,
             files,
             bounds,
             psched: paths.psched.clone(),

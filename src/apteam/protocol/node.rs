@@ -16,6 +16,42 @@ use std::time::Duration;
 /// The version of this conversation.
 pub const PROTOCOL: u32 = 1;
 
+/// What an apinit says of its nodes beside their state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostNote {
+    /// What it is about.
+    pub about: NoteAbout,
+    /// In words. Of an application: what follows its number and a colon.
+    pub text: String,
+}
+
+/// What a note is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoteAbout {
+    /// The host, or its nodes.
+    Host,
+    /// Applications are not isolated there.
+    Isolation,
+    /// An application.
+    App(Key),
+}
+
+impl HostNote {
+    /// What the host lacks.
+    pub fn of_host(text: impl Into<String>) -> HostNote {
+        HostNote { about: NoteAbout::Host, text: text.into() }
+    }
+}
+
+impl std::fmt::Display for HostNote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.about {
+            NoteAbout::Host | NoteAbout::Isolation => f.write_str(&self.text),
+            NoteAbout::App(key) => write!(f, "application {key}: {}", self.text),
+        }
+    }
+}
+
 /// How an apinit introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Hello {
@@ -32,7 +68,7 @@ pub struct Hello {
     /// Its process, as the kernel says; 0: it is not known. (It does not say so itself.)
     pub pid: i32,
     /// What it can't do, in words.
-    pub notes: Vec<String>,
+    pub notes: Vec<HostNote>,
     /// The store that it has obeyed so far; empty: none.
     pub store_id: String,
     /// Its epoch.

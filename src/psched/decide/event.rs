@@ -3,7 +3,7 @@
 use super::{NodesTo, Origin, Settings};
 use crate::apteam::change::By;
 use crate::apteam::posting::{Owner, Posting};
-use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report, RollOut};
+use crate::apteam::protocol::node::{Foreign, Hello, HostNote, Phase, Report, RollOut};
 use crate::apteam::record::FrontProcess;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Flavors, Machine, Nid};
@@ -77,7 +77,7 @@ pub enum Event {
     /// psmgr hold, or release, by this administrator.
     Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
     /// What it can't do is this now, and whether it can bring memory to swap.
-    Noted { link: LinkId, notes: Vec<String>, roll_out: RollOut },
+    Noted { link: LinkId, notes: Vec<HostNote>, roll_out: RollOut },
     /// Its connection has gone.
     LinkClosed { link: LinkId },
     /// It reports.

@@ -31,13 +31,10 @@ use crate::apteam::change::{By, Change};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::protocol::node::{Command, Foreign, PlaceCommand, Report};
 use crate::apteam::{Apid, Key};
-use crate::machine::{Nid, format_nids, nids_text};
-use crate::psched::reason::Denial;
+use crate::machine::{Nid, nids_text};
+use crate::psched::reason::{AppName, Denial, ForeignNote, name_list, sees_all};
 use crate::variables::raise;
 use std::collections::{BTreeSet, VecDeque};
-
-/// Applications that a sentence names.
-const NAMED_MAX: usize = 16;
 
 /// Ends of purged applications that are remembered, for their front ends.
 const PURGED_MAX: usize = 1024;
@@ -115,21 +112,17 @@ impl Order {
 }
 
 impl Stranger {
-    /// Why it is foreign, what runs there, and the cure.
-    pub(super) fn note(&self, nids: &[Nid]) -> String {
-        let names = name_list(self.names());
-        let list = format_nids(nids.iter().copied());
-        match (self.told, names.is_empty()) {
-            (Some(Manage::Purge), _) => format!("foreign, being purged of {names}"),
-            (_, true) => format!(
-                "foreign: {}; nothing runs there: psmgr adopt {list} takes it over",
-                self.foreign.why
-            ),
-            (_, false) => format!(
-                "foreign: {}; it runs {names}: psmgr adopt {list} takes it over with them, psmgr \
-                 purge {list} ends them",
-                self.foreign.why
-            ),
+    /// What is said of the nodes of its apinit.
+    pub(super) fn note(&self, nids: &[Nid]) -> ForeignNote {
+        let name = |place: &PlaceCommand| {
+            let (apid, owner) = (place.key.apid, &place.owner);
+            AppName { apid, owner: Some((owner.uid, owner.name.clone())) }
+        };
+        ForeignNote {
+            why: self.foreign.why.clone(),
+            nids: nids.to_vec(),
+            runs: self.foreign.applications.iter().map(|a| name(&a.place)).collect(),
+            purging: self.told == Some(Manage::Purge),
         }
     }
 
@@ -141,19 +134,6 @@ impl Stranger {
 /// `12 of alice`.
 fn name(place: &PlaceCommand) -> String {
     format!("{} of {}", place.key.apid, place.owner.name)
-}
-
-/// `application 12 of alice`, `applications 12 of alice, 13 of bob and 4 others`; empty of none.
-pub(super) fn name_list(mut names: Vec<String>) -> String {
-    names.dedup();
-    let others = names.len().saturating_sub(NAMED_MAX);
-    names.truncate(NAMED_MAX);
-    let noun = if names.len() + others == 1 { "application" } else { "applications" };
-    match (names.is_empty(), others) {
-        (true, _) => String::new(),
-        (false, 0) => format!("{noun} {}", names.join(", ")),
-        (false, n) => format!("{noun} {} and {n} others", names.join(", ")),
-    }
 }
 
 impl Scheduler {
@@ -244,7 +224,11 @@ impl Scheduler {
         self.next_apid = self.next_apid.max(newest.saturating_add(1));
         let stranger = Stranger { foreign, told: None };
         let nids = &entry.hello.nids;
-        let text = format!("{}: {}", nids_text(nids.iter().copied()), stranger.note(nids));
+        let text = format!(
+            "{}: {}",
+            nids_text(nids.iter().copied()),
+            stranger.note(nids).words(&sees_all)
+        );
         out.push(Effect::Warn(text));
         (entry.known, entry.foreign) = (false, Some(stranger));
         self.bring_back_unreadable(now, out);

@@ -41,6 +41,7 @@ use crate::apteam::protocol::attach::PSCHED_SIGNALS;
 use crate::apteam::protocol::node::{Foreign, Phase, Report};
 use crate::apteam::record::FrontProcess;
 use crate::machine::{Node, format_nids};
+use crate::psched::reason::NodeNote;
 use std::time::Duration;
 
 const SECOND: u64 = 1_000_000_000;
@@ -71,6 +72,11 @@ fn alone() -> Settings {
 /// So many share a processor.
 pub(super) fn sharing(max_resident: u32) -> Settings {
     Settings { turns: Turns { max_resident, ..plain().turns }, ..plain() }
+}
+
+/// What is said of a node.
+fn notes_said(notes: &[NodeNote]) -> Vec<String> {
+    notes.iter().map(NodeNote::to_string).collect()
 }
 
 fn at(seconds: u64) -> Now {

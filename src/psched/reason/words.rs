@@ -13,10 +13,15 @@ use std::fmt;
 const ANOTHER: &str = "another user's";
 
 impl AppName {
+    /// Whether the reader may know of it.
+    pub fn shown(&self, sees: Sees<'_>) -> bool {
+        self.owner.as_ref().is_none_or(|(uid, _)| sees(*uid))
+    }
+
     /// `12 of alice`, or `another user's`.
     pub fn words(&self, sees: Sees<'_>) -> String {
         match &self.owner {
-            Some((uid, _)) if !sees(*uid) => ANOTHER.to_owned(),
+            _ if !self.shown(sees) => ANOTHER.to_owned(),
             Some((_, name)) => format!("{} of {name}", self.apid),
             None => self.apid.to_string(),
         }

@@ -13,9 +13,6 @@ use crate::variables::Private;
 
 /// What stands for a command that is not shown.
 const COMMAND: &str = "(private)";
-/// What stands for an application that is not named.
-const ANOTHER: &str = "another user's";
-
 /// One who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Viewer {
@@ -64,37 +61,10 @@ impl Viewer {
         row
     }
 
-    /// The same of one that has not ended, whose row explains why it is where it is.
-    pub fn living(
-        &self,
-        scheduler: &Scheduler,
-        team: &Apteam,
-        mut row: pb::ApplicationRow,
-    ) -> pb::ApplicationRow {
-        if self.hidden == Private::All {
-            if let Some(why) = &mut row.waiting {
-                why.obstacle = self.text(scheduler, &why.obstacle);
-                why.holder = self.text(scheduler, &why.holder);
-                why.cure = self.text(scheduler, &why.cure);
-            }
-            row.stays = self.text(scheduler, &row.stays);
-        }
-        self.application(team, row)
-    }
-
     /// The row of a node.
     pub fn node(&self, scheduler: &Scheduler, mut row: pb::NodeRow) -> pb::NodeRow {
         if self.hidden == Private::All {
             row.apids.retain(|apid| self.sees_apid(scheduler, *apid));
-            row.why = self.text(scheduler, &row.why);
-            if row.state == "foreign" {
-                // It names those of another psched's, of whom nothing is known here.
-                "it obeys another psched".clone_into(&mut row.why);
-                row.notes.retain(|note| !note.contains(" of "));
-            }
-            for note in &mut row.notes {
-                *note = self.text(scheduler, note);
-            }
         }
         row
     }
@@ -132,38 +102,5 @@ impl Viewer {
     /// A reason, in words.
     pub fn explanation(&self, why: &Reason) -> Explanation {
         why.words(&|uid| self.sees(uid))
-    }
-
-    /// A text in which applications are named (`12 of anna`, `application 12`).
-    pub fn text(&self, scheduler: &Scheduler, text: &str) -> String {
-        if self.hidden != Private::All {
-            return text.to_owned();
-        }
-        let mut told = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
-            let (before, from) = rest.split_at(at);
-            let digits = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
-            let (number, after) = from.split_at(digits);
-            told.push_str(before);
-            rest = after;
-            let team = number.parse().ok().and_then(|apid| scheduler.team(Apid(apid)));
-            let hidden = team.filter(|team| !self.sees(team.owner.uid));
-            // With its owner, or after the word: another number may be as large.
-            let owned = hidden.and_then(|team| {
-                after.strip_prefix(" of ")?.strip_prefix(team.owner.name.as_str())
-            });
-            let named = before.ends_with("application ") || before.ends_with("applications ");
-            match (owned, hidden) {
-                (Some(after), _) => {
-                    told.push_str(ANOTHER);
-                    rest = after;
-                }
-                (None, Some(_)) if named => told.push_str(ANOTHER),
-                _ => told.push_str(number),
-            }
-        }
-        told.push_str(rest);
-        told
     }
 }

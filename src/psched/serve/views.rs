@@ -114,14 +114,17 @@ pub(super) fn local_time(wall_ns: u64) -> String {
     at.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
 }
 
-/// A node.
-pub fn node(scheduler: &Scheduler, mut view: NodeView<'_>) -> pb::NodeRow {
+/// A node, for this reader.
+pub fn node(scheduler: &Scheduler, view: NodeView<'_>, viewer: &Viewer) -> pb::NodeRow {
+    let sees = |uid| viewer.sees(uid);
+    let why = view.why.words(&sees);
+    let mut notes: Vec<String> = view.notes.iter().map(|note| note.words(&sees)).collect();
     if view.state == "suspect" {
         let now = now();
         let wall_ns = |at_ns| now.wall_ns.saturating_sub(now.mono_ns.saturating_sub(at_ns));
         let since = view.silent_since_ns.map(wall_ns);
         let since = since.map(|at_ns| format!(", since {}", local_time(at_ns)));
-        view.notes.push(format!("suspect: {}{}", view.why, since.unwrap_or_default()));
+        notes.push(format!("suspect: {why}{}", since.unwrap_or_default()));
     }
     let real = scheduler.cpus_of(view.node.nid);
     let first = scheduler.first_processor(view.node.nid);
@@ -150,14 +153,14 @@ pub fn node(scheduler: &Scheduler, mut view: NodeView<'_>) -> pb::NodeRow {
         memory: view.memory,
         apids: view.apids.iter().map(|a| a.0).collect(),
         pes: view.pes,
-        notes: view.notes,
+        notes,
         limits: view.limits,
         back_ends: view.back_ends,
         roll_out: view.roll_out,
         stops: view.apinit.map_or("", |(stops, _)| super::turns::stops(stops)).into(),
         apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
         arch: view.arch,
-        why: view.why,
+        why,
         room: view.room,
         residents: view.residents,
         seen: view.seen,

@@ -9,8 +9,9 @@ use super::{
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::protocol::attach::NumberedSignal;
 use crate::apteam::protocol::node::{
-    Command, Foreign, ForeignApplication, Hello, MoveCommand, Moved, NICE_MAX, NodeSpec, Phase,
-    PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome, Yields,
+    Command, Foreign, ForeignApplication, Hello, HostNote, MoveCommand, Moved, NICE_MAX, NodeSpec,
+    NoteAbout, Phase, PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome,
+    Yields,
 };
 use crate::apteam::{Apid, Key, SealKey, Ticket};
 use crate::machine::Nid;
@@ -28,7 +29,7 @@ impl From<Hello> for pb::NodeHello {
             hostname: hello.hostname,
             boot_id: hello.boot_id,
             nids: bare(hello.nids),
-            notes: hello.notes,
+            notes: hello.notes.into_iter().map(Into::into).collect(),
             store_id: hello.store_id,
             epoch: hello.epoch,
             cpus: hello.cpus,
@@ -91,7 +92,7 @@ impl TryFrom<pb::NodeHello> for Hello {
             boot_id: of("boot_id").text(hello.boot_id)?,
             nids: of("nids").nids(hello.nids)?,
             pid: 0,
-            notes: of("notes").texts(hello.notes)?,
+            notes: of("notes").list(hello.notes, LIST_MAX)?,
             store_id: of("store_id").text(hello.store_id)?,
             epoch: hello.epoch,
             cpus: of("cpus").numbers(hello.cpus)?,
@@ -106,10 +107,34 @@ impl TryFrom<pb::NodeHello> for Hello {
     }
 }
 
-impl TryFrom<pb::NodeNotes> for (Vec<String>, RollOut) {
+impl From<HostNote> for pb::HostNote {
+    fn from(note: HostNote) -> Self {
+        let (about, key) = match note.about {
+            NoteAbout::Host => (pb::NoteAbout::Host, None),
+            NoteAbout::Isolation => (pb::NoteAbout::Isolation, None),
+            NoteAbout::App(key) => (pb::NoteAbout::Application, Some(key.into())),
+        };
+        pb::HostNote { about: about.into(), key, text: note.text }
+    }
+}
+
+impl TryFrom<pb::HostNote> for HostNote {
+    type Error = Malformed;
+    fn try_from(note: pb::HostNote) -> Result<Self, Malformed> {
+        let of = |field| Field("HostNote", field);
+        let about = match note.about() {
+            pb::NoteAbout::Host => NoteAbout::Host,
+            pb::NoteAbout::Isolation => NoteAbout::Isolation,
+            pb::NoteAbout::Application => NoteAbout::App(of("key").need(note.key)?),
+        };
+        Ok(HostNote { about, text: of("text").text(note.text)? })
+    }
+}
+
+impl TryFrom<pb::NodeNotes> for (Vec<HostNote>, RollOut) {
     type Error = Malformed;
     fn try_from(told: pb::NodeNotes) -> Result<Self, Malformed> {
-        Ok((Field("NodeNotes", "notes").texts(told.notes)?, roll_out(told.roll_out)?))
+        Ok((Field("NodeNotes", "notes").list(told.notes, LIST_MAX)?, roll_out(told.roll_out)?))
     }
 }
 

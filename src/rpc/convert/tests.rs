@@ -21,6 +21,7 @@ use crate::apteam::protocol::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Start,
     Welcome, Yields,
 };
+use crate::apteam::protocol::node::{HostNote, NoteAbout};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::saving::Saving;
@@ -422,9 +423,18 @@ fn switches() -> impl Strategy<Value = Switches> {
     )
 }
 
+fn host_note() -> impl Strategy<Value = HostNote> {
+    let about = prop_oneof![
+        Just(NoteAbout::Host),
+        Just(NoteAbout::Isolation),
+        key().prop_map(NoteAbout::App)
+    ];
+    (about, text()).prop_map(|(about, text)| HostNote { about, text })
+}
+
 fn node_hello() -> impl Strategy<Value = node::Hello> {
     let texts = (text(), text(), text(), text(), text());
-    let lists = (nids(), vec(text(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
+    let lists = (nids(), vec(host_note(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
     let bank = (vec(any::<u32>(), 0..3), any::<u64>());
     let banks = vec(bank.prop_map(|(cpus, memory)| Bank { cpus, memory }), 0..3);
     let lists = (lists, (vec(text(), 0..3), banks));

@@ -4,7 +4,7 @@ use psched::apteam::ending::HostEnd;
 use psched::apteam::place::{HostPart, Place, PlacementList};
 use psched::apteam::posting::{Owner, Shape};
 use psched::apteam::protocol::node::{
-    Command, Hello, NodeSpec, Phase, PlaceCommand, Report, Welcome,
+    Command, Hello, HostNote, NodeSpec, Phase, PlaceCommand, Report, Welcome,
 };
 use psched::apteam::{Key, SealKey, Ticket};
 use psched::machine::Nid;
@@ -56,7 +56,7 @@ pub struct Link {
     pub hello: Hello,
     pub inventory: Vec<(Key, Phase)>,
     /// The hello's, or those that came after.
-    pub notes: watch::Receiver<Vec<String>>,
+    pub notes: watch::Receiver<Vec<HostNote>>,
     pub commands: mpsc::Sender<Result<pb::ToNode, Status>>,
     pub reports: mpsc::UnboundedReceiver<Report>,
     pub seq: u64,
@@ -162,7 +162,10 @@ impl Nodes for PlayedNodes {
                         let report = report.try_into().expect("a good report");
                         let _ = sender.send(report);
                     }
-                    Some(Message::Notes(notes)) => drop(noted.send(notes.notes)),
+                    Some(Message::Notes(notes)) => {
+                        let (notes, _) = notes.try_into().expect("well-formed");
+                        drop(noted.send(notes));
+                    }
                     _ => {}
                 }
             }

@@ -3,6 +3,7 @@
 use super::rig::*;
 use crate::apinit::rig::*;
 use crate::stuck::Freezer;
+use psched::apteam::protocol::node::HostNote;
 use psched::apteam::protocol::turns::{PlannedSlice, Switch};
 use std::time::Duration;
 
@@ -137,12 +138,12 @@ async fn who_waits_for_a_file_system_is_named() {
     let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
     planned(&mut link, plan(7, SLICE, &[one.key, other.key])).await;
     let mut notes = link.notes.clone();
-    let named = |notes: &Vec<String>| {
-        let its = |note: &&String| note.contains("application 1.1: pid ");
+    let named = |notes: &Vec<HostNote>| {
+        let its = |note: &&HostNote| note.to_string().contains("application 1.1: pid ");
         notes
             .iter()
             .find(its)
-            .is_some_and(|note| note.contains(" waits in the kernel (D) on NID 0"))
+            .is_some_and(|note| note.text.contains(" waits in the kernel (D) on NID 0"))
     };
     disk.freeze();
     bounded("its name", notes.wait_for(named)).await.expect("the link stands");

@@ -315,7 +315,7 @@ async fn the_thread_that_changes_gangs_comes_first_or_it_is_said_why_not() {
     let status = text(own.join("status"));
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let locked = locked.is_some_and(|kib| !kib.trim().starts_with("0 "));
-    let said = |words: &str| link.hello.notes.iter().any(|note| note.contains(words));
+    let said = |words: &str| link.hello.notes.iter().any(|note| note.text.contains(words));
     assert_eq!(fifo, !said("SCHED_FIFO"), "{stat} {:?}", link.hello.notes);
     assert_eq!(locked, !said("memory can't be locked"), "{status} {:?}", link.hello.notes);
     apinit.end().await;

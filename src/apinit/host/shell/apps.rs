@@ -215,7 +215,7 @@ impl Shell {
             span.in_scope(|| tracing::info!(shepherd = hello.is_some(), "found again"));
             let note = hello.as_ref().and_then(|hello| misfit(hello.protocol)).map(|why| {
                 span.in_scope(|| tracing::warn!("its apshepherd can't be heard: {why}"));
-                format!("application {key}: its apshepherd can't be heard: {why}; or apkill it")
+                format!("its apshepherd can't be heard: {why}; or apkill it")
             });
             self.note(Subject::Unheard(key), note);
             let app = App {
@@ -275,13 +275,11 @@ impl Shell {
         let nids: BTreeSet<Nid> = self.hello.borrow().nids.iter().copied().collect();
         let mut ended = Vec::new();
         for (key, unknown) in groups.unknown(&Self::mark(agent), &nids, &known) {
-            let note = format!(
-                "application {key}: its processes were ended: there is no record of it any more in \
-                 the runtime directory of its apinit"
-            );
-            tracing::warn!(group = %unknown.path().display(), "{note}");
+            let note = "its processes were ended: there is no record of it any more in the runtime directory of \
+                        its apinit";
+            tracing::warn!(group = %unknown.path().display(), "application {key}: {note}");
             unknown.kill(true);
-            ended.push((key, note));
+            ended.push((key, note.to_owned()));
             self.leaving.spawn(remove_groups(unknown));
         }
         for (key, note) in ended {
@@ -450,7 +448,7 @@ impl Shell {
             // Its user and the node's notes are told of the first only: there may be one each
             // second.
             if self.notes.get(Subject::Strayed(key)).is_none() {
-                self.note(Subject::Strayed(key), Some(format!("application {key}: {text}")));
+                self.note(Subject::Strayed(key), Some(text.clone()));
                 self.happens(Event::Strayed(key, text));
             }
         }

@@ -139,8 +139,8 @@ impl Shell {
                 app.waits.insert(thread, same.unwrap_or(wait));
             }
             let unfrozen = named.first().map(|first| match named.len() - 1 {
-                0 => format!("application {key}: {first}"),
-                more => format!("application {key}: {first} (and {more} more)"),
+                0 => first.clone(),
+                more => format!("{first} (and {more} more)"),
             });
             let subject = Subject::Unfrozen(key);
             let news = unfrozen.as_ref().filter(|text| self.notes.get(subject) != Some(text));
@@ -155,7 +155,7 @@ impl Shell {
     pub(super) fn name_overran(&mut self, key: Key, used: Duration) {
         let Some(app) = self.apps.get(&key) else { return };
         let text = format!(
-            "application {key}: the kernel has worked {} s for it in turns of others (a system call that takes \
+            "the kernel has worked {} s for it in turns of others (a system call that takes \
              long, io_uring): its own turns are shorter by that",
             used.as_secs()
         );

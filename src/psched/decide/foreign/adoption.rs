@@ -9,7 +9,7 @@
 //! record gave it is free for others of the same adoption. (Where this psched has placed it anew meanwhile, on
 //! nodes of another apinit, there are two of it by one number: that is refused.)
 
-use super::{Order, name, name_list, nids_text};
+use super::{Order, name, nids_text};
 use crate::apteam::Apid;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::Oversubscribe;
@@ -20,6 +20,7 @@ use crate::machine::{Nid, format_nids};
 use crate::occupancy::{Claim, Occupancy};
 use crate::psched::decide::ends::first_signal;
 use crate::psched::decide::{Effect, LinkId, Now, Record, Scheduler};
+use crate::psched::reason::name_list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -147,7 +147,7 @@ impl Scheduler {
         let holders: Vec<String> = holders.collect();
         let held = match holders.is_empty() {
             true => String::new(),
-            false => format!(" ({})", super::super::foreign::name_list(holders)),
+            false => format!(" ({})", crate::psched::reason::name_list(holders)),
         };
         format!(
             "application {name} does not fit on {}{held}: they have to be neighbours, open, in a region \

@@ -138,7 +138,12 @@ fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
     assert!((2..=7).all(|apid| play.nids(apid) != "3"), "somebody is on NID 3");
     let note = |play: &Play| {
         let nodes: Vec<_> = play.s.nodes().collect();
-        nodes.iter().find(|view| view.node.nid == Nid(3)).expect("it is there").notes.join("; ")
+        nodes
+            .iter()
+            .find(|view| view.node.nid == Nid(3))
+            .map(|n| notes_said(&n.notes))
+            .expect("it is there")
+            .join("; ")
     };
     assert!(note(&play).contains("goes over to another domain"), "{}", note(&play));
     play.post(8, 1);

@@ -348,7 +348,7 @@ fn what_does_not_die_is_shown_as_long_as_it_is_there() {
     }
     let why = |s: &Scheduler| s.why(Apid(1)).map(|why| why.words(&sees_all).obstacle);
     assert_eq!(why(&s).as_deref(), Some("it is being ended, and pid 0; pid 1"));
-    let notes = |s: &Scheduler| s.nodes().flat_map(|n| n.notes).collect::<Vec<_>>();
+    let notes = |s: &Scheduler| s.nodes().flat_map(|n| notes_said(&n.notes)).collect::<Vec<_>>();
     let line = |pid: u32| format!("application 1 is being ended, and pid {pid}");
     assert_eq!(notes(&s), [line(0), line(1)]);
     report(&mut s, 1, ended(key(1, 1), &[0], None));

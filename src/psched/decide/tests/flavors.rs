@@ -88,7 +88,7 @@ fn a_node_that_gains_ap_takes_what_waits_and_one_that_loses_it_keeps_what_it_has
     }
     s.apply(at(6), posted(4, 1));
     assert_eq!(state(&s, 4), Some(State::Posted));
-    let notes: Vec<String> = s.nodes().flat_map(|n| n.notes).collect();
+    let notes: Vec<String> = s.nodes().flat_map(|n| notes_said(&n.notes)).collect();
     assert_eq!(
         notes,
         [
@@ -227,7 +227,7 @@ fn no_file_leaves_a_flavor_on_no_node() {
     let effects = s.apply(at(6), Event::Machine(Box::new(less.clone())));
     assert!(brief(&effects).contains(&"warn".to_owned()), "{effects:?}");
     assert_eq!(in_force(&s), ["su os", "os ap"]);
-    let notes: Vec<String> = s.nodes().flat_map(|n| n.notes).collect();
+    let notes: Vec<String> = s.nodes().flat_map(|n| notes_said(&n.notes)).collect();
     assert_eq!(
         notes,
         ["flavors os, set by carol (and ap, which no other node has); psched.yaml: ap"]

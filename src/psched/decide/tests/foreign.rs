@@ -128,7 +128,7 @@ fn nothing_is_placed_on_a_foreign_node_and_nothing_commanded() {
     let node = s.nodes().next().expect("one");
     assert_eq!(node.state, "foreign");
     assert_eq!(
-        node.notes,
+        notes_said(&node.notes),
         [
             "foreign: it obeys the psched of store ab, not this one of store cd; it runs application \
           12 of bob: psmgr adopt 0 takes it over with them, psmgr purge 0 ends them"

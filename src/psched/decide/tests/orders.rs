@@ -44,7 +44,7 @@ fn a_drained_node_takes_nothing_new_and_keeps_what_is_there() {
     );
     assert_eq!(answer(&drained).0, ["NIDs 0-1: drained by carol: bad memory; before: open"]);
     assert_eq!((state(&s, 0), state(&s, 1)), ("draining", "drained"));
-    let notes: Vec<String> = s.nodes().flat_map(|n| n.notes).collect();
+    let notes: Vec<String> = s.nodes().flat_map(|n| notes_said(&n.notes)).collect();
     assert_eq!(notes, ["drained by carol: bad memory", "drained by carol: bad memory"]);
     s.apply(at(6), posted(2, 1));
     let why = s.why(Apid(2)).expect("it waits").words(&sees_all);

@@ -1,6 +1,7 @@
 //! The configuration is read again, by examples.
 
 use super::*;
+use crate::apteam::protocol::node::HostNote;
 use crate::psched::reason::sees_all;
 
 fn reconfigure(s: &mut Scheduler, machine: Machine) -> Vec<String> {
@@ -16,17 +17,23 @@ fn without(mut machine: Machine, nid: u32) -> Machine {
 #[test]
 fn notes_are_those_that_were_told_last() {
     let mut s = ready(2, 2);
-    let notes = |s: &Scheduler| s.nodes().flat_map(|n| n.notes).collect::<Vec<_>>();
+    let notes = |s: &Scheduler| s.nodes().flat_map(|n| notes_said(&n.notes)).collect::<Vec<_>>();
     assert_eq!(notes(&s), [""; 0]);
     for told in [vec!["no cgroups".to_owned()], vec![]] {
-        let notes_now =
-            Event::Noted { link: LinkId(1), notes: told.clone(), roll_out: Default::default() };
+        let notes_now = Event::Noted {
+            link: LinkId(1),
+            notes: told.iter().map(HostNote::of_host).collect(),
+            roll_out: Default::default(),
+        };
         assert_eq!(brief(&s.apply(at(1), notes_now)), [""; 0]);
         // Of each of its nodes.
         assert_eq!(notes(&s), [told.clone(), told].concat());
     }
-    let stranger =
-        Event::Noted { link: LinkId(7), notes: vec!["x".to_owned()], roll_out: Default::default() };
+    let stranger = Event::Noted {
+        link: LinkId(7),
+        notes: vec![HostNote::of_host("x")],
+        roll_out: Default::default(),
+    };
     s.apply(at(1), stranger);
     assert_eq!(notes(&s), [""; 0]);
 }
@@ -58,7 +65,8 @@ fn a_node_that_is_taken_out_keeps_what_runs_there() {
     assert_eq!(reconfigure(&mut s, without(machine(2, 1), 1)), ["close-link 1"]);
     let node = s.nodes().find(|n| n.node.nid == Nid(1)).expect("still there");
     assert_eq!((node.apids, node.used), (vec![Apid(1)], 1));
-    assert!(node.notes[0].contains("not in psched.yaml any more"), "{:?}", node.notes);
+    let notes = notes_said(&node.notes);
+    assert!(notes[0].contains("not in psched.yaml any more"), "{notes:?}");
     // It calls with the same nodes, and goes on.
     assert_eq!(brief(&link(&mut s, 2, &[0, 1], &[(key(1, 1), Phase::Running)])), [""; 0]);
     s.apply(at(9), posted(2, 1));
@@ -88,7 +96,7 @@ fn an_apinit_refused_for_one_node_is_named_for_the_others() {
         "that of NIDs 0-1 on host h: psched.yaml has no NIDs 1: change --nids or the configuration";
     let node = s.nodes().next().expect("NID 0");
     assert_eq!(node.state, "suspect");
-    assert_eq!(node.why, format!("psched refuses the apinit that offers it: {why}"));
+    assert_eq!(node.why.to_string(), format!("psched refuses the apinit that offers it: {why}"));
     s.apply(at(10), posted(1, 1));
     let explained = s.why(Apid(1)).expect("it waits").words(&sees_all);
     assert_eq!(explained.holder, format!("psched refuses the apinit that offers NID 0 ({why})"));

@@ -13,11 +13,13 @@
 use crate::apteam::Apid;
 use crate::apteam::change::{Closed, FlavorOrder, NodeOrder};
 use crate::apteam::posting::Shape;
+use crate::apteam::protocol::node::{HostNote, NoteAbout};
 use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::{Flavors, Nid, Node};
 use crate::occupancy::Terms;
 use crate::psched::decide::{Link, Scheduler};
+use crate::psched::reason::NodeNote;
 use crate::variables::Isolation;
 use std::collections::BTreeMap;
 
@@ -30,8 +32,8 @@ pub struct NodeView<'a> {
     /// apinit offers it), `foreign` (its apinit obeys another psched), or closed by an administrator:
     /// `drained`, `draining` while applications are on it, `down`.
     pub state: &'static str,
-    /// Why it is not free, in words; empty: it is.
-    pub why: String,
+    /// Why it is not free; empty: it is.
+    pub why: NodeNote,
     /// Processors in use.
     pub used: u32,
     /// PEs of one processor each, of applications that name no memory, for which it has processors that
@@ -44,7 +46,7 @@ pub struct NodeView<'a> {
     /// Their PEs on it.
     pub pes: u32,
     /// What its apinit says it can't do; of a foreign one, why and the cure.
-    pub notes: Vec<String>,
+    pub notes: Vec<NodeNote>,
     /// Limits that its apinit enforces.
     pub limits: Vec<String>,
     /// Whether memory can be brought to swap there: `yes`, or what stands in the way; empty: no apinit offers
@@ -120,15 +122,12 @@ impl Scheduler {
         let pes = teams().map(|team| team.places.pes_on(node.nid)).sum();
         let used = self.occupancy.used(node.nid);
         let seen = self.boots.contains_key(&node.nid);
-        let why = match state {
+        let said = match state {
             "free" if retired => RETIRED.to_owned(),
             "free" if self.leaving.contains(&node.nid) => LEAVING.to_owned(),
             "free" => String::new(),
             "busy" => format!("{used} of {} processors are in use", node.processors),
             "pending" => "what is placed there has not been launched yet".into(),
-            "foreign" => {
-                link.and_then(|l| Some(l.foreign.as_ref()?.note(&l.hello.nids))).unwrap_or_default()
-            }
             "suspect" if link.is_some() => "its apinit has not told yet what is there".into(),
             "suspect" if self.refused.contains_key(&node.nid) => {
                 let why = self.refused.get(&node.nid).map_or("", String::as_str);
@@ -138,6 +137,14 @@ impl Scheduler {
             "suspect" => "no apinit has ever offered it".into(),
             _ => closed.map(NodeOrder::to_string).unwrap_or_default(),
         };
+        let foreign = link.and_then(|l| Some(l.foreign.as_ref()?.note(&l.hello.nids)));
+        let why = match foreign.filter(|_| state == "foreign") {
+            Some(foreign) => NodeNote::Foreign(foreign),
+            None => NodeNote::Said(said),
+        };
+        let own = closed.map(NodeOrder::to_string).into_iter().chain(flavors);
+        let ways = retired.then_some(RETIRED).into_iter();
+        let ways = ways.chain(self.leaving.contains(&node.nid).then_some(LEAVING));
         NodeView {
             node,
             memory: node.memory,
@@ -152,11 +159,9 @@ impl Scheduler {
                 .map(|l| self.notes(l))
                 .into_iter()
                 .flatten()
-                .chain(closed.map(NodeOrder::to_string))
-                .chain(flavors)
+                .chain(own.map(NodeNote::Said))
                 .chain(self.stuck_on(node.nid))
-                .chain(retired.then(|| RETIRED.to_owned()))
-                .chain(self.leaving.contains(&node.nid).then(|| LEAVING.to_owned()))
+                .chain(ways.map(|text| NodeNote::Said(text.to_owned())))
                 .collect(),
             limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
             back_ends: link.map(|l| l.hello.back_ends.clone()).unwrap_or_default(),
@@ -184,9 +189,8 @@ impl Scheduler {
     }
 
     /// What a node can't do, by its own words and by what is configured, and whether it is foreign.
-    fn notes(&self, link: &Link) -> Vec<String> {
+    fn notes(&self, link: &Link) -> Vec<NodeNote> {
         let Link { hello, foreign, .. } = link;
-        let foreign = foreign.as_ref().map(|f| f.note(&hello.nids));
         let configured = match self.settings.isolation {
             Isolation::Off => Some("not isolated: isolation is off"),
             Isolation::Root if self.settings.only_uid.is_some() => {
@@ -194,21 +198,26 @@ impl Scheduler {
             }
             Isolation::Auto | Isolation::Root => None,
         };
-        let told =
-            hello.notes.iter().filter(|t| configured.is_none() || !t.starts_with("not isolated"));
+        let told = hello.notes.iter();
+        let told = told.filter(|note| configured.is_none() || note.about != NoteAbout::Isolation);
+        let told = told.map(|HostNote { about, text }| match about {
+            NoteAbout::Host | NoteAbout::Isolation => NodeNote::Said(text.clone()),
+            NoteAbout::App(key) => NodeNote::Of(*key, self.app_name(key.apid), text.clone()),
+        });
         // (A private instance has one user only.)
         let reachable = self.settings.only_uid.is_none()
             && (self.settings.user_bus || self.settings.isolation == Isolation::Off);
         let bus = reachable.then_some(BUS);
-        let own = configured.into_iter().chain(bus).map(str::to_owned);
-        told.cloned().chain(own).chain(foreign).collect()
+        let own = configured.into_iter().chain(bus).map(|text| NodeNote::Said(text.to_owned()));
+        let foreign = foreign.as_ref().map(|f| NodeNote::Foreign(f.note(&hello.nids)));
+        told.chain(own).chain(foreign).collect()
     }
 
     /// Processes that outlive their KILL on the host whose first node of the application this is.
-    fn stuck_on(&self, nid: Nid) -> impl Iterator<Item = String> {
+    fn stuck_on(&self, nid: Nid) -> impl Iterator<Item = NodeNote> {
         let of = move |(apid, nodes): (&Apid, &BTreeMap<Nid, Vec<String>>)| {
             let all = nodes.get(&nid)?.join("; ");
-            (!all.is_empty()).then(|| format!("application {apid} is being ended, and {all}"))
+            (!all.is_empty()).then(|| NodeNote::Stuck(self.app_name(*apid), all))
         };
         self.stuck.iter().filter_map(of)
     }
