@@ -17,7 +17,7 @@ pub struct Bounds {
     /// Bytes of stdin on their way to PE 0.
     pub stdin: u64,
     /// Bytes of keys and values in PMI's space, as
-    /// [`PmiEntry::cost`](super::protocol::attach::PmiEntry::cost) has them.
+    /// [`PmiEntry::cost`](super::protocol::peers::PmiEntry::cost) has them.
     pub pmi: u64,
 }
 

@@ -97,6 +97,8 @@ pub struct Apinit {
     happened: Vec<Heard>,
     pub apps: BTreeMap<Key, App>,
     fronts: BTreeMap<Conn, Front>,
+    /// Streams of heads, and the wires of those that are open.
+    heads: BTreeMap<Conn, Option<WireId>>,
     peers: BTreeMap<(Key, u32), WireId>,
     /// The wire to psched, and whether it has been welcomed on it.
     link: Option<(WireId, bool)>,
@@ -177,6 +179,7 @@ impl World {
             happened: Vec::new(),
             apps: BTreeMap::new(),
             fronts: BTreeMap::new(),
+            heads: BTreeMap::new(),
             peers: BTreeMap::new(),
             link: None,
             back_off: 20 * MS,
@@ -598,49 +601,69 @@ impl World {
 
     // ---- front ends, and heads ----
 
-    /// Somebody has connected to its socket.
+    /// A front end has connected to its socket.
     pub fn apinit_front_opened(
         &mut self,
         wire: WireId,
         slot: usize,
-        front: Option<Pid>,
+        front: Pid,
         uid: u32,
     ) -> Option<Who> {
-        self.slots[slot].proc.as_ref()?;
         let conn = Conn(self.number());
         // The kernel of another host tells nothing of a front end's death.
-        let here = front.filter(|_| self.slots[slot].host == 0);
-        let watched = here.is_some() || front.is_none();
-        if let Some(proc) = &mut self.slots[slot].proc {
-            proc.fronts.insert(conn, Front { wire: Some(wire), process: here });
-        }
-        if let Some(wire) = self.wires.get_mut(&wire) {
-            wire.ends[1] = Who::ApinitFront(slot, conn);
-        }
-        let opened = Event::AttachOpened { conn, uid, trusted: front.is_none(), watched };
-        self.apinit_happens(slot, opened);
+        let here = (self.slots[slot].host == 0).then_some(front);
+        let watched = here.is_some();
+        let proc = self.slots[slot].proc.as_mut()?;
+        proc.fronts.insert(conn, Front { wire: Some(wire), process: here });
+        let opened = Event::FrontOpened { conn, uid, watched };
+        let who = self.apinit_stream_opened(wire, slot, conn, opened);
         if here.is_some_and(|pid| !self.fronts.contains_key(&pid)) {
             let life = self.slots[slot].life;
             self.after(US, Ev::ApinitFrontDied(slot, life, conn));
         }
+        who
+    }
+
+    /// Another apinit has, it says.
+    pub fn apinit_head_opened(&mut self, wire: WireId, slot: usize, uid: u32) -> Option<Who> {
+        let conn = Conn(self.number());
+        self.slots[slot].proc.as_mut()?.heads.insert(conn, Some(wire));
+        self.apinit_stream_opened(wire, slot, conn, Event::HeadOpened { conn, uid })
+    }
+
+    fn apinit_stream_opened(
+        &mut self,
+        wire: WireId,
+        slot: usize,
+        conn: Conn,
+        opened: Event,
+    ) -> Option<Who> {
+        if let Some(wire) = self.wires.get_mut(&wire) {
+            wire.ends[1] = Who::ApinitFront(slot, conn);
+        }
+        self.apinit_happens(slot, opened);
         Some(Who::ApinitFront(slot, conn)).filter(|_| self.slots[slot].proc.is_some())
     }
 
     /// A front end, or a head, says something.
-    pub fn apinit_front_says(&mut self, slot: usize, conn: Conn, msg: Msg) {
+    pub fn apinit_stream_says(&mut self, slot: usize, conn: Conn, msg: Msg) {
         let Some(proc) = &mut self.slots[slot].proc else { return };
-        match msg {
-            Msg::ToApinit(message) => {
-                self.apinit_happens(slot, Event::AttachMessage(conn, *message));
-            }
+        // (What is said to the other service never comes here: each has its own stream.)
+        let event = match msg {
+            Msg::ToApinit(message) => Event::FrontMessage(conn, *message),
+            Msg::ToPeer(message) => Event::HeadMessage(conn, *message),
             Msg::Eof => {
                 if let Some(front) = proc.fronts.get_mut(&conn) {
                     front.wire = None;
                 }
-                self.apinit_happens(slot, Event::AttachClosed(conn));
+                if let Some(wire) = proc.heads.get_mut(&conn) {
+                    *wire = None;
+                }
+                Event::StreamClosed(conn)
             }
-            _ => {}
-        }
+            _ => return,
+        };
+        self.apinit_happens(slot, event);
     }
 
     /// The process behind a stream is dead.
@@ -679,7 +702,7 @@ impl World {
         msg: Msg,
     ) {
         let heard = match msg {
-            Msg::FromApinit(message) => Heard::PeerSaid(key, index, generation, message),
+            Msg::FromPeer(message) => Heard::PeerSaid(key, index, generation, message),
             Msg::Eof => {
                 let text = "it has closed the stream".to_owned();
                 Heard::PeerLost(key, index, generation, text)

@@ -2,12 +2,12 @@
 //! psched that is not the machine's.
 
 use super::MS;
-use super::wire::{Msg, Target, Who, WireId};
+use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
-use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
-use crate::apteam::protocol::attach::ToApinit;
+use crate::apteam::protocol::attach::{FrontReason, ToApinit};
 use crate::apteam::protocol::node::{Command, NodeSpec, Welcome};
+use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Key, Ticket};
 use crate::psched::decide::Settings;
@@ -15,13 +15,23 @@ use crate::psched::decide::Settings;
 impl World {
     /// A process of this user, which is no aprun of psched's, says this at an apinit's socket.
     pub fn stranger_says(&mut self, slot: usize, uid: u32, says: Vec<ToApinit>) {
+        let says = says.into_iter().map(|message| Msg::ToApinit(Box::new(message))).collect();
+        self.stranger_comes_with(slot, says, |front| Target::Apinit { slot, front, uid });
+    }
+
+    /// The same of somebody who takes himself for a head.
+    pub fn stranger_says_as_head(&mut self, slot: usize, uid: u32, says: Vec<ToPeer>) {
+        let says = says.into_iter().map(|message| Msg::ToPeer(Box::new(message))).collect();
+        self.stranger_comes_with(slot, says, |_| Target::Peers { slot, uid });
+    }
+
+    fn stranger_comes_with(&mut self, slot: usize, says: Vec<Msg>, to: impl Fn(Pid) -> Target) {
         let pid = self.new_pid();
         self.checks.stranger(pid);
         let host = self.slots[slot].host;
-        let target = Target::Apinit { slot, front: Some(pid), uid };
-        let wire = self.connect(Who::FrontApinit(pid), [0, host], target);
+        let wire = self.connect(Who::FrontApinit(pid), [0, host], to(pid));
         for message in says {
-            self.send(wire, 0, Msg::ToApinit(Box::new(message)));
+            self.send(wire, 0, message);
         }
     }
 
@@ -55,7 +65,7 @@ impl World {
             false => ToApinit::Resume { key, ticket, taken: vec![] },
         };
         let kill_after = std::time::Duration::ZERO;
-        let terminate = ToApinit::Terminate { cause: Cause::FrontGone, kill_after };
+        let terminate = ToApinit::Terminate { reason: FrontReason::Gone, kill_after };
         self.stranger_says(slot, uid, vec![first, terminate]);
     }
 

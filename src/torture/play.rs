@@ -31,6 +31,7 @@ use crate::apteam::ending::PeEnd;
 use crate::apteam::posting::{Posting, Shape};
 use crate::apteam::protocol::attach::ToApinit;
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Flavors, Machine, Nid, Node};
@@ -253,6 +254,11 @@ impl Play {
     /// A process of this user, which is no aprun of psched's, says this at an apinit's socket.
     pub fn stranger_says(&mut self, slot: usize, uid: u32, says: Vec<ToApinit>) {
         self.world.stranger_says(slot, uid, says);
+    }
+
+    /// The same, as a head would.
+    pub fn stranger_says_as_head(&mut self, slot: usize, uid: u32, says: Vec<ToPeer>) {
+        self.world.stranger_says_as_head(slot, uid, says);
     }
 
     /// What psched says of why a posting waits; the checkers hold it against the machine.

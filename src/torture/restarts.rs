@@ -322,7 +322,7 @@ impl World {
     pub fn attach(&mut self, pid: Pid, slot: usize, first: Box<ToApinit>) {
         let Some(uid) = self.fronts.get(&pid).map(|aprun| aprun.posting.1.uid) else { return };
         let host = self.slots[slot].host;
-        let target = Target::Apinit { slot, front: Some(pid), uid };
+        let target = Target::Apinit { slot, front: pid, uid };
         let wire = self.connect(Who::FrontApinit(pid), [0, host], target);
         self.send(wire, 0, Msg::ToApinit(first));
         self.front_attaches(pid, wire);

@@ -11,10 +11,11 @@ use super::play::{Play, Played, expect, sleeps};
 use super::program::{PePlan, Plan, Step};
 use super::world::World;
 use super::{Failure, MS, SECOND, Summary};
-use crate::apteam::ending::{Cause, HostEnd, PeEnd};
+use crate::apteam::ending::{HostEnd, PeEnd};
 use crate::apteam::launch::Launch;
-use crate::apteam::protocol::attach::ToApinit;
+use crate::apteam::protocol::attach::{FrontReason, ToApinit};
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::record::State;
 use crate::apteam::{Incarnation, Key, Ticket};
 use crate::machine::Nid;
@@ -263,7 +264,7 @@ fn claimed_uid(play: &mut Play, _: u64) -> Played {
         OTHER,
         vec![
             ToApinit::Resume { key, ticket, taken: vec![] },
-            ToApinit::Terminate { cause: Cause::FrontGone, kill_after: Duration::ZERO },
+            ToApinit::Terminate { reason: FrontReason::Gone, kill_after: Duration::ZERO },
         ],
     );
     play.world.psched_kill(None, key.apid, 9, OTHER);
@@ -277,15 +278,19 @@ fn open_agent_port(play: &mut Play, _: u64) -> Played {
     let aprun = play.posts_and_naps(USER, ALL, sleeps(5 * SECOND), 5 * SECOND)?;
     let (key, ticket, launch) = stolen(play, aprun)?;
     let launch = Box::new(launch);
-    let with = |key: Key, ticket: Ticket| {
-        vec![ToApinit::Launch { key, ticket, launch: launch.clone() }, ToApinit::Go]
-    };
+    let with =
+        |key: Key, ticket: Ticket| vec![ToApinit::Launch { key, ticket, launch: launch.clone() }];
     // Without the ticket; as one's own, on a node that is not the head's; of what nobody placed.
     play.stranger_says(0, USER, with(key, Ticket([7; 16])));
     play.stranger_says(1, USER, with(key, ticket));
     let never = Key { apid: crate::apteam::Apid(77), incarnation: Incarnation(1) };
     play.stranger_says(0, USER, with(never, ticket));
-    play.stranger_says(0, USER, vec![ToApinit::Go]);
+    // As a head, which no user is: on each host.
+    for slot in 0..HOSTS.len() {
+        let launch = ToPeer::Launch { key, ticket, launch: launch.clone() };
+        play.stranger_says_as_head(slot, USER, vec![launch, ToPeer::Go]);
+    }
+    play.stranger_says_as_head(0, USER, vec![ToPeer::Go]);
     play.throughout(3 * SECOND, "nobody gets anything executed", |w| w.procs.is_empty())?;
     play.ends(aprun, 0)
 }

@@ -12,6 +12,7 @@ use crate::apinit::decide::Conn;
 use crate::aprun::decide::session::{Ask, Looked, PschedEvent};
 use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::apteam::protocol::node::{Command, Hello, Phase, Report, Welcome};
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::{Apid, Key};
 use crate::psched::decide::LinkId;
@@ -42,9 +43,12 @@ pub enum Msg {
     LinkRefused(String),
     /// Its number, and how many commits were durable when it left.
     Command(u64, u64, Box<Command>),
-    /// A front end, or a head, and an apinit.
+    /// A front end and an apinit.
     ToApinit(Box<ToApinit>),
     FromApinit(FromApinit),
+    /// A head and another apinit.
+    ToPeer(Box<ToPeer>),
+    FromPeer(FromPeer),
     /// apinit and shepherd.
     ToShepherd(ToShepherd),
     FromShepherd(Box<FromShepherd>),
@@ -73,8 +77,10 @@ pub enum Target {
     Copy(u64),
     /// psched, for a front end.
     PschedFront(Pid),
-    /// An apinit, for a front end of this process (`None`: another apinit) and user.
-    Apinit { slot: usize, front: Option<Pid>, uid: u32 },
+    /// An apinit, for a front end of this process and user.
+    Apinit { slot: usize, front: Pid, uid: u32 },
+    /// An apinit, for a head that runs as this user.
+    Peers { slot: usize, uid: u32 },
 }
 
 /// Whose end it is.
@@ -87,6 +93,7 @@ pub enum Who {
     WrongPsched(usize),
     Copy(LinkId),
     ApinitLink(usize),
+    /// A front end's stream, or a head's.
     ApinitFront(usize, Conn),
     ApinitPeer(usize, Key, u32, u64),
     ApinitShepherd(usize, Key),
@@ -259,6 +266,7 @@ impl World {
             Target::Copy(number) => self.copy_opened(id, number),
             Target::PschedFront(pid) => self.psched_front_opened(id, pid),
             Target::Apinit { slot, front, uid } => self.apinit_front_opened(id, slot, front, uid),
+            Target::Peers { slot, uid } => self.apinit_head_opened(id, slot, uid),
         };
         match (who, self.wires.get_mut(&id)) {
             (Some(who), Some(wire)) if wire.ends[0] != Who::Nobody || !wire.to[1].is_empty() => {
@@ -299,7 +307,7 @@ impl World {
             Who::WrongPsched(slot) => self.wrong_psched_says(id, slot, msg),
             Who::Copy(link) => self.copy_hears(link, msg),
             Who::ApinitLink(slot) => self.apinit_link_says(id, slot, msg),
-            Who::ApinitFront(slot, conn) => self.apinit_front_says(slot, conn, msg),
+            Who::ApinitFront(slot, conn) => self.apinit_stream_says(slot, conn, msg),
             Who::ApinitPeer(slot, key, index, generation) => {
                 self.apinit_peer_says(slot, key, index, generation, msg);
             }

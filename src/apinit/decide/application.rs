@@ -5,8 +5,9 @@ use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::Launch;
-use crate::apteam::protocol::attach::{BarrierOut, StdinCredit};
+use crate::apteam::protocol::attach::StdinCredit;
 use crate::apteam::protocol::node::{Phase, PlaceCommand};
+use crate::apteam::protocol::peers::BarrierOut;
 use crate::apteam::protocol::shepherd::{Hello, ToShepherd};
 use crate::machine::Nid;
 use std::collections::BTreeSet;
@@ -19,6 +20,7 @@ use super::moves::Moving;
 use super::output::Kept;
 use super::peers::Peer;
 use super::signals::Signals;
+use super::streams::Stream;
 
 /// The largest window of output that there can be: the most of the variable `output_max`.
 const WINDOW_MAX: u64 = 64 << 20;
@@ -46,7 +48,7 @@ pub(super) enum Front {
     /// None has come yet.
     None,
     /// It listens.
-    Open(Conn),
+    Open(Stream),
     /// Its stream is closed, its process is not known to be dead.
     Away {
         /// Its last stream.
@@ -279,9 +281,9 @@ impl App {
         self.place.bounds.output.max(least)
     }
 
-    pub fn open_front(&self) -> Option<Conn> {
+    pub fn open_front(&self) -> Option<Stream> {
         match self.front {
-            Front::Open(conn) => Some(conn),
+            Front::Open(stream) => Some(stream),
             _ => None,
         }
     }

@@ -20,7 +20,7 @@ use super::{Action, Agent, Out};
 use crate::apshepherd::decide::pmi;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::protocol::attach::{BarrierIn, BarrierOut, FromApinit, PmiEntry, ToApinit};
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, PmiEntry, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 
 /// The last two barriers in which a host's PEs have arrived.
@@ -65,8 +65,8 @@ impl Agent {
         app.arrivals.add(arrival.clone());
         if app.head() {
             self.arrived(now, key, 0, generation, out);
-        } else if let Some(conn) = app.open_front() {
-            out.push(Action::SendFront(conn, FromApinit::BarrierIn(arrival)));
+        } else if let Some(head) = app.open_front() {
+            out.extend(head.tell_head(FromPeer::BarrierIn(arrival)));
         }
     }
 
@@ -134,6 +134,6 @@ fn send(app: &App, key: Key, index: u32, piece: &BarrierOut, out: &mut Out) {
     if index == 0 && app.running() {
         out.push(Action::SendShepherd(key, ToShepherd::BarrierOut(piece.clone())));
     } else if there.is_some_and(|p| p.open && !p.done) {
-        out.push(Action::SendPeer(key, index, ToApinit::BarrierOut(piece.clone())));
+        out.push(Action::SendPeer(key, index, ToPeer::BarrierOut(piece.clone())));
     }
 }

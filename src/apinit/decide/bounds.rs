@@ -1,38 +1,57 @@
 //! Front ends that are one too many, and what they are told.
 
-use super::fronts::Attached;
-use super::{Agent, Conn};
+use super::Agent;
+use super::fronts::FrontEnd;
+use super::streams::{Opening, Stream};
 use crate::apteam::bounds::reserved;
 use crate::apteam::launch::Launch;
 use crate::variables::raise;
 use crate::variables::units::format_size;
 
 impl Agent {
-    /// Why it has no room for one more. A connection may bring many streams, so that the bounds of
-    /// connections are those of streams too.
-    pub(super) fn too_many_streams(&self, new: &Attached) -> Option<String> {
-        let (bounds, all) = (self.bounds(), self.attached.len() as u64);
-        let own = self.attached.values().filter(|a| a.uid == new.uid).count() as u64;
-        let kept = if new.trusted { 0 } else { reserved(bounds.connections) };
-        if !new.trusted && own >= bounds.connections_user {
+    /// Why it has no room for one more front end of this user. A connection may bring many streams, so that the bounds
+    /// of connections are those of streams too.
+    pub(super) fn too_many_fronts(&self, uid: u32) -> Option<String> {
+        if self.is_own(uid) {
+            return self.too_many_streams(0);
+        }
+        let bounds = self.bounds();
+        let own = self.fronts.values().filter(|front| front.uid == uid).count() as u64;
+        if own >= bounds.connections_user {
             let cure = raise("connections_user_max", bounds.connections_user);
             return Some(format!(
                 "you have as many launches open on this host as one user may have: end some of \
                  your aprun, or {cure}"
             ));
         }
-        (all >= bounds.connections.saturating_sub(kept)).then(|| {
-            let cure = raise("connections_max", bounds.connections);
+        self.too_many_streams(reserved(bounds.connections))
+    }
+
+    /// The same of a head.
+    pub(super) fn too_many_heads(&self) -> Option<String> {
+        self.too_many_streams(0)
+    }
+
+    /// Why no stream more can be taken, if so many are kept for others.
+    fn too_many_streams(&self, kept: u64) -> Option<String> {
+        let all = (self.fronts.len() + self.heads.len()) as u64;
+        let most = self.bounds().connections;
+        (all >= most.saturating_sub(kept)).then(|| {
+            let cure = raise("connections_max", most);
             format!("as many launches are open on this host as may be: try again later, or {cure}")
         })
     }
 
     /// Why the launch of this stream can't wait for its placement too. Those of a head are as many as
     /// the placements that it has: psched has bounded them.
-    pub(super) fn too_many_wait(&self, conn: Conn, launch: &Launch) -> Option<NoRoom> {
-        let own = self.attached.get(&conn).filter(|a| !a.trusted)?;
-        let waiting = || self.attached.values().filter_map(|a| Some((a, a.waiting_bytes()?)));
-        let of_user = || waiting().filter(|(a, _)| a.uid == own.uid && !a.trusted);
+    pub(super) fn too_many_wait(&self, stream: Stream, launch: &Launch) -> Option<NoRoom> {
+        let Stream::Front(conn) = stream else { return None };
+        let uid = self.fronts.get(&conn).map(|front| front.uid).filter(|uid| !self.is_own(*uid))?;
+        let waiting = || {
+            let bounded = self.fronts.values().filter(|front| !self.is_own(front.uid));
+            bounded.filter_map(|front| Some((front, front.opening.waiting_bytes()?)))
+        };
+        let of_user = || waiting().filter(|(front, _)| front.uid == uid);
         let bounds = self.bounds();
         if of_user().count() as u64 >= bounds.launches_user {
             let cure = raise("launches_user_max", bounds.launches_user);
@@ -42,7 +61,7 @@ impl Agent {
             )));
         }
         let bytes = launch.footprint();
-        let sum = |bytes: u64, (_, more): (&Attached, u64)| bytes.saturating_add(more);
+        let sum = |bytes: u64, (_, more): (&FrontEnd, u64)| bytes.saturating_add(more);
         let most = bounds.launch_bytes_user;
         if of_user().fold(bytes, sum) > most {
             let cure = raise("launch_memory_user_max", format_size(most));
@@ -52,8 +71,7 @@ impl Agent {
             )));
         }
         let most = bounds.launch_bytes;
-        let of_users = waiting().filter(|(a, _)| !a.trusted);
-        (of_users.fold(bytes, sum) > most).then(|| {
+        (waiting().fold(bytes, sum) > most).then(|| {
             let cure = raise("launch_memory_max", format_size(most));
             NoRoom::OfAll(format!(
                 "the launches that wait on this host for psched's word of their placement have as \
@@ -64,7 +82,9 @@ impl Agent {
 
     /// Bytes of memory of the launches that wait for their placements.
     pub fn waiting_bytes(&self) -> u64 {
-        self.attached.values().filter_map(Attached::waiting_bytes).fold(0, u64::saturating_add)
+        let fronts = self.fronts.values().filter_map(|front| front.opening.waiting_bytes());
+        let heads = self.heads.values().filter_map(Opening::waiting_bytes);
+        fronts.chain(heads).fold(0, u64::saturating_add)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::application::{App, End, Shepherd};
 use super::memory_out::Away;
+use super::streams::Told;
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{Command, PlaceCommand, Report, Restoring};
 use crate::apteam::protocol::shepherd::misfit;
 use crate::machine::Nid;
@@ -141,9 +141,9 @@ impl Agent {
         app.discarded = true;
         let grace = app.place.kill_grace;
         if app.running() {
-            if let Some(conn) = app.open_front() {
+            if let Some(stream) = app.open_front() {
                 let text = format!("psched has no record of application {}", key.apid);
-                out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+                out.push(stream.tell(Told::Notice(text)));
             }
             self.end_all(now, key, Cause::NoRecord, grace, None, out);
         }

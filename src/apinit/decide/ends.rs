@@ -2,11 +2,12 @@
 
 use super::application::{App, Doom, End};
 use super::peers::Peer;
+use super::streams::Told;
 use super::{Action, Agent, BACKSTOP, BACKSTOP_AGAIN, Front, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use std::time::Duration;
 
 impl Agent {
@@ -43,7 +44,7 @@ impl Agent {
         self.tell_peers(
             key,
             known_to,
-            &ToApinit::Terminate { cause: cause.clone(), kill_after },
+            &ToPeer::Terminate { cause: cause.clone(), kill_after },
             out,
         );
         if !matches!(cause, Cause::Checkpointed { .. }) {
@@ -69,8 +70,8 @@ impl Agent {
 
     pub(super) fn tell_head_of(&self, key: Key, decisive: Decisive, out: &mut Out) {
         let Some(app) = self.apps.get(&key).filter(|app| !app.head()) else { return };
-        if let Some(conn) = app.open_front() {
-            out.push(Action::SendFront(conn, FromApinit::Decisive(decisive)));
+        if let Some(stream) = app.open_front() {
+            out.extend(stream.tell_head(FromPeer::Decisive(decisive)));
         }
     }
 
@@ -143,10 +144,10 @@ impl Agent {
         end.leftovers = end.leftovers.max(processes);
         out.push(Action::KillGroups { key, shepherd: lost });
         out.push(Action::CheckGroupsEmpty(key));
-        if let Some(conn) = app.open_front() {
+        if let Some(stream) = app.open_front() {
             for text in named.iter().filter(|text| !app.stuck.contains(text)) {
                 let text = format!("Apid {}: {text}", key.apid);
-                out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+                out.push(stream.tell(Told::Notice(text)));
             }
         }
         self.stuck(key, named, out);
@@ -154,11 +155,8 @@ impl Agent {
 
     /// Its user is told what was found of it.
     pub(super) fn strayed(&self, key: Key, text: String, out: &mut Out) {
-        if let Some(conn) = self.apps.get(&key).and_then(App::open_front) {
-            out.push(Action::SendFront(
-                conn,
-                FromApinit::Notice(format!("Apid {}: {text}", key.apid)),
-            ));
+        if let Some(stream) = self.apps.get(&key).and_then(App::open_front) {
+            out.push(stream.tell(Told::Notice(format!("Apid {}: {text}", key.apid))));
         }
     }
 
@@ -215,19 +213,19 @@ impl Agent {
                 "application {apid}: the apinit of NID {nid} can't be reached; its output may not \
                  be complete"
             ));
-            if let (Front::Open(conn), Some(text)) = (app.front, &app.lost) {
-                out.push(Action::SendFront(conn, FromApinit::Notice(text.clone())));
+            if let (Front::Open(stream), Some(text)) = (app.front, &app.lost) {
+                out.push(stream.tell(Told::Notice(text.clone())));
             }
         }
         for peer in &mut app.peers {
             // Given up: it is not tried again, and nothing of it is due.
             (peer.done, peer.again_ns) = (true, None);
         }
-        if let Front::Open(conn) = app.front
+        if let Front::Open(stream) = app.front
             && !app.done_said
         {
             app.done_said = true;
-            out.push(Action::SendFront(conn, FromApinit::Done));
+            out.push(stream.tell(Told::Done));
         }
         if over && !matches!(app.front, Front::Away { .. }) {
             self.forget(key, out);
@@ -237,8 +235,8 @@ impl Agent {
     /// Nothing of it is left to do.
     pub(super) fn forget(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.remove(&key) else { return };
-        if let Some(conn) = App::open_front(&app) {
-            self.close(conn, out);
+        if let Some(stream) = App::open_front(&app) {
+            self.close(stream.conn(), out);
         }
         out.push(Action::Remove(key));
         self.plans_of_gone(key, out);

@@ -1,66 +1,27 @@
-//! Front ends, and the head where this host is another one.
+//! Streams to applications: of front ends, and of the head where this host is another one.
 
 use super::application::{App, End, Shepherd};
 use super::bounds::NoRoom;
-use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out, ns};
+use super::streams::{First, Heard, Opening, Purpose, Stream, Told};
+use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{FromApinit, OutputTaken, PSCHED_SIGNALS, ToApinit};
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::{Key, Ticket};
-
-/// Messages kept for a launch that waits for its placement: signals and the like.
-const KEPT_MAX: usize = 64;
 
 /// What is said of a part that its head takes for launched, and that is not.
 const NEVER_CAME: &str = "its host was restarted, or the launch never came there";
 
-/// What a stream is for.
+/// A front end's stream.
 #[derive(Debug)]
-pub(super) enum Purpose {
-    /// Nothing said yet.
-    New,
-    /// Its launch came before its placement.
-    Waiting { key: Key, ticket: Ticket, launch: Box<Launch>, bytes: u64, more: Vec<ToApinit> },
-    /// It has this application.
-    Has(Key),
-    /// It is being closed.
-    Over,
-}
-
-/// An open stream.
-#[derive(Debug)]
-pub(super) struct Attached {
+pub(super) struct FrontEnd {
+    /// As the kernel says.
     pub uid: u32,
-    pub trusted: bool,
     watched: bool,
-    since_ns: u64,
-    pub purpose: Purpose,
-}
-
-impl Attached {
-    pub fn new(now: u64, uid: u32, trusted: bool, watched: bool) -> Attached {
-        Attached { uid, trusted, watched, since_ns: now, purpose: Purpose::New }
-    }
-
-    /// Bytes of memory of the launch that waits, if one does.
-    pub fn waiting_bytes(&self) -> Option<u64> {
-        match self.purpose {
-            Purpose::Waiting { bytes, .. } => Some(bytes),
-            _ => None,
-        }
-    }
-
-    /// When one that has no application yet is given up.
-    pub fn deadline(&self) -> Option<u64> {
-        match self.purpose {
-            Purpose::New | Purpose::Waiting { .. } => {
-                Some(self.since_ns.saturating_add(ns(LAUNCH_WAIT)))
-            }
-            Purpose::Has(_) | Purpose::Over => None,
-        }
-    }
+    pub opening: Opening<ToApinit>,
 }
 
 /// Compares all of it always, so that the time taken tells nothing about where they differ.
@@ -70,112 +31,127 @@ fn same_ticket(a: &Ticket, b: &Ticket) -> bool {
 }
 
 impl Agent {
-    pub(super) fn attach_opened(
-        &mut self,
-        _now: u64,
-        conn: Conn,
-        attached: Attached,
-        out: &mut Out,
-    ) {
-        if let Some(text) = self.too_many_streams(&attached) {
-            // (Another user is told what is his to cure.)
-            let message = match attached.trusted {
-                true => FromApinit::NotNow(text),
-                false => FromApinit::Refused { text, cause: None },
-            };
-            out.push(Action::SendFront(conn, message));
-            out.push(Action::CloseFront(conn));
-            return;
-        }
-        self.attached.insert(conn, attached);
+    /// Root's front ends, and those of the user who runs this apinit, are bounded with all others only: nobody is to be
+    /// protected from them.
+    pub(super) fn is_own(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.me.uid
     }
 
-    pub(super) fn attach_message(
+    pub(super) fn front_opened(
         &mut self,
         now: u64,
         conn: Conn,
-        message: ToApinit,
+        uid: u32,
+        watched: bool,
         out: &mut Out,
     ) {
-        let too_many = match &message {
-            ToApinit::Launch { launch, .. } => self.too_many_wait(conn, launch),
-            _ => None,
+        if let Some(text) = self.too_many_fronts(uid) {
+            // (Another user is told what is his to cure.)
+            return match self.is_own(uid) {
+                true => self.put_off(Stream::Front(conn), text, out),
+                false => self.refuse(Stream::Front(conn), text, None, out),
+            };
+        }
+        self.fronts.insert(conn, FrontEnd { uid, watched, opening: Opening::new(now) });
+    }
+
+    /// Another apinit, it says.
+    pub(super) fn head_opened(&mut self, now: u64, conn: Conn, uid: u32, out: &mut Out) {
+        let head = Stream::Head(conn);
+        if !self.is_own(uid) {
+            let text = format!("user {uid} runs no apinit of this machine");
+            return self.refuse(head, text, None, out);
+        }
+        if let Some(text) = self.too_many_heads() {
+            return self.put_off(head, text, out);
+        }
+        self.heads.insert(conn, Opening::new(now));
+    }
+
+    pub(super) fn front_message(&mut self, now: u64, conn: Conn, message: ToApinit, out: &mut Out) {
+        let Some(front) = self.fronts.get_mut(&conn) else { return };
+        match front.opening.hear(message) {
+            Heard::First(first) => self.first(now, Stream::Front(conn), first, out),
+            Heard::Of(key, message) => self.front_says(now, conn, key, message, out),
+            Heard::Refused(text) => self.refuse(Stream::Front(conn), text.into(), None, out),
+            Heard::Nothing => {}
+        }
+    }
+
+    pub(super) fn head_message(&mut self, now: u64, conn: Conn, message: ToPeer, out: &mut Out) {
+        let Some(head) = self.heads.get_mut(&conn) else { return };
+        match head.hear(message) {
+            Heard::First(first) => self.first(now, Stream::Head(conn), first, out),
+            Heard::Of(key, message) => self.head_says(now, conn, key, message, out),
+            Heard::Refused(text) => self.refuse(Stream::Head(conn), text.into(), None, out),
+            Heard::Nothing => {}
+        }
+    }
+
+    /// A conversation begins.
+    fn first(&mut self, now: u64, stream: Stream, first: First, out: &mut Out) {
+        let (key, ticket, launch) = match first {
+            First::Resume { key, ticket, taken } => {
+                return self.resume(now, stream, key, ticket, &taken, out);
+            }
+            First::Launch { key, ticket, launch } => (key, ticket, launch),
         };
-        let Some(attached) = self.attached.get_mut(&conn) else { return };
-        match (&mut attached.purpose, message) {
-            (Purpose::New, ToApinit::Launch { key, ticket, launch }) => {
-                if self.apps.contains_key(&key) {
-                    self.launch(now, conn, key, ticket, launch, out);
-                } else if let Some(why) = too_many {
-                    match why {
-                        NoRoom::OfUser(text) => self.refuse(conn, text, None, out),
-                        NoRoom::OfAll(text) => self.put_off(conn, text, out),
-                    }
-                } else {
-                    attached.since_ns = now;
-                    let bytes = launch.footprint();
-                    let more = Vec::new();
-                    attached.purpose = Purpose::Waiting { key, ticket, launch, bytes, more };
+        if self.apps.contains_key(&key) {
+            return self.launch(now, stream, key, ticket, launch, out);
+        }
+        match self.too_many_wait(stream, &launch) {
+            Some(NoRoom::OfUser(text)) => return self.refuse(stream, text, None, out),
+            Some(NoRoom::OfAll(text)) => return self.put_off(stream, text, out),
+            None => {}
+        }
+        let bytes = launch.footprint();
+        let waits = Purpose::Waiting { key, ticket, launch, bytes };
+        self.set_purpose(stream, waits);
+        match stream {
+            Stream::Front(conn) => {
+                if let Some(front) = self.fronts.get_mut(&conn) {
+                    front.opening.since_ns = now;
                 }
             }
-            (Purpose::New, ToApinit::Resume { key, ticket, taken }) => {
-                self.resume(now, conn, key, ticket, &taken, out);
+            Stream::Head(conn) => {
+                if let Some(head) = self.heads.get_mut(&conn) {
+                    head.since_ns = now;
+                }
             }
-            (Purpose::New, _) => {
-                let text = "the first message of a stream is a launch or a resumption";
-                self.refuse(conn, text.into(), None, out);
-            }
-            // Small ones. (What is large comes only after the launch was taken.)
-            (
-                Purpose::Waiting { more, .. },
-                message @ (ToApinit::Signal(_)
-                | ToApinit::Terminate { .. }
-                | ToApinit::OutputTaken(_)
-                | ToApinit::StdinEnd(_)),
-            ) if more.len() < KEPT_MAX => {
-                more.push(match message {
-                    // Of a front end's own reasons these two are all that counts, and they have no
-                    // text.
-                    ToApinit::Terminate { cause, kill_after } if !attached.trusted => {
-                        let cause = match cause {
-                            Cause::StdoutClosed => Cause::StdoutClosed,
-                            _ => Cause::FrontGone,
-                        };
-                        ToApinit::Terminate { cause, kill_after }
-                    }
-                    other => other,
-                });
-            }
-            (Purpose::Waiting { .. }, _) => {
-                let text = "too much was sent before the launch was taken";
-                self.refuse(conn, text.into(), None, out);
-            }
-            (Purpose::Has(key), message) => {
-                let key = *key;
-                self.front_message(now, conn, key, message, out);
-            }
-            (Purpose::Over, _) => {}
         }
+    }
+
+    /// Gives a stream this purpose; the one that it had.
+    fn set_purpose(&mut self, stream: Stream, new: Purpose) -> Option<Purpose> {
+        let purpose = match stream {
+            Stream::Front(conn) => &mut self.fronts.get_mut(&conn)?.opening.purpose,
+            Stream::Head(conn) => &mut self.heads.get_mut(&conn)?.purpose,
+        };
+        Some(std::mem::replace(purpose, new))
     }
 
     /// Says no, and closes.
-    pub(super) fn refuse(&mut self, conn: Conn, text: String, cause: Option<Cause>, out: &mut Out) {
-        if let Some(attached) = self.attached.get_mut(&conn) {
-            attached.purpose = Purpose::Over;
-            out.push(Action::SendFront(conn, FromApinit::Refused { text, cause }));
-        }
-        self.close(conn, out);
+    pub(super) fn refuse(
+        &mut self,
+        stream: Stream,
+        text: String,
+        cause: Option<Cause>,
+        out: &mut Out,
+    ) {
+        out.push(stream.tell(Told::Refused { text, cause }));
+        self.close(stream.conn(), out);
     }
 
     /// Says no for a reason that may pass.
-    fn put_off(&mut self, conn: Conn, text: String, out: &mut Out) {
-        out.push(Action::SendFront(conn, FromApinit::NotNow(text)));
-        self.close(conn, out);
+    fn put_off(&mut self, stream: Stream, text: String, out: &mut Out) {
+        out.push(stream.tell(Told::NotNow(text)));
+        self.close(stream.conn(), out);
     }
 
     pub(super) fn close(&mut self, conn: Conn, out: &mut Out) {
-        self.attached.remove(&conn);
-        out.push(Action::CloseFront(conn));
+        self.fronts.remove(&conn);
+        self.heads.remove(&conn);
+        out.push(Action::CloseStream(conn));
     }
 
     /// Whether somebody may say what an application is restored from: false, its placement has not come yet.
@@ -198,35 +174,61 @@ impl Agent {
 
     /// The launches that have waited for this placement.
     pub(super) fn waiting_launches(&mut self, now: u64, key: Key, out: &mut Out) {
-        let of_key =
-            |a: &Attached| matches!(&a.purpose, Purpose::Waiting { key: k, .. } if *k == key);
-        let conns: Vec<Conn> =
-            self.attached.iter().filter(|(_, a)| of_key(a)).map(|(conn, _)| *conn).collect();
-        for conn in conns {
-            let Some(attached) = self.attached.get_mut(&conn) else { continue };
-            let purpose = std::mem::replace(&mut attached.purpose, Purpose::New);
-            if let Purpose::Waiting { key, ticket, launch, more, .. } = purpose {
-                self.launch(now, conn, key, ticket, launch, out);
-                for message in more {
-                    self.attach_message(now, conn, message, out);
+        let fronts = self.fronts.iter().filter(|(_, front)| front.opening.waits_for(key));
+        let heads = self.heads.iter().filter(|(_, head)| head.waits_for(key));
+        let fronts = fronts.map(|(conn, _)| Stream::Front(*conn));
+        let streams: Vec<Stream> =
+            fronts.chain(heads.map(|(conn, _)| Stream::Head(*conn))).collect();
+        for stream in streams {
+            let Some(Purpose::Waiting { key, ticket, launch, .. }) =
+                self.set_purpose(stream, Purpose::New)
+            else {
+                continue;
+            };
+            // (One that is refused is forgotten with what it has said.)
+            match stream {
+                Stream::Front(conn) => {
+                    let front = self.fronts.get_mut(&conn);
+                    let kept = front.map(|front| std::mem::take(&mut front.opening.kept));
+                    self.launch(now, stream, key, ticket, launch, out);
+                    for message in kept.into_iter().flatten() {
+                        self.front_message(now, conn, message, out);
+                    }
+                }
+                Stream::Head(conn) => {
+                    let head = self.heads.get_mut(&conn);
+                    let kept = head.map(|head| std::mem::take(&mut head.kept));
+                    self.launch(now, stream, key, ticket, launch, out);
+                    for message in kept.into_iter().flatten() {
+                        self.head_message(now, conn, message, out);
+                    }
                 }
             }
         }
     }
 
-    /// What a caller must be to have this application's stream: its owner, at the head; an apinit,
+    /// What a caller must be to have this application's stream: a front end of its owner, at the head; its head,
     /// elsewhere. And it must know the secret.
-    fn may_attach(&self, conn: Conn, app: &App, ticket: &Ticket) -> Result<(), String> {
+    fn may_attach(&self, stream: Stream, app: &App, ticket: &Ticket) -> Result<(), String> {
         let key = app.key();
-        let Some(attached) = self.attached.get(&conn) else { return Err(String::new()) };
-        if app.head() {
-            if attached.uid != app.place.owner.uid {
-                return Err(format!("application {key} is not user {}'s", attached.uid));
+        match stream {
+            Stream::Front(_) if !app.head() => {
+                return Err(format!(
+                    "PE 0 of application {key} is on another node: launch it through that one's apinit"
+                ));
             }
-        } else if !attached.trusted {
-            return Err(format!(
-                "PE 0 of application {key} is on another node: launch it through that one's apinit"
-            ));
+            Stream::Front(conn) => {
+                let Some(front) = self.fronts.get(&conn) else { return Err(String::new()) };
+                if front.uid != app.place.owner.uid {
+                    return Err(format!("application {key} is not user {}'s", front.uid));
+                }
+            }
+            Stream::Head(_) if app.head() => {
+                return Err(format!(
+                    "PE 0 of application {key} is here: its front end launches it"
+                ));
+            }
+            Stream::Head(_) => {}
         }
         if !same_ticket(ticket, &app.place.ticket) {
             return Err(format!("the ticket is not the one of application {key}"));
@@ -237,15 +239,15 @@ impl Agent {
     fn launch(
         &mut self,
         now: u64,
-        conn: Conn,
+        stream: Stream,
         key: Key,
         ticket: Ticket,
         launch: Box<Launch>,
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get(&key) else { return };
-        if let Err(text) = self.may_attach(conn, app, &ticket) {
-            return self.refuse(conn, text, None, out);
+        if let Err(text) = self.may_attach(stream, app, &ticket) {
+            return self.refuse(stream, text, None, out);
         }
         // (aprun looks at that before. This one may be another, or say something else than it did.)
         // Where it is only shown it may be anything.
@@ -253,12 +255,12 @@ impl Agent {
         if let Err(text) = launch.binding.fits(&app.place.places)
             && !shown
         {
-            return self.refuse(conn, text, None, out);
+            return self.refuse(stream, text, None, out);
         }
         if let Err(text) = launch.fits(app.place.shape.width)
             && !shown
         {
-            return self.refuse(conn, text, None, out);
+            return self.refuse(stream, text, None, out);
         }
         if app.launched_ns.is_some() {
             // Its first launch was taken, only the answer was lost; or apinit was killed before
@@ -271,7 +273,7 @@ impl Agent {
                     self.open_peer(now, key, index, out);
                 }
             }
-            return self.resume(now, conn, key, ticket, &[], out);
+            return self.resume(now, stream, key, ticket, &[], out);
         }
         if app.end != End::Not || app.doom.is_some() {
             let cause = app.known_cause();
@@ -279,14 +281,14 @@ impl Agent {
                 Some(cause) => format!("application {key} has ended: {cause}"),
                 None => format!("application {key} has ended"),
             };
-            return self.refuse(conn, text, cause, out);
+            return self.refuse(stream, text, cause, out);
         }
         // (To the other hosts the head speaks, which took the launch in time.)
         if app.head() && now >= app.ticket_until_ns {
             let text = format!(
                 "the ticket of application {key} has lapsed: ask psched for its placement again"
             );
-            return self.refuse(conn, text, None, out);
+            return self.refuse(stream, text, None, out);
         }
         let head = app.head();
         let Some(app) = self.apps.get_mut(&key) else { return };
@@ -294,12 +296,12 @@ impl Agent {
         app.launch = Some(launch);
         let in_vain = head && self.unlimited && app.place.memory_per_pe.is_some();
         let peers: Vec<u32> = app.peers.iter().map(|p| p.index).collect();
-        self.take_front(key, conn, out);
-        out.push(Action::SendFront(conn, FromApinit::Accepted));
+        self.take_stream(key, stream, out);
+        out.push(stream.tell(Told::Accepted));
         if in_vain {
             let text = "-m counts for where this is placed, but its memory is not limited: its host can't \
                         (apstat -n says why)";
-            out.push(Action::SendFront(conn, FromApinit::Notice(text.to_owned())));
+            out.push(stream.tell(Told::Notice(text.to_owned())));
         }
         if head {
             self.report(Report::Launched(key), out);
@@ -311,28 +313,31 @@ impl Agent {
     }
 
     /// This stream is now the application's.
-    fn take_front(&mut self, key: Key, conn: Conn, out: &mut Out) {
+    fn take_stream(&mut self, key: Key, stream: Stream, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let before = std::mem::replace(&mut app.front, Front::Open(conn));
+        let before = std::mem::replace(&mut app.front, Front::Open(stream));
         app.done_said = false;
-        if let Front::Open(old) | Front::Away { conn: old, .. } = before
-            && old != conn
-            && old != super::NO_CONN
-        {
+        let old = match before {
+            Front::Open(old) => Some(old.conn()),
+            Front::Away { conn: old, .. } => Some(old),
+            Front::None | Front::Gone => None,
+        };
+        if let Some(old) = old.filter(|old| *old != stream.conn() && *old != super::NO_CONN) {
             self.close(old, out);
         }
-        if let Some(attached) = self.attached.get_mut(&conn) {
-            attached.purpose = Purpose::Has(key);
-            if attached.watched && before != Front::Open(conn) {
-                out.push(Action::KeepFront(key, conn));
-            }
+        self.set_purpose(stream, Purpose::Has(key));
+        if let Stream::Front(conn) = stream
+            && self.fronts.get(&conn).is_some_and(|front| front.watched)
+            && before != Front::Open(stream)
+        {
+            out.push(Action::KeepFront(key, conn));
         }
     }
 
     fn resume(
         &mut self,
         now: u64,
-        conn: Conn,
+        stream: Stream,
         key: Key,
         ticket: Ticket,
         taken: &[OutputTaken],
@@ -340,16 +345,16 @@ impl Agent {
     ) {
         let Some(app) = self.apps.get(&key) else {
             let text = format!("application {key} is not on this node, or no longer");
-            return self.refuse(conn, text, None, out);
+            return self.refuse(stream, text, None, out);
         };
-        if let Err(text) = self.may_attach(conn, app, &ticket) {
-            return self.refuse(conn, text, None, out);
+        if let Err(text) = self.may_attach(stream, app, &ticket) {
+            return self.refuse(stream, text, None, out);
         }
         if app.shepherd == Shepherd::Silent {
             // How much of output and stdin it has is not known before it speaks.
             let text =
                 format!("the apshepherd of application {key} has not spoken to its apinit yet");
-            return self.put_off(conn, text, out);
+            return self.put_off(stream, text, out);
         }
         if app.launched_ns.is_none() {
             let text = format!("application {key} has not been launched here");
@@ -361,17 +366,17 @@ impl Agent {
                 self.end_all(now, key, cause, std::time::Duration::ZERO, None, out);
             }
             let cause = self.apps.get(&key).and_then(App::known_cause);
-            return self.refuse(conn, text, cause, out);
+            return self.refuse(stream, text, cause, out);
         }
         if app.needs_launch() {
             let text = format!("the launch of application {key} is needed once more");
-            return self.refuse(conn, text, None, out);
+            return self.refuse(stream, text, None, out);
         }
         if app.front == Front::Gone {
             let text = format!("application {key} has been ended: its front end was gone");
-            return self.refuse(conn, text, Some(Cause::FrontGone), out);
+            return self.refuse(stream, text, Some(Cause::FrontGone), out);
         }
-        self.take_front(key, conn, out);
+        self.take_stream(key, stream, out);
         for one in taken {
             let Some(app) = self.apps.get(&key) else { return };
             let one = app.shifted_taken(*one);
@@ -379,33 +384,32 @@ impl Agent {
             self.output_taken(key, one, out);
         }
         let Some(app) = self.apps.get(&key) else { return };
-        let mut say = |message| out.push(Action::SendFront(conn, message));
-        say(FromApinit::Accepted);
+        let mut say = |told| out.push(stream.tell(told));
+        say(Told::Accepted);
         if app.going_ns.is_some() {
-            say(FromApinit::Going);
+            say(Told::Going);
         }
-        if app.stdin.credit > 0 && app.head() {
-            say(FromApinit::StdinCredit(app.front_credit()));
+        if app.stdin.credit > 0 {
+            out.extend(stream.tell_front(FromApinit::StdinCredit(app.front_credit())));
         }
+        let mut say = |told| out.push(stream.tell(told));
         for number in app.signals.taken(app.head()) {
-            say(FromApinit::SignalsTaken(number));
+            say(Told::SignalsTaken(number));
         }
         for output in app.output.messages.iter().filter(|output| !app.is_imaged(output.offset)) {
-            say(app.for_front(output.clone()));
+            say(Told::Output(app.as_front_counts(output.clone())));
         }
         if let Some(text) = &app.lost {
-            say(FromApinit::Notice(text.clone()));
+            say(Told::Notice(text.clone()));
         }
-        if !app.head() {
-            if app.ready && app.going_ns.is_none() {
-                say(FromApinit::Ready);
-            }
-            for arrival in app.arrivals.all() {
-                say(FromApinit::BarrierIn(arrival.clone()));
-            }
-            if let Some(first) = app.first.as_ref().filter(|d| d.cause.ends_application()) {
-                say(FromApinit::Decisive(first.clone()));
-            }
+        if app.ready && app.going_ns.is_none() {
+            out.extend(stream.tell_head(FromPeer::Ready));
+        }
+        for arrival in app.arrivals.all() {
+            out.extend(stream.tell_head(FromPeer::BarrierIn(arrival.clone())));
+        }
+        if let Some(first) = app.first.as_ref().filter(|d| d.cause.ends_application()) {
+            out.extend(stream.tell_head(FromPeer::Decisive(first.clone())));
         }
         self.rewind_peers(key, out);
         self.settle(now, key, out);
@@ -421,9 +425,11 @@ impl Agent {
         }
     }
 
-    fn front_message(&mut self, now: u64, conn: Conn, key: Key, message: ToApinit, out: &mut Out) {
+    /// A front end says something of its application. (It is at the head.)
+    fn front_says(&mut self, now: u64, conn: Conn, key: Key, message: ToApinit, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        if app.front != Front::Open(conn) {
+        let front = Stream::Front(conn);
+        if app.front != Front::Open(front) {
             return;
         }
         let hears = app.sent && app.running();
@@ -434,8 +440,8 @@ impl Agent {
         };
         match app.shifted(message) {
             // Said again after a break: the shepherd has it.
-            ToApinit::Stdin(piece) if app.index == 0 && piece.end() <= app.stdin_passed => {}
-            ToApinit::Stdin(piece) if app.index == 0 => {
+            ToApinit::Stdin(piece) if piece.end() <= app.stdin_passed => {}
+            ToApinit::Stdin(piece) => {
                 let text = if piece.offset > app.stdin_passed {
                     "some of stdin was left out"
                 } else if piece.end() > app.stdin_limit {
@@ -447,9 +453,9 @@ impl Agent {
                 };
                 // Nothing of ours does this.
                 app.front = Front::Away { conn, since_ns: now, watched: false };
-                self.refuse(conn, text.into(), None, out);
+                self.refuse(front, text.into(), None, out);
             }
-            ToApinit::StdinEnd(length) if app.index == 0 && length == app.stdin_passed => {
+            ToApinit::StdinEnd(length) if length == app.stdin_passed => {
                 tell(app, ToShepherd::StdinEnd(length));
             }
             ToApinit::OutputTaken(taken) if app.is_claimed_too_much(taken) => {
@@ -459,86 +465,102 @@ impl Agent {
                     taken.offset
                 );
                 app.front = Front::Away { conn, since_ns: now, watched: false };
-                self.refuse(conn, text, None, out);
+                self.refuse(front, text, None, out);
             }
             ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
-            // psched's own come from psched, or from the head.
-            ToApinit::Signal(signal) if signal.number <= PSCHED_SIGNALS || app.index != 0 => {
+            // psched's own come from psched.
+            ToApinit::Signal(signal) if signal.number <= PSCHED_SIGNALS => {
                 self.signal(key, signal, out);
             }
-            ToApinit::Terminate { cause, kill_after } => {
-                // A front end can speak for itself only; the head speaks for everybody.
-                let cause = if app.head() {
-                    match cause {
-                        Cause::StdoutClosed => Cause::StdoutClosed,
-                        _ => Cause::FrontGone,
-                    }
-                } else {
-                    cause
-                };
-                self.end_all(now, key, cause, kill_after, None, out);
+            ToApinit::Terminate { reason, kill_after } => {
+                self.end_all(now, key, reason.into(), kill_after, None, out);
             }
-            ToApinit::Go if app.index != 0 => self.enter(now, key, out),
-            // The shepherd knows whether it is for the barrier that its PEs are in.
-            ToApinit::BarrierOut(piece) if app.index != 0 => {
-                tell(app, ToShepherd::BarrierOut(piece));
-            }
-            ToApinit::Launch { .. } => {
-                let text = format!("application {key} has been launched already");
-                out.push(Action::SendFront(conn, FromApinit::Notice(text)));
-            }
-            // The head's own front end has come back: once more from here. (A front end that has
-            // this stream has nothing to resume, and each time would have all that is kept queued
-            // for it anew.)
-            ToApinit::Resume { key: same, ticket, taken } if same == key && app.index != 0 => {
-                let app = self.apps.get(&key);
-                let may = app.map(|app| self.may_attach(conn, app, &ticket));
-                if matches!(may, Some(Ok(()))) {
-                    self.resume(now, conn, key, ticket, &taken, out);
-                }
-            }
-            ToApinit::Stdin(_)
-            | ToApinit::StdinEnd(_)
-            | ToApinit::Go
-            | ToApinit::Signal(_)
-            | ToApinit::BarrierOut(_)
-            | ToApinit::Resume { .. } => {}
+            ToApinit::Launch { .. } => self.launched_already(key, front, out),
+            // A front end that has this stream has nothing to resume, and each time would have all that is kept
+            // queued for it anew.
+            ToApinit::Resume { .. } | ToApinit::StdinEnd(_) | ToApinit::Signal(_) => {}
         }
     }
 
-    pub(super) fn attach_closed(&mut self, now: u64, conn: Conn, out: &mut Out) {
-        let Some(attached) = self.attached.remove(&conn) else { return };
-        let Purpose::Has(key) = attached.purpose else {
-            out.push(Action::CloseFront(conn));
+    /// The head of an application says something of the part that is here.
+    fn head_says(&mut self, now: u64, conn: Conn, key: Key, message: ToPeer, out: &mut Out) {
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let head = Stream::Head(conn);
+        if app.front != Front::Open(head) {
+            return;
+        }
+        match message {
+            ToPeer::OutputTaken(taken) => {
+                let taken = app.shifted_taken(taken);
+                self.output_taken(key, taken, out);
+            }
+            ToPeer::Signal(signal) => self.signal(key, signal, out),
+            ToPeer::Terminate { cause, kill_after } => {
+                self.end_all(now, key, cause, kill_after, None, out);
+            }
+            ToPeer::Go => self.enter(now, key, out),
+            // The shepherd knows whether it is for the barrier that its PEs are in.
+            ToPeer::BarrierOut(piece) => {
+                if app.sent && app.running() {
+                    app.tell_shepherd(ToShepherd::BarrierOut(piece), out);
+                }
+            }
+            ToPeer::Launch { .. } => self.launched_already(key, head, out),
+            // The head's own front end has come back: once more from here.
+            ToPeer::Resume { key: same, ticket, taken } => {
+                let app = self.apps.get(&key).filter(|_| same == key);
+                let may = app.map(|app| self.may_attach(head, app, &ticket));
+                if matches!(may, Some(Ok(()))) {
+                    self.resume(now, head, key, ticket, &taken, out);
+                }
+            }
+        }
+    }
+
+    fn launched_already(&self, key: Key, stream: Stream, out: &mut Out) {
+        let text = format!("application {key} has been launched already");
+        out.push(stream.tell(Told::Notice(text)));
+    }
+
+    /// A stream of either kind is closed.
+    pub(super) fn stream_closed(&mut self, now: u64, conn: Conn, out: &mut Out) {
+        let (stream, purpose, watched) = match (self.fronts.remove(&conn), self.heads.remove(&conn))
+        {
+            (Some(front), _) => (Stream::Front(conn), front.opening.purpose, front.watched),
+            // (A head that is restarted comes back.)
+            (None, Some(head)) => (Stream::Head(conn), head.purpose, false),
+            (None, None) => return,
+        };
+        let app = match purpose {
+            Purpose::Has(key) => self.apps.get_mut(&key),
+            _ => None,
+        };
+        let Some(app) = app.filter(|app| app.front == Front::Open(stream)) else {
+            out.push(Action::CloseStream(conn));
             return;
         };
-        let Some(app) = self.apps.get_mut(&key).filter(|a| a.front == Front::Open(conn)) else {
-            out.push(Action::CloseFront(conn));
-            return;
-        };
-        let watched = attached.watched && app.head();
+        let key = app.key();
         app.front = Front::Away { conn, since_ns: now, watched };
         if app.done_said {
             // It has all there is, and has gone home.
             app.front = Front::Gone;
-            out.push(Action::CloseFront(conn));
+            out.push(Action::CloseStream(conn));
         }
         self.settle(now, key, out);
     }
 
-    /// The process behind a stream is dead. (A head that is restarted comes back; a front end does
-    /// not.)
+    /// The process of a front end is dead: it does not come back.
     pub(super) fn front_died(&mut self, now: u64, conn: Conn, out: &mut Out) {
         let of_conn = |app: &&App| match app.front {
-            Front::Open(c) | Front::Away { conn: c, .. } => c == conn && app.head(),
+            Front::Open(stream) => stream == Stream::Front(conn),
+            Front::Away { conn: c, .. } => c == conn && app.head(),
             Front::None | Front::Gone => false,
         };
         let key = self.apps.values().find(of_conn).map(App::key);
         match key {
             Some(key) => self.front_gone(now, key, conn, out),
             None => {
-                let waits = |a: &Attached| !matches!(a.purpose, Purpose::Has(_));
-                if self.attached.get(&conn).is_some_and(waits) {
+                if self.fronts.get(&conn).is_some_and(|front| front.opening.is_early()) {
                     self.close(conn, out);
                 }
             }
@@ -579,19 +601,22 @@ impl Agent {
         }
     }
 
-    pub(super) fn attached_tick(&mut self, now: u64, out: &mut Out) {
-        let due = |a: &Attached| a.deadline().is_some_and(|at| at <= now);
-        let due: Vec<Conn> =
-            self.attached.iter().filter(|(_, a)| due(a)).map(|(conn, _)| *conn).collect();
-        for conn in due {
-            let text = match self.attached.get(&conn).map(|a| &a.purpose) {
-                Some(Purpose::Waiting { key, .. }) => format!(
-                    "psched has not placed application {key} on this node; is the link between \
-                     psched and apinit up? (apstat -n)"
-                ),
-                _ => format!("nothing was said for {} s", LAUNCH_WAIT.as_secs()),
-            };
-            self.put_off(conn, text, out);
+    pub(super) fn streams_tick(&mut self, now: u64, out: &mut Out) {
+        let due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        let text = |purpose: &Purpose| match purpose {
+            Purpose::Waiting { key, .. } => format!(
+                "psched has not placed application {key} on this node; is the link between \
+                 psched and apinit up? (apstat -n)"
+            ),
+            _ => format!("nothing was said for {} s", LAUNCH_WAIT.as_secs()),
+        };
+        let fronts = self.fronts.iter().filter(|(_, front)| due(front.opening.deadline()));
+        let fronts =
+            fronts.map(|(conn, front)| (Stream::Front(*conn), text(&front.opening.purpose)));
+        let heads = self.heads.iter().filter(|(_, head)| due(head.deadline()));
+        let heads = heads.map(|(conn, head)| (Stream::Head(*conn), text(&head.purpose)));
+        for (stream, text) in fronts.chain(heads).collect::<Vec<_>>() {
+            self.put_off(stream, text, out);
         }
     }
 }

@@ -1,14 +1,15 @@
 //! From the launch to the go.
 
 use super::application::{App, Shepherd};
+use super::streams::Told;
 use super::{Action, Agent, HostLaunch, NodeSpec, Out};
 use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
 use crate::apteam::launch::LocalPe;
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::machine::Nid;
 use crate::variables::Isolation;
@@ -172,8 +173,8 @@ impl Agent {
         }
         if app.head() {
             self.try_go(now, key, out);
-        } else if let Some(conn) = app.open_front() {
-            out.push(Action::SendFront(conn, FromApinit::Ready));
+        } else if let Some(head) = app.open_front() {
+            out.extend(head.tell_head(FromPeer::Ready));
         }
     }
 
@@ -218,9 +219,9 @@ impl Agent {
             return;
         }
         let front = app.open_front();
-        self.tell_peers(key, None, &ToApinit::Go, out);
-        if let Some(conn) = front {
-            out.push(Action::SendFront(conn, FromApinit::Going));
+        self.tell_peers(key, None, &ToPeer::Go, out);
+        if let Some(front) = front {
+            out.push(front.tell(Told::Going));
         }
         self.report(Report::Running(key), out);
         self.report_movable(key, out);

@@ -47,6 +47,7 @@ mod peers;
 mod restores;
 mod shepherds;
 mod signals;
+mod streams;
 pub mod switcher;
 #[cfg(test)]
 mod tests;
@@ -62,17 +63,19 @@ use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::apteam::protocol::node::{
     Command, Foreign, NodeSpec, Phase, PlaceCommand, Report, Welcome,
 };
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::machine::Nid;
 use application::{App, Front};
 pub use dumps::{DumpWord, NAME_WAIT, PARTS_WAIT};
-use fronts::Attached;
+use fronts::FrontEnd;
 pub use memory_out::CameBack;
 pub use moves::Rebind;
 pub use restores::Back;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use streams::Opening;
 use switcher::{Event as TurnEvent, News, Ran};
 use timed::Timed;
 pub use turns::TURN_WAIT;
@@ -126,23 +129,30 @@ pub enum Event {
     Counted(u64),
     /// psched said this, as the `u64`th command of the link.
     Command(u64, Command),
-    /// A front end, or a head, has opened a stream.
-    AttachOpened {
+    /// A front end has opened a stream.
+    FrontOpened {
         /// Which.
         conn: Conn,
         /// Its uid, as the kernel says.
         uid: u32,
-        /// It is root's, or runs as apinit itself does: it may be the head.
-        trusted: bool,
         /// Its process is watched: [`Event::FrontDied`] comes when it dies.
         watched: bool,
     },
     /// It said this.
-    AttachMessage(Conn, ToApinit),
-    /// Its stream is closed.
-    AttachClosed(Conn),
+    FrontMessage(Conn, ToApinit),
     /// Its process is dead.
     FrontDied(Conn),
+    /// Another apinit has opened a stream, as a head.
+    HeadOpened {
+        /// Which. A head has no number that a front end has.
+        conn: Conn,
+        /// Its uid, as the kernel says.
+        uid: u32,
+    },
+    /// It said this.
+    HeadMessage(Conn, ToPeer),
+    /// The stream of a front end or a head is closed.
+    StreamClosed(Conn),
     /// The shepherd of an application is there and hears.
     ShepherdSpawned(Key),
     /// It could not be made.
@@ -162,7 +172,7 @@ pub enum Event {
         text: String,
     },
     /// Another host's apinit said this.
-    PeerMessage(Key, u32, FromApinit),
+    PeerMessage(Key, u32, FromPeer),
     /// The stream to it is closed, or could not be opened.
     PeerLost {
         /// For which application.
@@ -280,10 +290,12 @@ pub enum Action {
     },
     /// Tell a shepherd.
     SendShepherd(Key, ToShepherd),
-    /// Tell a front end, or the head.
+    /// Tell a front end.
     SendFront(Conn, FromApinit),
-    /// Close its stream, once all is sent, and watch its process no more.
-    CloseFront(Conn),
+    /// Tell a head.
+    SendHead(Conn, FromPeer),
+    /// Close the stream of a front end or a head, once all is sent, and watch a front end's process no more.
+    CloseStream(Conn),
     /// This is the application's front end: keep that with its placement.
     KeepFront(Key, Conn),
     /// Its front end is gone, or was given up, and what it has not written is thrown away: keep that
@@ -350,7 +362,7 @@ pub enum Action {
         socket: String,
     },
     /// Tell it.
-    SendPeer(Key, u32, ToApinit),
+    SendPeer(Key, u32, ToPeer),
     /// Tell psched what is here: first after it has welcomed this node.
     Inventory {
         /// The applications.
@@ -426,7 +438,8 @@ pub struct Agent {
     /// Plans by generation, with times of this host's clock.
     plans: BTreeMap<u64, SlicePlan>,
     apps: Timed<Key, App>,
-    attached: Timed<Conn, Attached>,
+    fronts: Timed<Conn, FrontEnd>,
+    heads: Timed<Conn, Opening<ToPeer>>,
     /// Whether ends are told, as it was when the deadlines of the applications were asked last.
     ends_heard: bool,
     timer_ns: Option<u64>,
@@ -453,7 +466,8 @@ impl Agent {
             last_command: 0,
             plans: BTreeMap::new(),
             apps: Timed::default(),
-            attached: Timed::default(),
+            fronts: Timed::default(),
+            heads: Timed::default(),
             ends_heard: false,
             timer_ns: None,
         }
@@ -503,9 +517,9 @@ impl Agent {
         Some((app.index as usize, app.place.hosts.len()))
     }
 
-    /// How many applications and attached streams it holds.
+    /// How many applications and streams of front ends and heads it holds.
     pub fn held(&self) -> (usize, usize) {
-        (self.apps.len(), self.attached.len())
+        (self.apps.len(), self.fronts.len() + self.heads.len())
     }
 
     /// Takes in what happens at `now_ns` (nanoseconds of CLOCK_MONOTONIC) and says what is to be
@@ -519,12 +533,14 @@ impl Agent {
             Event::Unlinked => (self.linked, self.stranger) = (false, None),
             Event::Counted(commits) => self.counted(commits, o),
             Event::Command(seq, command) => self.command(now_ns, seq, command, o),
-            Event::AttachOpened { conn, uid, trusted, watched } => {
-                self.attach_opened(now_ns, conn, Attached::new(now_ns, uid, trusted, watched), o);
+            Event::FrontOpened { conn, uid, watched } => {
+                self.front_opened(now_ns, conn, uid, watched, o);
             }
-            Event::AttachMessage(conn, message) => self.attach_message(now_ns, conn, message, o),
-            Event::AttachClosed(conn) => self.attach_closed(now_ns, conn, o),
+            Event::FrontMessage(conn, message) => self.front_message(now_ns, conn, message, o),
             Event::FrontDied(conn) => self.front_died(now_ns, conn, o),
+            Event::HeadOpened { conn, uid } => self.head_opened(now_ns, conn, uid, o),
+            Event::HeadMessage(conn, message) => self.head_message(now_ns, conn, message, o),
+            Event::StreamClosed(conn) => self.stream_closed(now_ns, conn, o),
             Event::ShepherdSpawned(key) => self.shepherd_spawned(now_ns, key, o),
             Event::SpawnFailed { key, text } => self.shepherd_lost(now_ns, key, text, o),
             Event::ShepherdMessage(key, message) => {
@@ -607,7 +623,7 @@ impl Agent {
     }
 
     fn tick(&mut self, now: u64, out: &mut Out) {
-        self.attached_tick(now, out);
+        self.streams_tick(now, out);
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {
             self.time_limit_tick(now, key, out);
@@ -638,8 +654,9 @@ impl Agent {
             self.apps.touch_all();
         }
         let of_apps = self.apps.next(|app| app.deadlines(heard).min());
-        let of_fronts = self.attached.next(Attached::deadline);
-        of_apps.into_iter().chain(of_fronts).min()
+        let of_fronts = self.fronts.next(|front| front.opening.deadline());
+        let of_heads = self.heads.next(Opening::deadline);
+        [of_apps, of_fronts, of_heads].into_iter().flatten().min()
     }
 
     /// Reports, if there is somebody to report to: what has happened meanwhile, the next inventory

@@ -6,10 +6,11 @@
 //! kept here, and what waits in the shell to be sent to a front end that does not read.
 
 use super::application::App;
-use super::fronts::Purpose;
+use super::streams::{Purpose, Told};
 use super::{Action, Agent, Conn, Front, Out};
 use crate::apteam::Key;
-use crate::apteam::protocol::attach::{FromApinit, Output, OutputTaken, ToApinit};
+use crate::apteam::protocol::attach::{Output, OutputTaken};
+use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::protocol::shepherd::{FRAME_MAX, ToShepherd};
 use bytes::Buf;
 use std::collections::VecDeque;
@@ -101,19 +102,18 @@ impl App {
     }
 
     /// Output of the shepherd here, as its front end counts.
-    pub(super) fn for_front(&self, output: Output) -> FromApinit {
+    pub(super) fn as_front_counts(&self, output: Output) -> Output {
         let offset = output.offset.saturating_sub(self.shift().output);
-        FromApinit::Output(Output { offset, ..output })
+        Output { offset, ..output }
     }
 
     /// Whether a front end can't have written so much: not even of what it had from a former life of
     /// this apinit, and what nobody has said again yet. It would have a shepherd send without bound.
-    /// (A head is one of us.)
     pub(super) fn is_claimed_too_much(&self, claim: OutputTaken) -> bool {
         let peer = self.peers.iter().find(|p| p.index == claim.source);
         let taken = peer.map_or(self.output.taken, |peer| peer.taken);
         let most = taken.saturating_add(self.output_window()).saturating_add(FRAME_MAX as u64);
-        self.head() && claim.offset > most
+        claim.offset > most
     }
 }
 
@@ -136,8 +136,8 @@ impl Agent {
                 self.drop_imaged(key, out);
             }
             Ok(Some(output)) => match app.front {
-                Front::Open(conn) => {
-                    out.push(Action::SendFront(conn, app.for_front(output)));
+                Front::Open(stream) => {
+                    out.push(stream.tell(Told::Output(app.as_front_counts(output))));
                 }
                 Front::Gone => self.drop_output(key, out),
                 Front::None | Front::Away { .. } => {}
@@ -170,9 +170,10 @@ impl Agent {
     pub(super) fn pass_imaged(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(from) = app.imaged.take() else { return };
-        if let Front::Open(conn) = app.front {
+        if let Front::Open(stream) = app.front {
             let imaged = app.output.messages.iter().filter(|output| output.offset >= from);
-            out.extend(imaged.map(|o| Action::SendFront(conn, app.for_front(o.clone()))));
+            let told = |o: &Output| stream.tell(Told::Output(app.as_front_counts(o.clone())));
+            out.extend(imaged.map(told));
         }
     }
 
@@ -188,9 +189,9 @@ impl Agent {
     /// The most that waits for a front end that does as it should, in bytes: nothing is put twice
     /// into what is sent to it, and the rest each shepherd keeps.
     pub fn output_room(&self, conn: Conn) -> u64 {
-        let purpose = self.attached.get(&conn).map(|a| &a.purpose);
+        let purpose = self.fronts.get(&conn).map(|front| &front.opening.purpose);
         let Some(Purpose::Has(key)) = purpose else { return u64::MAX };
-        let Some(app) = self.apps.get(key).filter(|app| app.head()) else { return u64::MAX };
+        let Some(app) = self.apps.get(key) else { return u64::MAX };
         let each = app.output_window().saturating_add(FRAME_MAX as u64);
         each.saturating_mul(app.place.hosts.len() as u64)
     }
@@ -207,7 +208,7 @@ impl Agent {
                 peer.taken = offset;
                 if peer.open && !peer.done {
                     let taken = OutputTaken { source: taken.source, offset };
-                    out.push(Action::SendPeer(key, peer.index, ToApinit::OutputTaken(taken)));
+                    out.push(Action::SendPeer(key, peer.index, ToPeer::OutputTaken(taken)));
                 }
             }
         }
@@ -223,7 +224,7 @@ impl Agent {
         if end <= peer.taken {
             // It has not heard that this is written: its apinit was restarted.
             let taken = OutputTaken { source: index, offset: peer.taken };
-            out.push(Action::SendPeer(key, index, ToApinit::OutputTaken(taken)));
+            out.push(Action::SendPeer(key, index, ToPeer::OutputTaken(taken)));
             return;
         }
         if end <= peer.forwarded {
@@ -246,7 +247,7 @@ impl Agent {
                 peer.holes += 1;
                 peer.asked_again = true;
                 let taken = vec![OutputTaken { source: index, offset: peer.taken }];
-                out.push(Action::SendPeer(key, index, ToApinit::Resume { key, ticket, taken }));
+                out.push(Action::SendPeer(key, index, ToPeer::Resume { key, ticket, taken }));
                 return;
             }
             // The front end, which sees the hole too, decides about it.
@@ -255,9 +256,9 @@ impl Agent {
         }
         output.source = index;
         match front {
-            Front::Open(conn) => {
+            Front::Open(stream) => {
                 peer.forwarded = end;
-                out.push(Action::SendFront(conn, FromApinit::Output(output)));
+                out.push(stream.tell(Told::Output(output)));
             }
             Front::Gone => {
                 peer.forwarded = end;

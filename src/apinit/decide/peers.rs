@@ -2,10 +2,12 @@
 
 use super::application::App;
 use super::barriers::Arrivals;
+use super::streams::Told;
 use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::protocol::attach::{FromApinit, OutputTaken, TakenSignals, ToApinit};
+use crate::apteam::protocol::attach::{OutputTaken, TakenSignals};
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use std::time::Duration;
 
 /// Another host of an application, as its head sees it.
@@ -102,21 +104,21 @@ impl Agent {
         (peer.open, peer.asked_again) = (true, true);
         peer.again_ns = None;
         let first = match launch {
-            Some(launch) if !peer.ready => ToApinit::Launch { key, ticket, launch },
+            Some(launch) if !peer.ready => ToPeer::Launch { key, ticket, launch },
             _ => {
                 // What it says again that has gone to the front end is on its way there still, or is
                 // asked for anew when that one comes back.
                 let taken = vec![OutputTaken { source: index, offset: peer.taken }];
-                ToApinit::Resume { key, ticket, taken }
+                ToPeer::Resume { key, ticket, taken }
             }
         };
         out.push(Action::OpenPeer { key, index, socket });
         out.push(Action::SendPeer(key, index, first));
         let signals = app.signals.kept().filter(|signal| !peer.signals_taken.has(signal.number));
-        out.extend(signals.map(|s| Action::SendPeer(key, index, ToApinit::Signal(*s))));
+        out.extend(signals.map(|s| Action::SendPeer(key, index, ToPeer::Signal(*s))));
         if let Some(doom) = doom {
             let kill_after = Duration::from_nanos(doom.kill_at_ns.saturating_sub(now));
-            let terminate = ToApinit::Terminate { cause: doom.cause, kill_after };
+            let terminate = ToPeer::Terminate { cause: doom.cause, kill_after };
             out.push(Action::SendPeer(key, index, terminate));
         }
     }
@@ -126,16 +128,16 @@ impl Agent {
         now: u64,
         key: Key,
         index: u32,
-        message: FromApinit,
+        message: FromPeer,
         out: &mut Out,
     ) {
         let Some(peer) = self.peer(key, index).filter(|p| p.open) else { return };
         match message {
-            FromApinit::Accepted => {
+            FromPeer::Accepted => {
                 (peer.accepted, peer.asked_again) = (true, false);
                 peer.lost_since_ns = None;
             }
-            FromApinit::Refused { text, cause } => {
+            FromPeer::Refused { text, cause } => {
                 let was_ready = peer.ready;
                 (peer.open, peer.done, peer.ready) = (false, true, false);
                 let app = self.apps.get(&key);
@@ -148,34 +150,34 @@ impl Agent {
                 // One whose PEs went and that does not know them any more has nothing left of them.
                 self.settle(now, key, out);
             }
-            FromApinit::NotNow(_) => {
+            FromPeer::NotNow(_) => {
                 // It is there, which is more than can be said of one that can't be reached.
                 peer.open = false;
                 peer.lost_since_ns = None;
                 peer.again_ns = Some(now.saturating_add(ns(PEER_AGAIN)));
             }
-            FromApinit::Output(output) => self.peer_output(key, index, output, out),
-            FromApinit::Notice(text) => {
-                if let Some(conn) = self.apps.get(&key).and_then(App::open_front) {
-                    out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+            FromPeer::Output(output) => self.peer_output(key, index, output, out),
+            FromPeer::Notice(text) => {
+                if let Some(front) = self.apps.get(&key).and_then(App::open_front) {
+                    out.push(front.tell(Told::Notice(text)));
                 }
             }
-            FromApinit::Done => {
+            FromPeer::Done => {
                 peer.done = true;
                 self.settle(now, key, out);
             }
-            FromApinit::Ready => {
+            FromPeer::Ready => {
                 peer.ready = true;
                 self.drop_launch(key);
                 if self.apps.get(&key).is_some_and(|app| app.going_ns.is_some()) {
-                    out.push(Action::SendPeer(key, index, ToApinit::Go));
+                    out.push(Action::SendPeer(key, index, ToPeer::Go));
                 } else {
                     self.try_go(now, key, out);
                 }
             }
-            FromApinit::BarrierIn(arrival) => self.peer_barrier(now, key, index, arrival, out),
-            FromApinit::SignalsTaken(number) => self.peer_signals_taken(key, index, number, out),
-            FromApinit::Decisive(decisive) => {
+            FromPeer::BarrierIn(arrival) => self.peer_barrier(now, key, index, arrival, out),
+            FromPeer::SignalsTaken(number) => self.peer_signals_taken(key, index, number, out),
+            FromPeer::Decisive(decisive) => {
                 if decisive.cause.ends_application()
                     && let Some(app) = self.apps.get(&key)
                 {
@@ -183,13 +185,12 @@ impl Agent {
                     self.end_all(now, key, decisive.cause, grace, Some(index), out);
                 }
             }
-            FromApinit::Going => {
+            FromPeer::Going => {
                 // A former life of this head has let its PEs go, and died before it could tell
                 // everybody.
                 peer.ready = true;
                 self.try_go(now, key, out);
             }
-            FromApinit::StdinCredit(_) => {}
         }
     }
 
@@ -237,7 +238,7 @@ impl Agent {
         &self,
         key: Key,
         except: Option<u32>,
-        message: &ToApinit,
+        message: &ToPeer,
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get(&key) else { return };
@@ -267,7 +268,7 @@ impl Agent {
             (peer.forwarded, peer.asked_again) = (peer.taken, true);
             if peer.open && peer.accepted && !peer.done {
                 let taken = vec![OutputTaken { source: peer.index, offset: peer.taken }];
-                let resume = ToApinit::Resume { key, ticket, taken };
+                let resume = ToPeer::Resume { key, ticket, taken };
                 out.push(Action::SendPeer(key, peer.index, resume));
             }
         }

@@ -1,10 +1,12 @@
 //! The shepherds of this host.
 
 use super::application::{End, Shepherd};
+use super::streams::Told;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::attach::FromApinit;
+use crate::apteam::protocol::peers::FromPeer;
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
 use std::time::Duration;
 
@@ -56,16 +58,16 @@ impl Agent {
                 credit.credit = credit.credit.min(most);
                 app.stdin = credit;
                 app.stdin_limit = app.stdin_limit.max(credit.credit);
-                if let Some(conn) = app.open_front().filter(|_| app.head()) {
+                if let Some(stream) = app.open_front() {
                     let credit = app.front_credit();
-                    out.push(Action::SendFront(conn, FromApinit::StdinCredit(credit)));
+                    out.extend(stream.tell_front(FromApinit::StdinCredit(credit)));
                 }
             }
             FromShepherd::BarrierIn(arrival) => self.own_barrier(now, key, arrival, out),
             FromShepherd::SignalsTaken(number) => self.own_signals_taken(key, number, out),
             FromShepherd::Notice(text) => {
-                if let Some(conn) = app.open_front() {
-                    out.push(Action::SendFront(conn, FromApinit::Notice(text)));
+                if let Some(stream) = app.open_front() {
+                    out.push(stream.tell(Told::Notice(text)));
                 }
             }
             FromShepherd::Stuck(processes) => self.stuck(key, processes, out),
@@ -87,8 +89,8 @@ impl Agent {
             if new {
                 self.backstop_waits(key);
             }
-        } else if let Some(conn) = app.open_front() {
-            out.push(Action::SendFront(conn, FromApinit::Decisive(decisive)));
+        } else if let Some(head) = app.open_front() {
+            out.extend(head.tell_head(FromPeer::Decisive(decisive)));
         }
     }
 

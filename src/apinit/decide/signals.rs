@@ -4,12 +4,12 @@
 //! own, and so does the head with both to the other hosts; each shepherd passes on only what is new
 //! to it. Whoever keeps a signal forgets it when all shepherds below are known to have it.
 
-use super::{Action, Agent, Out};
+use super::streams::Told;
+use super::{Agent, Out};
 use crate::apteam::Key;
-use crate::apteam::protocol::attach::{
-    FromApinit, NumberedSignal, PSCHED_SIGNALS, TakenSignals, ToApinit,
-};
+use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS, TakenSignals};
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::protocol::shepherd::ToShepherd;
 use std::collections::VecDeque;
 
@@ -70,7 +70,7 @@ impl Agent {
             // Nobody is left here who would want it.
             self.own_signals_taken(key, signal.number, out);
         }
-        self.tell_peers(key, None, &ToApinit::Signal(signal), out);
+        self.tell_peers(key, None, &ToPeer::Signal(signal), out);
     }
 
     /// The shepherd here has them up to this number.
@@ -79,8 +79,8 @@ impl Agent {
         app.signals.own.take(number);
         if app.head() {
             self.tell_signals_taken(key, out);
-        } else if let Some(conn) = app.open_front() {
-            out.push(Action::SendFront(conn, FromApinit::SignalsTaken(number)));
+        } else if let Some(head) = app.open_front() {
+            out.push(head.tell(Told::SignalsTaken(number)));
         }
     }
 
@@ -99,12 +99,12 @@ impl Agent {
         let all = others.fold(app.signals.own, TakenSignals::and);
         let before = std::mem::replace(&mut app.signals.all, all);
         app.signals.kept.retain(|signal| !all.has(signal.number));
-        let conn = app.open_front();
+        let front = app.open_front();
         for number in all.numbers().filter(|number| !before.has(*number)) {
             if number > PSCHED_SIGNALS {
                 self.report_signals(key, out);
-            } else if let Some(conn) = conn {
-                out.push(Action::SendFront(conn, FromApinit::SignalsTaken(number)));
+            } else if let Some(front) = front {
+                out.push(front.tell(Told::SignalsTaken(number)));
             }
         }
     }

@@ -166,10 +166,15 @@ impl Driver {
                     _ => u64::MAX,
                 };
                 if !out.tell_front(conn, message, room) {
-                    self.later(Event::AttachClosed(conn));
+                    self.later(Event::StreamClosed(conn));
                 }
             }
-            Action::CloseFront(conn) => out.close_front(conn),
+            Action::SendHead(conn, message) => {
+                if !out.tell_head(conn, message) {
+                    self.later(Event::StreamClosed(conn));
+                }
+            }
+            Action::CloseStream(conn) => out.close_stream(conn),
             Action::KeepFront(key, conn) => self.keep(out, Record::Front(key, conn)),
             Action::KeepGone(key) => self.keep(out, Record::Gone(key)),
             Action::KeepGoing(key, at_ns) => self.keep(out, Record::Going(key, at_ns)),

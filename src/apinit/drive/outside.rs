@@ -3,8 +3,9 @@
 use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
 use crate::apinit::decide::{Action, Agent, CameBack, Conn, Event, Rebind};
 use crate::apteam::Key;
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::{SlicePlan, Switches};
 use crate::machine::Nid;
@@ -107,18 +108,21 @@ pub trait Outside {
     /// Its apshepherd can't be heard any more: what became of it. `text`: what is known already.
     fn fate(&mut self, key: Key, text: String) -> String;
 
-    /// Tells a front end or a head, for which so many bytes of output may wait. False: it does not read, and
-    /// its stream has been closed.
+    /// Tells a front end, for which so many bytes of output may wait. False: it does not read, and its stream has
+    /// been closed.
     fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool;
 
-    /// Closes its stream once all is sent; its process is not watched any more.
-    fn close_front(&mut self, conn: Conn);
+    /// The same of a head, which is an apinit and reads.
+    fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool;
+
+    /// Closes the stream of a front end or a head once all is sent; a front end's process is not watched any more.
+    fn close_stream(&mut self, conn: Conn);
 
     /// Opens a stream to another apinit, in place of one for the same index.
     fn open_peer(&mut self, key: Key, index: u32, generation: u64, socket: String);
 
     /// Tells another apinit. A stream that has broken tells so itself.
-    fn tell_peer(&mut self, key: Key, index: u32, message: ToApinit);
+    fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer);
 
     /// Closes the streams to other apinits for this application.
     fn close_peers(&mut self, key: Key);
@@ -157,7 +161,7 @@ pub enum Heard {
     /// The agent hears this.
     Happens(Event),
     /// The stream to another apinit, by its generation, brings this.
-    PeerSaid(Key, u32, u64, FromApinit),
+    PeerSaid(Key, u32, u64, FromPeer),
     /// It is closed, and why.
     PeerLost(Key, u32, u64, String),
     /// The connection to an apshepherd is closed, and why if that is known.

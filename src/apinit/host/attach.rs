@@ -2,7 +2,7 @@
 
 use super::shell::{Events, TaskEvent};
 use crate::apinit::decide::Conn;
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::rpc::convert::Malformed;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::rpc::pb::apinit_server::{Apinit, ApinitServer};
@@ -52,28 +52,29 @@ impl Apinit for AttachService {
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("it is not known who calls"))?;
         let conn = next_conn();
-        let (sender, told) = FrontSender::new(peer.hang_up.clone());
+        let (sender, told) = StreamSender::new(peer.hang_up.clone());
         let events = self.events.clone();
         let over = CancellationToken::new();
         let listening = over.clone().drop_guard();
         let opened = TaskEvent::FrontOpened { conn, peer, sender, listening };
         let gone = |_| Status::unavailable("apinit is ending");
         events.send(opened).await.map_err(gone)?;
-        let listens = listen_to(conn, request.into_inner(), events);
+        let read = move |message: pb::ToApinit| {
+            message.message.is_some().then(|| Ok(TaskEvent::FrontSaid(conn, message.try_into()?)))
+        };
+        let listens = listen_to(conn, request.into_inner(), events, read);
         tokio::spawn(over.run_until_cancelled_owned(listens));
         Ok(Response::new(Box::pin(told)))
     }
 }
 
-type Told = Result<pb::FromApinit, Status>;
-
-/// Towards a front end. Its output is bounded by the window, of each host if there are many, unless
+/// Towards a front end, or a head. Its output is bounded by the window, of each host if there are many, unless
 /// it says that it has written what it has not even read; what else there is to tell it, by
 /// [`WORDS_MAX`].
 #[derive(Clone, Debug)]
-pub(super) struct FrontSender {
+pub(super) struct StreamSender<P> {
     /// Each with the bytes of output in it; 0: something else.
-    queue: mpsc::UnboundedSender<(u64, Told)>,
+    queue: mpsc::UnboundedSender<(u64, Result<P, Status>)>,
     /// Messages in the queue that are not output.
     words: Arc<AtomicUsize>,
     /// Bytes of output in the queue.
@@ -82,8 +83,13 @@ pub(super) struct FrontSender {
     hang_up: CancellationToken,
 }
 
-impl FrontSender {
-    fn new(hang_up: CancellationToken) -> (FrontSender, impl Stream<Item = Told> + Send) {
+/// Towards a front end.
+pub(super) type FrontSender = StreamSender<pb::FromApinit>;
+
+impl<P: Send + 'static> StreamSender<P> {
+    pub fn new(
+        hang_up: CancellationToken,
+    ) -> (StreamSender<P>, impl Stream<Item = Result<P, Status>> + Send) {
         let (queue, receiver) = mpsc::unbounded_channel();
         let (words, output) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
         let waiting = (Arc::clone(&words), Arc::clone(&output));
@@ -92,15 +98,12 @@ impl FrontSender {
             waiting.1.fetch_sub(bytes, Ordering::AcqRel);
             told
         });
-        (FrontSender { queue, words, output, hang_up }, told)
+        (StreamSender { queue, words, output, hang_up }, told)
     }
 
-    /// False: too much waits for it already; of output, more than `room` bytes.
-    pub fn send(&self, message: FromApinit, room: u64) -> bool {
-        let bytes = match &message {
-            FromApinit::Output(output) => output.data.len() as u64,
-            _ => 0,
-        };
+    /// Sends a message that has so many bytes of output. False: too much waits for it already; of output, more than
+    /// `room` bytes.
+    pub fn send(&self, message: P, bytes: u64, room: u64) -> bool {
         let words = self.words.fetch_add(usize::from(bytes == 0), Ordering::AcqRel);
         let output = self.output.fetch_add(bytes, Ordering::AcqRel);
         let full =
@@ -109,7 +112,7 @@ impl FrontSender {
             return false;
         }
         // An Err: it is gone, which is told as an event.
-        let _ = self.queue.send((bytes, Ok(message.into())));
+        let _ = self.queue.send((bytes, Ok(message)));
         true
     }
 
@@ -127,18 +130,19 @@ impl FrontSender {
     }
 }
 
-/// Passes on what a front end says.
-async fn listen_to(conn: Conn, mut stream: Streaming<pb::ToApinit>, events: Events) {
-    loop {
-        let said = match stream.message().await {
-            Ok(Some(message)) if message.message.is_none() => continue,
-            Ok(Some(message)) => ToApinit::try_from(message).map_err(|e| e.to_string()),
-            Ok(None) | Err(_) => break,
-        };
-        let event = match said {
-            Ok(message) => TaskEvent::FrontSaid(conn, message),
-            Err(text) => {
-                let _ = events.send(TaskEvent::FrontMalformed(conn, text)).await;
+/// Passes on what is said on a stream; `read` makes an event of a message, none of an empty one.
+pub(super) async fn listen_to<M>(
+    conn: Conn,
+    mut stream: Streaming<M>,
+    events: Events,
+    read: impl Fn(M) -> Option<Result<TaskEvent, Malformed>>,
+) {
+    while let Ok(Some(message)) = stream.message().await {
+        let event = match read(message) {
+            None => continue,
+            Some(Ok(event)) => event,
+            Some(Err(error)) => {
+                let _ = events.send(TaskEvent::StreamMalformed(conn, error.to_string())).await;
                 break;
             }
         };
@@ -146,7 +150,7 @@ async fn listen_to(conn: Conn, mut stream: Streaming<pb::ToApinit>, events: Even
             return;
         }
     }
-    let _ = events.send(TaskEvent::FrontClosed(conn)).await;
+    let _ = events.send(TaskEvent::StreamClosed(conn)).await;
 }
 
 /// An attached stream, as the shell has it.
@@ -203,7 +207,7 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
 mod tests {
     use super::super::partial_messages::tests::Channel;
     use super::*;
-    use crate::apteam::protocol::attach::Output;
+    use crate::apteam::protocol::attach::{FromApinit, Output};
     use std::time::Duration;
     use tonic::codec::Codec;
 
@@ -216,23 +220,24 @@ mod tests {
             let nid = crate::machine::Nid(0);
             let output =
                 Output { source: 0, offset: 0, rank: 0, nid, stderr: false, data, report: None };
-            FromApinit::Output(output)
+            FromApinit::Output(output).into()
         };
-        assert!(sender.send(output(6), 10));
-        assert!(sender.send(FromApinit::Going, 0));
-        assert!(sender.send(output(4), 10));
-        assert!(!sender.clone().send(output(1), 10));
+        let going = || FromApinit::Going.into();
+        assert!(sender.send(output(6), 6, 10));
+        assert!(sender.send(going(), 0, 0));
+        assert!(sender.send(output(4), 4, 10));
+        assert!(!sender.clone().send(output(1), 1, 10));
         // What it has read does not wait.
         let (sender, read) = FrontSender::new(CancellationToken::new());
         told.set(read);
         for _ in 0..2 {
-            assert!(sender.send(output(10), 10));
+            assert!(sender.send(output(10), 10, 10));
             assert!(told.next().await.is_some());
         }
         for _ in 0..WORDS_MAX {
-            assert!(sender.send(FromApinit::Going, 0));
+            assert!(sender.send(going(), 0, 0));
         }
-        assert!(!sender.send(FromApinit::Going, 0));
+        assert!(!sender.send(going(), 0, 0));
     }
 
     /// Half a message would stay in memory for as long as its connection is open, and nobody would

@@ -43,6 +43,7 @@ mod claims;
 mod dump;
 mod fd_channel;
 mod hardware;
+mod heads;
 mod image_space;
 pub mod inside;
 mod link;
@@ -277,7 +278,7 @@ async fn serve(
     task.take_up().await;
     let dialling = task.dial();
     let door_events = events.clone();
-    let service = attach::service(events);
+    let (fronts, heads) = (attach::service(events.clone()), heads::service(events));
     let halves = partial_messages::PartialMessages::default();
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
@@ -289,7 +290,8 @@ async fn serve(
         .max_concurrent_streams(4)
         .layer(InterceptorLayer::new(admitted))
         .layer(MapRequestLayer::new(move |request| halves.bound(request)))
-        .add_service(service)
+        .add_service(fronts)
+        .add_service(heads)
         .serve_with_incoming(connections);
     let server = tokio::spawn(server);
     let door = tokio::spawn(fd_channel::serve(door, door_events));

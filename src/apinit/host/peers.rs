@@ -2,11 +2,11 @@
 
 use super::shell::{Events, TaskEvent};
 use crate::apteam::Key;
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::node::frames::MESSAGE_MAX;
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::pb;
-use crate::rpc::pb::apinit_client::ApinitClient;
+use crate::rpc::pb::peers_client::PeersClient;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -21,7 +21,7 @@ pub(super) struct Peer {
     /// What is said on an older stream to the same one is not heard.
     /// Bounded by what there is to say: stdin does not go to other hosts, and their output is
     /// acknowledged within its window.
-    sender: mpsc::UnboundedSender<pb::ToApinit>,
+    sender: mpsc::UnboundedSender<pb::ToPeer>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -38,7 +38,7 @@ impl Peer {
         Peer { sender, task }
     }
 
-    pub fn send(&self, message: ToApinit) {
+    pub fn send(&self, message: ToPeer) {
         // An Err: the stream has ended, which is told as an event.
         let _ = self.sender.send(message.into());
     }
@@ -55,24 +55,24 @@ async fn talk(
     index: u32,
     generation: u64,
     socket: PathBuf,
-    receiver: mpsc::UnboundedReceiver<pb::ToApinit>,
+    receiver: mpsc::UnboundedReceiver<pb::ToPeer>,
     events: &Events,
 ) -> Result<(), String> {
     let late = |_| format!("{} does not answer", socket.display());
     let channel = tokio::time::timeout(ANSWER, connect(&socket)).await.map_err(late)?;
-    let mut client = ApinitClient::new(channel.map_err(|e| e.to_string())?)
+    let mut client = PeersClient::new(channel.map_err(|e| e.to_string())?)
         // A launch, with its envelope.
         .max_encoding_message_size(2 * MESSAGE_MAX)
         // What the PEs of a host have put for a barrier comes in one message.
         .max_decoding_message_size(MESSAGE_MAX);
-    let attach = client.attach(UnboundedReceiverStream::new(receiver));
-    let answer = tokio::time::timeout(ANSWER, attach).await.map_err(late)?;
+    let relay = client.relay(UnboundedReceiverStream::new(receiver));
+    let answer = tokio::time::timeout(ANSWER, relay).await.map_err(late)?;
     let mut stream = answer.map_err(status_text)?.into_inner();
     while let Some(message) = stream.message().await.map_err(status_text)? {
         if message.message.is_none() {
             continue;
         }
-        let message = FromApinit::try_from(message).map_err(|e| e.to_string())?;
+        let message = FromPeer::try_from(message).map_err(|e| e.to_string())?;
         if events.send(TaskEvent::PeerSaid { key, index, generation, message }).await.is_err() {
             break;
         }

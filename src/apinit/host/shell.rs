@@ -18,6 +18,7 @@ use super::attach::{Front, FrontSender};
 use super::claims::Claims;
 use super::dump::{Images, Prepared};
 use super::fd_channel::Asker;
+use super::heads::Head;
 use super::link::{self, Link};
 use super::memory_out::{Returned as OfAway, Shelf};
 use super::notes::{Notes, Subject};
@@ -33,8 +34,9 @@ use crate::apinit::decide::switcher::News;
 use crate::apinit::decide::{Agent, Conn, Event, Me};
 use crate::apinit::drive::{Driver, Heard};
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::attach::ToApinit;
 use crate::apteam::protocol::node::{Command, Hello, NodeSpec, PROTOCOL, RollOut, Welcome};
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
@@ -98,16 +100,22 @@ pub(super) enum TaskEvent {
         listening: DropGuard,
     },
     FrontSaid(Conn, ToApinit),
-    FrontMalformed(Conn, String),
-    FrontClosed(Conn),
     FrontDied(Conn),
+    HeadOpened {
+        conn: Conn,
+        uid: u32,
+        head: Head,
+    },
+    HeadSaid(Conn, ToPeer),
+    StreamMalformed(Conn, String),
+    StreamClosed(Conn),
     ShepherdSaid(Key, FromShepherd),
     ShepherdSilent(Key, String),
     PeerSaid {
         key: Key,
         index: u32,
         generation: u64,
-        message: FromApinit,
+        message: FromPeer,
     },
     PeerLost {
         key: Key,
@@ -186,6 +194,7 @@ struct Shell {
     apps: BTreeMap<Key, App>,
     shepherds: Shepherds,
     fronts: BTreeMap<Conn, Front>,
+    heads: BTreeMap<Conn, Head>,
     peers: BTreeMap<(Key, u32), Peer>,
     link: Option<Link>,
     hello: watch::Sender<Hello>,
@@ -349,6 +358,7 @@ impl Task {
             apps: BTreeMap::new(),
             shepherds: Shepherds::begin(),
             fronts: BTreeMap::new(),
+            heads: BTreeMap::new(),
             peers: BTreeMap::new(),
             link: None,
             hello: watch::Sender::new(hello),
@@ -534,7 +544,6 @@ impl Shell {
             TaskEvent::Counted(commits) => Event::Counted(commits),
             TaskEvent::Commanded(seq, command) => Event::Command(seq, command),
             TaskEvent::FrontOpened { conn, peer, sender, listening } => {
-                let own = nix::unistd::geteuid().as_raw();
                 let process = Process { pid: peer.pid, started: peer.started };
                 let process = (peer.started > 0).then_some(process);
                 let watched = peer.pidfd.is_some();
@@ -542,21 +551,31 @@ impl Shell {
                 let events = &self.events;
                 let front = Front::new(conn, sender, process, peer.pidfd, listening, events);
                 self.fronts.insert(conn, front);
-                let trusted = peer.uid == 0 || peer.uid == own;
-                Event::AttachOpened { conn, uid: peer.uid, trusted, watched }
+                Event::FrontOpened { conn, uid: peer.uid, watched }
             }
-            TaskEvent::FrontSaid(conn, message) => Event::AttachMessage(conn, message),
-            TaskEvent::FrontMalformed(conn, text) => {
+            TaskEvent::FrontSaid(conn, message) => Event::FrontMessage(conn, message),
+            TaskEvent::HeadOpened { conn, uid, head } => {
+                self.heads.insert(conn, head);
+                Event::HeadOpened { conn, uid }
+            }
+            TaskEvent::HeadSaid(conn, message) => Event::HeadMessage(conn, message),
+            TaskEvent::StreamMalformed(conn, text) => {
+                let status = tonic::Status::invalid_argument(text);
                 if let Some(sender) = self.fronts.get(&conn).and_then(|f| f.sender.as_ref()) {
-                    sender.refuse(tonic::Status::invalid_argument(text));
+                    sender.refuse(status);
+                } else if let Some(sender) = self.heads.get(&conn).and_then(|h| h.sender.as_ref()) {
+                    sender.refuse(status);
                 }
                 return;
             }
-            TaskEvent::FrontClosed(conn) => {
+            TaskEvent::StreamClosed(conn) => {
                 if let Some(front) = self.fronts.get_mut(&conn) {
                     front.sender = None;
                 }
-                Event::AttachClosed(conn)
+                if let Some(head) = self.heads.get_mut(&conn) {
+                    head.sender = None;
+                }
+                Event::StreamClosed(conn)
             }
             TaskEvent::FrontDied(conn) => Event::FrontDied(conn),
             TaskEvent::ShepherdSaid(key, message) => Event::ShepherdMessage(key, message),

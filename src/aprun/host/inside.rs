@@ -17,7 +17,7 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
 use crate::os::host::monotonic_ns;
 use std::collections::BTreeSet;
@@ -227,10 +227,16 @@ fn to_shepherd(message: ToApinit) -> Option<ToShepherd> {
         ToApinit::StdinEnd(bytes) => ToShepherd::StdinEnd(bytes),
         ToApinit::OutputTaken(taken) => ToShepherd::OutputTaken(taken.offset),
         ToApinit::Signal(signal) => ToShepherd::Signal(signal),
-        ToApinit::Terminate { cause, kill_after } => ToShepherd::Terminate { cause, kill_after },
-        ToApinit::Launch { .. }
-        | ToApinit::Resume { .. }
-        | ToApinit::Go
-        | ToApinit::BarrierOut(_) => return None,
+        ToApinit::Terminate { reason, kill_after } => {
+            let cause = match reason {
+                // Who withdraws it is the user who runs it.
+                FrontReason::Withdrawn { signal } => {
+                    Cause::Kill { signal, uid: nix::unistd::getuid().as_raw() }
+                }
+                reason => reason.into(),
+            };
+            ToShepherd::Terminate { cause, kill_after }
+        }
+        ToApinit::Launch { .. } | ToApinit::Resume { .. } => return None,
     })
 }

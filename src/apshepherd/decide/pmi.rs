@@ -31,7 +31,7 @@
 //! that waits for an answer to something that nobody understands would wait for ever. Everything is
 //! bounded: lines, keys, values, and the whole space.
 
-use crate::apteam::protocol::attach::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
 use crate::variables::raise;
 use crate::variables::units::{about, format_size};
 use bytes::Bytes;

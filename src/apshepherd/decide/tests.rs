@@ -4,9 +4,8 @@ use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::{Launch, LocalPe, Part};
-use crate::apteam::protocol::attach::{
-    BarrierIn, BarrierOut, Output, PSCHED_SIGNALS, PmiEntry, StdinCredit, StdinPiece,
-};
+use crate::apteam::protocol::attach::{Output, PSCHED_SIGNALS, StdinCredit, StdinPiece};
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
 use bytes::Bytes;
 use proptest::prelude::*;
 

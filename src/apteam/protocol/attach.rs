@@ -1,7 +1,4 @@
-//! A front end and the apinit of PE 0; that apinit (the *head*) and those of the other hosts.
-//!
-//! To the others the head is what aprun is to the head: it passes the launch on, gathers `Ready`
-//! and PMI barriers, says `Go`, and relays signals, ends and output.
+//! A front end and the apinit of PE 0.
 //!
 //! Output is numbered in bytes for each source and kept by the apshepherd until the front end says
 //! that it has written it: a window bounds what lies between, and a lost apinit loses nothing.
@@ -11,7 +8,7 @@
 //! one. An apinit that dies with some of it in its hands is told it again, and what the apshepherd
 //! has had already it knows by the number.
 
-use crate::apteam::ending::{Cause, Decisive, PeReport};
+use crate::apteam::ending::{Cause, PeReport};
 use crate::apteam::launch::Launch;
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
@@ -26,28 +23,6 @@ pub struct OutputTaken {
     /// Bytes from the start.
     pub offset: u64,
 }
-
-/// One key and value of PMI's key-value space.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PmiEntry {
-    /// The key.
-    pub key: Bytes,
-    /// Its value.
-    pub value: Bytes,
-}
-
-impl PmiEntry {
-    /// At least as many bytes as it takes in a message, and as good a measure of the memory.
-    pub fn cost(&self) -> usize {
-        self.key.len() + self.value.len() + PMI_ENTRY_COST
-    }
-}
-
-/// What an entry costs in a message beside its key and its value, in bytes, rounded up.
-pub const PMI_ENTRY_COST: usize = 16;
-
-/// The most of entries that goes in one piece of a [`BarrierOut`], in bytes of their cost.
-pub const BARRIER_PIECE_MAX: usize = 1024 * 1024;
 
 /// Bytes of stdin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,62 +105,7 @@ impl TakenSignals {
     }
 }
 
-/// All PEs of a host are in a PMI barrier.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BarrierIn {
-    /// Which one, counted from 1.
-    pub generation: u64,
-    /// What they have put since the one before.
-    pub entries: Vec<PmiEntry>,
-}
-
-/// The PEs of all hosts are in a PMI barrier: what anyone has put since the one before, in pieces
-/// that fit in a frame. With the last piece they go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BarrierOut {
-    /// Which one.
-    pub generation: u64,
-    /// Counted from 0.
-    pub piece: u32,
-    /// There is no further piece.
-    pub last: bool,
-    /// The entries.
-    pub entries: Vec<PmiEntry>,
-}
-
-impl BarrierOut {
-    /// All pieces of one, in order: at least one, and each fits in a frame.
-    pub fn pieces(generation: u64, entries: Vec<PmiEntry>) -> Vec<BarrierOut> {
-        let mut pieces: Vec<BarrierOut> = Vec::new();
-        let mut room = 0;
-        for entry in entries {
-            let cost = entry.cost();
-            match pieces.last_mut() {
-                Some(piece) if cost <= room => piece.entries.push(entry),
-                _ => {
-                    let piece = pieces.len() as u32;
-                    pieces.push(BarrierOut {
-                        generation,
-                        piece,
-                        last: false,
-                        entries: vec![entry],
-                    });
-                    room = BARRIER_PIECE_MAX;
-                }
-            }
-            room = room.saturating_sub(cost);
-        }
-        match pieces.last_mut() {
-            Some(last) => last.last = true,
-            None => {
-                pieces.push(BarrierOut { generation, piece: 0, last: true, entries: Vec::new() })
-            }
-        }
-        pieces
-    }
-}
-
-/// Towards the apinit.
+/// From a front end to the apinit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToApinit {
     /// Begins the conversation: launch this.
@@ -200,12 +120,28 @@ pub enum ToApinit {
     OutputTaken(OutputTaken),
     /// For all PEs.
     Signal(NumberedSignal),
-    /// End it.
-    Terminate { cause: Cause, kill_after: Duration },
-    /// (From the head.) Let the PEs go.
-    Go,
-    /// (From the head.) The barrier is complete.
-    BarrierOut(BarrierOut),
+    /// End it, for a reason of the front end's own.
+    Terminate { reason: FrontReason, kill_after: Duration },
+}
+
+/// Why a front end has its application ended. It can speak for itself only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrontReason {
+    /// Its standard output is closed.
+    StdoutClosed,
+    /// What PEs wrote can't be written any more.
+    Gone,
+    /// It withdraws the launch, for it has this signal.
+    Withdrawn { signal: i32 },
+}
+
+impl From<FrontReason> for Cause {
+    fn from(reason: FrontReason) -> Cause {
+        match reason {
+            FrontReason::StdoutClosed => Cause::StdoutClosed,
+            FrontReason::Gone | FrontReason::Withdrawn { .. } => Cause::FrontGone,
+        }
+    }
 }
 
 /// Output of one PE.
@@ -240,15 +176,14 @@ impl Output {
     }
 }
 
-/// From the apinit.
+/// From the apinit to a front end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromApinit {
     /// The launch (or the resumption) is taken.
     Accepted,
     /// It is not; with a cause when it was tried and failed.
     Refused { text: String, cause: Option<Cause> },
-    /// It can't be had now, for a reason that passes by itself: to be tried again. (A head takes
-    /// `Refused` for the last word about that host.)
+    /// It can't be had now, for a reason that passes by itself: to be tried again.
     NotNow(String),
     /// All PEs go.
     Going,
@@ -262,10 +197,4 @@ pub enum FromApinit {
     Notice(String),
     /// Nothing more comes.
     Done,
-    /// (To the head.) Every PE here has been executed and stands still.
-    Ready,
-    /// (To the head.) All PEs here are in the barrier.
-    BarrierIn(BarrierIn),
-    /// (To the head.) Something that ends the application or decides its status.
-    Decisive(Decisive),
 }

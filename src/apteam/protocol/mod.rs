@@ -1,10 +1,11 @@
 //! What the processes say to one another about applications, as plain data.
 //!
-//! Three conversations: psched with each apinit ([`node`], about turns [`turns`]), a front end with the apinit of PE 0
-//! (and that apinit with the others, [`attach`]), and apinit with its apshepherds ([`shepherd`]).
+//! Four conversations: psched with each apinit ([`node`], about turns [`turns`]), a front end with the apinit of PE 0
+//! ([`attach`]), that apinit with the others ([`peers`]), and apinit with its apshepherds ([`shepherd`]).
 //! `rpc` turns them into protobuf; the pure rooms know only this.
 
 pub mod attach;
 pub mod node;
+pub mod peers;
 pub mod shepherd;
 pub mod turns;

@@ -20,7 +20,8 @@
 //!   ends with 125 and says both versions ([`misfit`]). One whose PEs go already is left alone, until
 //!   an apinit comes that understands it or somebody ends it; its end keeps in its shepherd.
 
-use super::attach::{BarrierIn, BarrierOut, NumberedSignal, Output, StdinCredit, StdinPiece};
+use super::attach::{NumberedSignal, Output, StdinCredit, StdinPiece};
+use super::peers::{BarrierIn, BarrierOut};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::HostLaunch;

@@ -1,14 +1,13 @@
-//! A front end and an apinit: the launch, stdio, PMI.
+//! A front end and an apinit: the launch, stdio.
 
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, ms};
-use crate::apteam::Ticket;
 use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
-use crate::apteam::ending::{PeEnd, PeReport};
+use crate::apteam::ending::{Cause, PeEnd, PeReport};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part};
 use crate::apteam::protocol::attach::{
-    BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
-    StdinPiece, ToApinit,
+    FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
+use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::rpc::pb;
 use bytes::Bytes;
@@ -35,7 +34,6 @@ field_by_field! {
     Limit { resource, soft }
     FileIdentity { device, inode, size, mtime_ns }
     OutputTaken { source, offset }
-    PmiEntry { key, value }
     StdinPiece { offset, data }
     StdinCredit { credit, received }
     NumberedSignal { number, signal }
@@ -199,44 +197,6 @@ impl TryFrom<pb::OutputTaken> for OutputTaken {
     }
 }
 
-impl TryFrom<pb::PmiEntry> for PmiEntry {
-    type Error = Malformed;
-    fn try_from(entry: pb::PmiEntry) -> Result<Self, Malformed> {
-        let key = Field("PmiEntry", "key").data(entry.key)?;
-        Ok(PmiEntry { key, value: Field("PmiEntry", "value").data(entry.value)? })
-    }
-}
-
-impl From<BarrierIn> for pb::BarrierIn {
-    fn from(barrier: BarrierIn) -> Self {
-        Self { generation: barrier.generation, entries: all(barrier.entries) }
-    }
-}
-
-impl TryFrom<pb::BarrierIn> for BarrierIn {
-    type Error = Malformed;
-    fn try_from(barrier: pb::BarrierIn) -> Result<Self, Malformed> {
-        let entries = Field("BarrierIn", "entries").list(barrier.entries, LONG_LIST_MAX)?;
-        Ok(BarrierIn { generation: barrier.generation, entries })
-    }
-}
-
-impl From<BarrierOut> for pb::BarrierOut {
-    fn from(barrier: BarrierOut) -> Self {
-        let BarrierOut { generation, piece, last, entries } = barrier;
-        Self { generation, piece, last, entries: all(entries) }
-    }
-}
-
-impl TryFrom<pb::BarrierOut> for BarrierOut {
-    type Error = Malformed;
-    fn try_from(barrier: pb::BarrierOut) -> Result<Self, Malformed> {
-        let pb::BarrierOut { generation, piece, last, entries } = barrier;
-        let entries = Field("BarrierOut", "entries").list(entries, LONG_LIST_MAX)?;
-        Ok(BarrierOut { generation, piece, last, entries })
-    }
-}
-
 impl TryFrom<pb::StdinPiece> for StdinPiece {
     type Error = Malformed;
     fn try_from(piece: pb::StdinPiece) -> Result<Self, Malformed> {
@@ -299,34 +259,80 @@ impl TryFrom<pb::PeReport> for PeReport {
     }
 }
 
+/// How a conversation begins, with a front end or with a head.
+pub(super) fn launch_request(key: Key, ticket: Ticket, launch: Launch) -> pb::LaunchRequest {
+    let ticket = Bytes::copy_from_slice(&ticket.0);
+    pb::LaunchRequest { key: Some(key.into()), ticket, launch: Some(launch.into()) }
+}
+
+/// The same read.
+pub(super) fn launch(request: pb::LaunchRequest) -> Result<(Key, Ticket, Box<Launch>), Malformed> {
+    let of = |field| Field("LaunchRequest", field);
+    let ticket = Ticket(of("ticket").secret(request.ticket)?);
+    Ok((of("key").need(request.key)?, ticket, Box::new(of("launch").need(request.launch)?)))
+}
+
+/// How a conversation begins anew.
+pub(super) fn resume_request(
+    key: Key,
+    ticket: Ticket,
+    taken: Vec<OutputTaken>,
+) -> pb::ResumeRequest {
+    let ticket = Bytes::copy_from_slice(&ticket.0);
+    pb::ResumeRequest { key: Some(key.into()), ticket, taken: all(taken) }
+}
+
+/// The same read.
+pub(super) fn resumption(
+    request: pb::ResumeRequest,
+) -> Result<(Key, Ticket, Vec<OutputTaken>), Malformed> {
+    let of = |field| Field("ResumeRequest", field);
+    let ticket = Ticket(of("ticket").secret(request.ticket)?);
+    Ok((of("key").need(request.key)?, ticket, of("taken").list(request.taken, LIST_MAX)?))
+}
+
+fn terminate(reason: FrontReason, kill_after: Duration) -> pb::FrontTerminate {
+    use pb::front_terminate::Reason;
+    let (reason, signal) = match reason {
+        FrontReason::StdoutClosed => (Reason::StdoutClosed, 0),
+        FrontReason::Gone => (Reason::Gone, 0),
+        FrontReason::Withdrawn { signal } => (Reason::Withdrawn, signal),
+    };
+    pb::FrontTerminate { reason: reason.into(), kill_after_ms: ms(kill_after), signal }
+}
+
+/// A reason that is not known is one of a front end that gives up, whatever made it.
+fn reason(terminate: &pb::FrontTerminate) -> Result<FrontReason, Malformed> {
+    use pb::front_terminate::Reason;
+    Ok(match Reason::try_from(terminate.reason) {
+        Ok(Reason::StdoutClosed) => FrontReason::StdoutClosed,
+        Ok(Reason::Withdrawn) => {
+            let signal = Field("FrontTerminate", "signal").signal(terminate.signal)?;
+            FrontReason::Withdrawn { signal }
+        }
+        Ok(Reason::Gone) | Err(_) => FrontReason::Gone,
+    })
+}
+
 impl From<ToApinit> for pb::ToApinit {
     fn from(message: ToApinit) -> Self {
         use pb::to_apinit::Message;
         let message = match message {
             ToApinit::Launch { key, ticket, launch } => {
                 let several = !launch.more.is_empty();
-                let request = pb::LaunchRequest {
-                    key: Some(key.into()),
-                    ticket: Bytes::copy_from_slice(&ticket.0),
-                    launch: Some((*launch).into()),
-                };
+                let request = launch_request(key, ticket, *launch);
                 if several { Message::LaunchSeveral(request) } else { Message::Launch(request) }
             }
-            ToApinit::Resume { key, ticket, taken } => Message::Resume(pb::ResumeRequest {
-                key: Some(key.into()),
-                ticket: Bytes::copy_from_slice(&ticket.0),
-                taken: all(taken),
-            }),
+            ToApinit::Resume { key, ticket, taken } => {
+                Message::Resume(resume_request(key, ticket, taken))
+            }
             ToApinit::Stdin(data) => Message::Stdin(data.into()),
             ToApinit::StdinEnd(length) => Message::StdinEnd(pb::StdinEnd { length }),
             ToApinit::OutputTaken(taken) => Message::OutputTaken(taken.into()),
             ToApinit::Signal(signal) => Message::Signal(signal.into()),
-            ToApinit::Terminate { cause, kill_after } => Message::Terminate(pb::Terminate {
-                cause: Some(cause.into()),
-                kill_after_ms: ms(kill_after),
-            }),
-            ToApinit::Go => Message::Go(pb::Go {}),
-            ToApinit::BarrierOut(barrier) => Message::BarrierOut(barrier.into()),
+            ToApinit::Terminate { reason, kill_after } => {
+                Message::Terminate(terminate(reason, kill_after))
+            }
         };
         Self { message: Some(message) }
     }
@@ -338,28 +344,35 @@ impl TryFrom<pb::ToApinit> for ToApinit {
         use pb::to_apinit::Message;
         let of = |field| Field("ToApinit", field);
         Ok(match of("message").variant(message.message)? {
-            Message::Launch(request) | Message::LaunchSeveral(request) => ToApinit::Launch {
-                key: Field("LaunchRequest", "key").need(request.key)?,
-                ticket: Ticket(Field("LaunchRequest", "ticket").secret(request.ticket)?),
-                launch: Box::new(Field("LaunchRequest", "launch").need(request.launch)?),
-            },
-            Message::Resume(request) => ToApinit::Resume {
-                key: Field("ResumeRequest", "key").need(request.key)?,
-                ticket: Ticket(Field("ResumeRequest", "ticket").secret(request.ticket)?),
-                taken: Field("ResumeRequest", "taken").list(request.taken, LIST_MAX)?,
-            },
+            Message::Launch(request) | Message::LaunchSeveral(request) => {
+                let (key, ticket, launch) = launch(request)?;
+                ToApinit::Launch { key, ticket, launch }
+            }
+            Message::Resume(request) => {
+                let (key, ticket, taken) = resumption(request)?;
+                ToApinit::Resume { key, ticket, taken }
+            }
             Message::Stdin(piece) => ToApinit::Stdin(piece.try_into()?),
             Message::StdinEnd(end) => ToApinit::StdinEnd(end.length),
             Message::OutputTaken(taken) => ToApinit::OutputTaken(taken.try_into()?),
             Message::Signal(signal) => ToApinit::Signal(signal.try_into()?),
             Message::Terminate(terminate) => ToApinit::Terminate {
-                cause: Field("Terminate", "cause").need(terminate.cause)?,
+                reason: reason(&terminate)?,
                 kill_after: Duration::from_millis(terminate.kill_after_ms),
             },
-            Message::Go(_) => ToApinit::Go,
-            Message::BarrierOut(barrier) => ToApinit::BarrierOut(barrier.try_into()?),
         })
     }
+}
+
+/// A launch or a resumption is not taken.
+pub(super) fn refused(text: String, cause: Option<Cause>) -> pb::Refused {
+    pb::Refused { text, cause: cause.map(Into::into) }
+}
+
+/// The same read.
+pub(super) fn refusal(refused: pb::Refused) -> Result<(String, Option<Cause>), Malformed> {
+    let of = |field| Field("Refused", field);
+    Ok((of("text").text(refused.text)?, of("cause").maybe(refused.cause)?))
 }
 
 impl From<FromApinit> for pb::FromApinit {
@@ -368,18 +381,13 @@ impl From<FromApinit> for pb::FromApinit {
         let message = match message {
             FromApinit::Accepted => Message::Accepted(pb::LaunchAccepted {}),
             FromApinit::NotNow(text) => Message::NotNow(text),
-            FromApinit::Refused { text, cause } => {
-                Message::Refused(pb::Refused { text, cause: cause.map(Into::into) })
-            }
+            FromApinit::Refused { text, cause } => Message::Refused(refused(text, cause)),
             FromApinit::Going => Message::Going(pb::Going {}),
             FromApinit::Output(output) => Message::Output(output.into()),
             FromApinit::StdinCredit(credit) => Message::StdinCredit(credit.into()),
             FromApinit::SignalsTaken(number) => Message::SignalsTaken(number),
             FromApinit::Notice(text) => Message::Notice(text),
             FromApinit::Done => Message::Done(pb::Done {}),
-            FromApinit::Ready => Message::Ready(pb::Ready {}),
-            FromApinit::BarrierIn(barrier) => Message::BarrierIn(barrier.into()),
-            FromApinit::Decisive(decisive) => Message::Decisive(decisive.into()),
         };
         Self { message: Some(message) }
     }
@@ -393,19 +401,16 @@ impl TryFrom<pb::FromApinit> for FromApinit {
         Ok(match of("message").variant(message.message)? {
             Message::Accepted(_) => FromApinit::Accepted,
             Message::NotNow(text) => FromApinit::NotNow(Field("FromApinit", "not_now").text(text)?),
-            Message::Refused(refused) => FromApinit::Refused {
-                text: Field("Refused", "text").text(refused.text)?,
-                cause: Field("Refused", "cause").maybe(refused.cause)?,
-            },
+            Message::Refused(refused) => {
+                let (text, cause) = refusal(refused)?;
+                FromApinit::Refused { text, cause }
+            }
             Message::Going(_) => FromApinit::Going,
             Message::Output(output) => FromApinit::Output(output.try_into()?),
             Message::StdinCredit(credit) => FromApinit::StdinCredit(credit.into()),
             Message::SignalsTaken(number) => FromApinit::SignalsTaken(number),
             Message::Notice(text) => FromApinit::Notice(of("notice").text(text)?),
             Message::Done(_) => FromApinit::Done,
-            Message::Ready(_) => FromApinit::Ready,
-            Message::BarrierIn(barrier) => FromApinit::BarrierIn(barrier.try_into()?),
-            Message::Decisive(decisive) => FromApinit::Decisive(decisive.try_into()?),
         })
     }
 }

@@ -14,14 +14,14 @@ use crate::apteam::posting::{
     Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting, Shape,
 };
 use crate::apteam::protocol::attach::{
-    BarrierIn, BarrierOut, FromApinit, NumberedSignal, Output, OutputTaken, PmiEntry, StdinCredit,
-    StdinPiece, ToApinit,
+    FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
 use crate::apteam::protocol::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Start,
     Welcome, Yields,
 };
 use crate::apteam::protocol::node::{HostNote, NoteAbout};
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, PmiEntry, ToPeer};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::saving::Saving;
@@ -717,10 +717,52 @@ fn to_apinit() -> impl Strategy<Value = ToApinit> {
         any::<u64>().prop_map(ToApinit::StdinEnd),
         taken().prop_map(ToApinit::OutputTaken),
         numbered_signal().prop_map(ToApinit::Signal),
-        (cause(), millis())
-            .prop_map(|(cause, kill_after)| ToApinit::Terminate { cause, kill_after }),
-        Just(ToApinit::Go),
-        barrier_out().prop_map(ToApinit::BarrierOut),
+        (front_reason(), millis())
+            .prop_map(|(reason, kill_after)| ToApinit::Terminate { reason, kill_after }),
+    ]
+}
+
+fn front_reason() -> impl Strategy<Value = FrontReason> {
+    prop_oneof![
+        Just(FrontReason::StdoutClosed),
+        Just(FrontReason::Gone),
+        (1..=64i32).prop_map(|signal| FrontReason::Withdrawn { signal }),
+    ]
+}
+
+fn to_peer() -> impl Strategy<Value = ToPeer> {
+    prop_oneof![
+        (key(), ticket(), launch()).prop_map(|(key, ticket, launch)| ToPeer::Launch {
+            key,
+            ticket,
+            launch: Box::new(launch)
+        }),
+        (key(), ticket(), vec(taken(), 0..3)).prop_map(|(key, ticket, taken)| ToPeer::Resume {
+            key,
+            ticket,
+            taken
+        }),
+        taken().prop_map(ToPeer::OutputTaken),
+        numbered_signal().prop_map(ToPeer::Signal),
+        (cause(), millis()).prop_map(|(cause, kill_after)| ToPeer::Terminate { cause, kill_after }),
+        Just(ToPeer::Go),
+        barrier_out().prop_map(ToPeer::BarrierOut),
+    ]
+}
+
+fn from_peer() -> impl Strategy<Value = FromPeer> {
+    prop_oneof![
+        Just(FromPeer::Accepted),
+        (text(), option::of(cause())).prop_map(|(text, cause)| FromPeer::Refused { text, cause }),
+        text().prop_map(FromPeer::NotNow),
+        Just(FromPeer::Ready),
+        Just(FromPeer::Going),
+        output().prop_map(FromPeer::Output),
+        any::<u64>().prop_map(FromPeer::SignalsTaken),
+        text().prop_map(FromPeer::Notice),
+        barrier_in().prop_map(FromPeer::BarrierIn),
+        decisive().prop_map(FromPeer::Decisive),
+        Just(FromPeer::Done),
     ]
 }
 
@@ -735,9 +777,6 @@ fn from_apinit() -> impl Strategy<Value = FromApinit> {
         any::<u64>().prop_map(FromApinit::SignalsTaken),
         text().prop_map(FromApinit::Notice),
         Just(FromApinit::Done),
-        Just(FromApinit::Ready),
-        barrier_in().prop_map(FromApinit::BarrierIn),
-        decisive().prop_map(FromApinit::Decisive),
     ]
 }
 
@@ -826,6 +865,12 @@ proptest! {
     }
 
     #[test]
+    fn what_the_head_and_another_host_say(to in to_peer(), from in from_peer()) {
+        prop_assert_eq!(there_and_back::<_, pb::ToPeer>(&to), Ok(to));
+        prop_assert_eq!(there_and_back::<_, pb::FromPeer>(&from), Ok(from));
+    }
+
+    #[test]
     fn what_apinit_and_apshepherd_say(to in to_shepherd(), from in from_shepherd()) {
         prop_assert_eq!(there_and_back::<_, pb::ToShepherd>(&to), Ok(to));
         prop_assert_eq!(there_and_back::<_, pb::FromShepherd>(&from), Ok(from));
@@ -840,6 +885,9 @@ proptest! {
         }
         if let Ok(wire) = pb::ToApinit::decode(bytes.clone()) {
             let _ = ToApinit::try_from(wire);
+        }
+        if let Ok(wire) = pb::ToPeer::decode(bytes.clone()) {
+            let _ = ToPeer::try_from(wire);
         }
         if let Ok(wire) = pb::HostEnd::decode(bytes) {
             let _ = HostEnd::try_from(wire);

@@ -5,8 +5,9 @@ use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
 use crate::apinit::decide::{Action, Agent, Conn, Event};
 use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
 use crate::apteam::Key;
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{PlaceCommand, Welcome};
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
 use crate::machine::Nid;
@@ -278,12 +279,23 @@ impl Outside for At<'_> {
         true
     }
 
-    fn close_front(&mut self, conn: Conn) {
+    fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool {
+        if self.steps() {
+            let heads = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.heads);
+            if let Some(wire) = heads.and_then(|heads| *heads.get(&conn)?) {
+                self.world.send(wire, 1, Msg::FromPeer(message));
+            }
+        }
+        true
+    }
+
+    fn close_stream(&mut self, conn: Conn) {
         if !self.steps() {
             return;
         }
-        let front = self.world.slots[self.slot].proc.as_mut().and_then(|p| p.fronts.remove(&conn));
-        if let Some(wire) = front.and_then(|front| front.wire) {
+        let Some(proc) = self.world.slots[self.slot].proc.as_mut() else { return };
+        let front = proc.fronts.remove(&conn).and_then(|front| front.wire);
+        if let Some(wire) = front.or(proc.heads.remove(&conn).flatten()) {
             self.world.hang_up(wire, 1);
         }
     }
@@ -300,17 +312,17 @@ impl Outside for At<'_> {
         let Some(other) = Slot::of_socket(&socket) else { return };
         let who = Who::ApinitPeer(slot, key, index, generation);
         let hosts = [world.slots[slot].host, world.slots[other].host];
-        let wire = world.connect(who, hosts, Target::Apinit { slot: other, front: None, uid: 0 });
+        let wire = world.connect(who, hosts, Target::Peers { slot: other, uid: 0 });
         if let Some(proc) = &mut world.slots[slot].proc {
             proc.peers.insert((key, index), wire);
         }
     }
 
-    fn tell_peer(&mut self, key: Key, index: u32, message: ToApinit) {
+    fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer) {
         if self.steps() {
             let peers = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.peers);
             if let Some(wire) = peers.and_then(|peers| peers.get(&(key, index)).copied()) {
-                self.world.send(wire, 0, Msg::ToApinit(Box::new(message)));
+                self.world.send(wire, 0, Msg::ToPeer(Box::new(message)));
             }
         }
     }

@@ -17,6 +17,7 @@ use psched::apteam::place::{HostPart, Place};
 use psched::apteam::posting::Shape;
 use psched::apteam::protocol::attach::*;
 use psched::apteam::protocol::node::{Command, NodeSpec, PlaceCommand, Report, Welcome};
+use psched::apteam::protocol::peers::*;
 use psched::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::apteam::{Apid, Incarnation, Key, Ticket};
 use psched::machine::Nid;
@@ -107,34 +108,59 @@ fn arrival(u: &mut Unstructured<'_>) -> Result<BarrierIn> {
     Ok(BarrierIn { generation: u.int_in_range(0..=4)?, entries: vec![] })
 }
 
-/// What a front end or a head says; sometimes in any bytes that it can be said in.
+/// What a front end says; sometimes in any bytes that it can be said in.
 fn to_apinit(u: &mut Unstructured<'_>) -> Result<ToApinit> {
     let part = Part { first: u.int_in_range(1..=3)?, ..Part::default() };
     let more = if u.ratio(1, 8)? { vec![part] } else { Vec::new() };
     let launch = Launch { executable: b"/bin/true".to_vec(), pmi: true, more, ..Launch::default() };
     let taken = OutputTaken { source: u.int_in_range(0..=2)?, offset: u.int_in_range(0..=20)? };
-    Ok(match u.int_in_range(0..=14)? {
+    Ok(match u.int_in_range(0..=12)? {
         0..=4 => ToApinit::Launch { key: any_key(u)?, ticket: TICKET, launch: Box::new(launch) },
         5 | 6 => ToApinit::Resume { key: any_key(u)?, ticket: TICKET, taken: vec![taken] },
         7 => ToApinit::OutputTaken(taken),
-        8 => ToApinit::Go,
-        9 => ToApinit::BarrierOut(BarrierOut {
+        8 => ToApinit::Signal(NumberedSignal { number: u.int_in_range(0..=4)?, signal: 2 }),
+        9 => ToApinit::Stdin(StdinPiece {
+            offset: u.int_in_range(0..=8)?,
+            data: Bytes::from_static(b"in"),
+        }),
+        10 => ToApinit::StdinEnd(u.int_in_range(0..=8)?),
+        11 => {
+            let reason = *u.choose(&[
+                FrontReason::Gone,
+                FrontReason::StdoutClosed,
+                FrontReason::Withdrawn { signal: 2 },
+            ])?;
+            ToApinit::Terminate { reason, kill_after: Duration::from_secs(1) }
+        }
+        _ => {
+            let length = usize::from(u.arbitrary::<u8>()?).min(u.len());
+            let wire = pb::ToApinit::decode(u.bytes(length)?).unwrap_or_default();
+            ToApinit::try_from(wire).unwrap_or(ToApinit::StdinEnd(0))
+        }
+    })
+}
+
+/// The same of a head.
+fn to_peer(u: &mut Unstructured<'_>) -> Result<ToPeer> {
+    let launch = Launch { executable: b"/bin/true".to_vec(), pmi: true, ..Launch::default() };
+    let taken = OutputTaken { source: u.int_in_range(0..=2)?, offset: u.int_in_range(0..=20)? };
+    Ok(match u.int_in_range(0..=12)? {
+        0..=4 => ToPeer::Launch { key: any_key(u)?, ticket: TICKET, launch: Box::new(launch) },
+        5 | 6 => ToPeer::Resume { key: any_key(u)?, ticket: TICKET, taken: vec![taken] },
+        7 => ToPeer::OutputTaken(taken),
+        8 => ToPeer::Go,
+        9 => ToPeer::BarrierOut(BarrierOut {
             generation: u.int_in_range(0..=4)?,
             piece: u.int_in_range(0..=1)?,
             last: u.arbitrary()?,
             entries: vec![],
         }),
-        10 => ToApinit::Signal(NumberedSignal { number: u.int_in_range(0..=4)?, signal: 2 }),
-        11 => ToApinit::Stdin(StdinPiece {
-            offset: u.int_in_range(0..=8)?,
-            data: Bytes::from_static(b"in"),
-        }),
-        12 => ToApinit::StdinEnd(u.int_in_range(0..=8)?),
-        13 => ToApinit::Terminate { cause: cause(u)?, kill_after: Duration::from_secs(1) },
+        10 => ToPeer::Signal(NumberedSignal { number: u.int_in_range(0..=4)?, signal: 2 }),
+        11 => ToPeer::Terminate { cause: cause(u)?, kill_after: Duration::from_secs(1) },
         _ => {
             let length = usize::from(u.arbitrary::<u8>()?).min(u.len());
-            let wire = pb::ToApinit::decode(u.bytes(length)?).unwrap_or_default();
-            ToApinit::try_from(wire).unwrap_or(ToApinit::Go)
+            let wire = pb::ToPeer::decode(u.bytes(length)?).unwrap_or_default();
+            ToPeer::try_from(wire).unwrap_or(ToPeer::Go)
         }
     })
 }
@@ -155,18 +181,18 @@ fn from_shepherd(u: &mut Unstructured<'_>) -> Result<FromShepherd> {
     })
 }
 
-fn from_apinit(u: &mut Unstructured<'_>) -> Result<FromApinit> {
+fn from_peer(u: &mut Unstructured<'_>) -> Result<FromPeer> {
     Ok(match u.int_in_range(0..=9)? {
-        0..=2 => FromApinit::Accepted,
-        3 | 4 => FromApinit::Ready,
-        5 => FromApinit::BarrierIn(arrival(u)?),
-        6 => FromApinit::Done,
-        7 => FromApinit::Output(output(u)?),
-        8 => FromApinit::Refused { text: String::new(), cause: None },
+        0..=2 => FromPeer::Accepted,
+        3 | 4 => FromPeer::Ready,
+        5 => FromPeer::BarrierIn(arrival(u)?),
+        6 => FromPeer::Done,
+        7 => FromPeer::Output(output(u)?),
+        8 => FromPeer::Refused { text: String::new(), cause: None },
         _ => match u.int_in_range(0..=2)? {
-            0 => FromApinit::Going,
-            1 => FromApinit::SignalsTaken(u.int_in_range(0..=4)?),
-            _ => FromApinit::Decisive(Decisive { at_ns: 5, cause: cause(u)? }),
+            0 => FromPeer::Going,
+            1 => FromPeer::SignalsTaken(u.int_in_range(0..=4)?),
+            _ => FromPeer::Decisive(Decisive { at_ns: 5, cause: cause(u)? }),
         },
     })
 }
@@ -197,10 +223,16 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
         ),
         7..=9 => {
             let uid = *u.choose(&[1000, 1000, 0, 5])?;
-            Event::AttachOpened { conn, uid, trusted: uid == 0, watched: u.arbitrary()? }
+            match u.ratio(1, 3)? {
+                true => Event::HeadOpened { conn, uid },
+                false => Event::FrontOpened { conn, uid, watched: u.arbitrary()? },
+            }
         }
-        10..=14 => Event::AttachMessage(conn, to_apinit(u)?),
-        15 => Event::AttachClosed(conn),
+        10..=14 => match u.ratio(1, 3)? {
+            true => Event::HeadMessage(conn, to_peer(u)?),
+            false => Event::FrontMessage(conn, to_apinit(u)?),
+        },
+        15 => Event::StreamClosed(conn),
         16 => Event::FrontDied(conn),
         17..=19 => Event::ShepherdSpawned(key),
         20..=23 => Event::ShepherdMessage(key, from_shepherd(u)?),
@@ -208,7 +240,7 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
             true => Event::ShepherdLost { key, text: String::new() },
             false => Event::SpawnFailed { key, text: String::new() },
         },
-        25 => Event::PeerMessage(key, u.int_in_range(0..=2)?, from_apinit(u)?),
+        25 => Event::PeerMessage(key, u.int_in_range(0..=2)?, from_peer(u)?),
         26 => {
             let index = u.int_in_range(0..=2)?;
             Event::PeerLost { key, index, text: String::new() }
@@ -280,9 +312,15 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
         };
         // What the shell sees to: numbers of streams, and that what is found is found at first.
         match &event {
-            Event::AttachOpened { conn, .. } if !open.insert(*conn) => continue,
-            Event::AttachMessage(conn, _) if !open.contains(conn) => continue,
-            Event::AttachClosed(conn) if !open.remove(conn) => continue,
+            Event::FrontOpened { conn, .. } | Event::HeadOpened { conn, .. }
+                if !open.insert(*conn) =>
+            {
+                continue;
+            }
+            Event::FrontMessage(conn, _) | Event::HeadMessage(conn, _) if !open.contains(conn) => {
+                continue;
+            }
+            Event::StreamClosed(conn) if !open.remove(conn) => continue,
             Event::Found(found) if known.contains_key(&found.place.key) => continue,
             Event::Found(found) => {
                 let launched = Seen { launched: true, ..seen(&found.place) };
@@ -333,7 +371,10 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 Action::SendFront(conn, message) => {
                     assert!(open.contains(&conn), "{message:?} to a closed stream");
                 }
-                Action::CloseFront(conn) => drop(open.remove(&conn)),
+                Action::SendHead(conn, message) => {
+                    assert!(open.contains(&conn), "{message:?} to a closed stream");
+                }
+                Action::CloseStream(conn) => drop(open.remove(&conn)),
                 Action::Report(report) => {
                     assert!(linked || purging, "{report:?} to nobody");
                     if let Report::Ended(end) = report {

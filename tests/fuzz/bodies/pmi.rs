@@ -8,7 +8,7 @@
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use psched::apshepherd::decide::pmi::{Effect, FRESH_MAX, Pmi};
-use psched::apteam::protocol::attach::{BarrierOut, PmiEntry};
+use psched::apteam::protocol::peers::{BarrierOut, PmiEntry};
 
 const RANKS: u32 = 3;
 const QUESTIONS: [&str; 10] = [

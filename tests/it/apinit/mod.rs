@@ -6,9 +6,9 @@ pub mod rig;
 
 use front::*;
 use psched::apteam::Ticket;
-use psched::apteam::ending::{Cause, EndCount, HostEnd, PeEnd};
+use psched::apteam::ending::{EndCount, HostEnd, PeEnd};
 use psched::apteam::posting::Owner;
-use psched::apteam::protocol::attach::{FromApinit, ToApinit};
+use psched::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
 use psched::apteam::protocol::node::{Command, Report};
 use psched::machine::Nid;
 use rig::*;
@@ -83,7 +83,9 @@ async fn a_front_end_that_asks_and_never_reads_is_hung_up_on() {
     let resume = ToApinit::Resume { key, ticket: TICKET, taken };
     let mut front = Front::attach(&instance.apinit_socket(0), resume).await;
     assert_eq!(front.next().await, Some(FromApinit::Accepted));
-    front.say(ToApinit::Terminate { cause: Cause::StdoutClosed, kill_after: Duration::ZERO }).await;
+    front
+        .say(ToApinit::Terminate { reason: FrontReason::StdoutClosed, kill_after: Duration::ZERO })
+        .await;
     let end = link.ended().await;
     link.acknowledge(end.key).await;
     apinit.end().await;

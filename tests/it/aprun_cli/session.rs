@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 use pb::application_event::Event;
 use pb::cause::Kind;
 use pb::from_apinit::Message as From;
+use pb::front_terminate::Reason;
 use pb::to_apinit::Message as To;
 use psched::rpc::pb;
 use std::os::fd::OwnedFd;
@@ -308,10 +309,14 @@ async fn with_stdout(stdout: Stdio, arguments: &[&str], kind: Kind, status: u32)
     attached.output(0, false, b"x\n");
     loop {
         if let To::Terminate(terminate) = attached.next().await {
-            let cause = terminate.cause.expect("a cause");
-            assert_eq!(cause.kind(), kind);
+            let reason = match kind {
+                Kind::StdoutClosed => Reason::StdoutClosed,
+                Kind::FrontGone => Reason::Gone,
+                other => panic!("{other:?} is no front end's"),
+            };
+            assert_eq!(terminate.reason(), reason);
             attached.done();
-            posted.end(status, Some(cause));
+            posted.end(status, Some(pb::Cause { kind: kind.into(), ..pb::Cause::default() }));
             return finish(child).await;
         }
     }

@@ -4,7 +4,7 @@ use super::rig::*;
 use psched::apshepherd::decide::mapping::process_mapping;
 use psched::apteam::ending::{Cause, HostEnd};
 use psched::apteam::launch::HostLaunch;
-use psched::apteam::protocol::attach::{BarrierOut, PmiEntry};
+use psched::apteam::protocol::peers::{BarrierOut, PmiEntry};
 use psched::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use std::path::PathBuf;
 use std::process::Command;

@@ -28,7 +28,7 @@ fn with_wide() -> (Agent, Key) {
 
 fn bound(key: Key, binding: Binding) -> Event {
     let launch = Box::new(Launch { binding, ..*program() });
-    Event::AttachMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch })
+    Event::FrontMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch })
 }
 
 fn lists(lists: &[&[(u32, u32)]]) -> Binding {

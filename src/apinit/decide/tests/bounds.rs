@@ -31,9 +31,11 @@ fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
         )
     );
     // Another user's waits, and so do those of a head, of which psched has bounded the number.
-    for (conn, uid) in [(Conn(3), OTHER), (Conn(4), 0), (Conn(5), 0), (Conn(6), 0)] {
-        go_through(&mut agent, 0, [opened(conn, uid)]);
-        assert_eq!(act(&mut agent, 0, launch(conn, key(conn.0, 1))), []);
+    go_through(&mut agent, 0, [opened(Conn(3), OTHER)]);
+    assert_eq!(act(&mut agent, 0, launch(Conn(3), key(3, 1))), []);
+    for conn in [4, 5, 6].map(Conn) {
+        go_through(&mut agent, 0, [head_opened(conn)]);
+        assert_eq!(act(&mut agent, 0, head_launch(conn, key(conn.0, 1))), []);
     }
     assert_eq!(agent.next_timer(), Some(10 * S));
     assert_eq!(act(&mut agent, 10 * S - 1, Event::Tick), []);
@@ -45,7 +47,7 @@ fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
 fn large(conn: Conn, key: Key, bytes: usize) -> Event {
     let arguments = vec![b"a.out".to_vec(), vec![b'x'; bytes]];
     let launch = Box::new(Launch { arguments, ..Launch::default() });
-    Event::AttachMessage(conn, ToApinit::Launch { key, ticket: Ticket([9; 16]), launch })
+    Event::FrontMessage(conn, ToApinit::Launch { key, ticket: Ticket([9; 16]), launch })
 }
 
 #[test]
@@ -74,14 +76,21 @@ fn launches_that_wait_have_so_much_memory() {
                launch_memory_max (5M) with psmgr set";
     assert_eq!(send(&mut agent, 5, 1002), not_now(Conn(5), all));
     // A head's are bounded by the placements that psched has given it.
-    assert_eq!(send(&mut agent, 6, 0), []);
+    go_through(&mut agent, 0, [head_opened(Conn(6))]);
+    let Event::FrontMessage(_, ToApinit::Launch { key, ticket, launch }) =
+        large(Conn(6), key(6, 1), MIB as usize)
+    else {
+        panic!("it is a launch")
+    };
+    let launch = ToPeer::Launch { key, ticket, launch };
+    assert_eq!(act(&mut agent, 0, Event::HeadMessage(Conn(6), launch)), []);
     assert!((4 * MIB..6 * MIB).contains(&agent.waiting_bytes()), "{}", agent.waiting_bytes());
     // Many short arguments take more than they have.
     let many = vec![Vec::new(); 200_000];
     let many = Launch { arguments: many, ..Launch::default() };
     assert!(many.footprint() > 5 * MIB, "{}", many.footprint());
     // A launch that is given up makes room.
-    act(&mut agent, 0, Event::AttachClosed(Conn(0)));
+    act(&mut agent, 0, Event::StreamClosed(Conn(0)));
     assert_eq!(send(&mut agent, 7, OWNER), []);
     act(&mut agent, 10 * S, Event::Tick);
     assert_eq!((agent.held(), agent.waiting_bytes()), ((0, 0), 0));
@@ -95,10 +104,10 @@ fn what_follows_a_waiting_launch_is_small() {
     let (early, eager) = (FRONT, Conn(2));
     go_through(&mut agent, 0, [opened(early, OWNER), launch(early, key)]);
     let signal = ToApinit::Signal(numbered(1, 10));
-    assert_eq!(act(&mut agent, 0, Event::AttachMessage(early, signal)), []);
+    assert_eq!(act(&mut agent, 0, Event::FrontMessage(early, signal)), []);
     go_through(&mut agent, 0, [opened(eager, OTHER), launch(eager, super::key(13, 1))]);
     assert_eq!(
-        act(&mut agent, 0, Event::AttachMessage(eager, ToApinit::Stdin(piece(0, "x")))),
+        act(&mut agent, 0, Event::FrontMessage(eager, ToApinit::Stdin(piece(0, "x")))),
         refused(eager, "too much was sent before the launch was taken")
     );
     let taken = act(&mut agent, S, placed(place(key, &[&[0, 1]])));
@@ -128,14 +137,16 @@ fn streams_of_one_user_keep_nobody_else_out() {
                 administrator raise connections_max (8) with psmgr set";
     assert_eq!(act(&mut agent, 0, opened(Conn(20), 1002)), refused(Conn(20), full));
     for conn in 21..23 {
-        assert_eq!(act(&mut agent, 0, opened(Conn(conn), 0)), []);
+        assert_eq!(act(&mut agent, 0, head_opened(Conn(conn))), []);
     }
     // A head would take a refusal for the last word.
+    assert_eq!(act(&mut agent, 0, head_opened(Conn(23))), head_not_now(Conn(23), full));
+    // Root's own front ends may come later too.
     assert_eq!(act(&mut agent, 0, opened(Conn(23), 0)), not_now(Conn(23), full));
     // A place comes back.
-    act(&mut agent, 0, Event::AttachClosed(Conn(0)));
-    act(&mut agent, 0, Event::AttachClosed(Conn(1)));
-    act(&mut agent, 0, Event::AttachClosed(Conn(2)));
+    act(&mut agent, 0, Event::StreamClosed(Conn(0)));
+    act(&mut agent, 0, Event::StreamClosed(Conn(1)));
+    act(&mut agent, 0, Event::StreamClosed(Conn(2)));
     assert_eq!(act(&mut agent, 0, opened(Conn(24), OWNER)), []);
 }
 
@@ -151,7 +162,7 @@ fn a_front_end_that_resumes_what_it_has_is_given_nothing_again() {
     let back = Conn(2);
     go_through(&mut agent, 3 * S, [opened(back, OWNER)]);
     let resumed = act(&mut agent, 3 * S, resume(back, key, &[]));
-    assert!(resumed.contains(&Action::CloseFront(FRONT)), "{resumed:?}");
+    assert!(resumed.contains(&Action::CloseStream(FRONT)), "{resumed:?}");
     assert!(resumed.contains(&Action::SendFront(back, FromApinit::Output(kept))), "{resumed:?}");
 }
 
@@ -230,7 +241,7 @@ fn a_front_end_cannot_have_written_what_was_not_sent() {
     let (mut agent, key) = with_running();
     let say = |offset| {
         let taken = OutputTaken { source: 0, offset };
-        Event::AttachMessage(FRONT, ToApinit::OutputTaken(taken))
+        Event::FrontMessage(FRONT, ToApinit::OutputTaken(taken))
     };
     let one = from_shepherd(key, FromShepherd::Output(output(0, "hello\n")));
     go_through(&mut agent, 3 * S, [one]);

@@ -34,6 +34,18 @@ struct Pe {
     gets: VecDeque<u32>,
 }
 
+/// What the front end says, or the head.
+enum Ask {
+    Front(ToApinit),
+    Head(ToPeer),
+}
+
+/// What either is told.
+enum Answer {
+    Front(FromApinit),
+    Head(FromPeer),
+}
+
 struct Host {
     agent: Agent,
     timer: Option<u64>,
@@ -48,8 +60,8 @@ struct Host {
     stdin_closed: bool,
     /// The stream of the front end (host 0) or of the head.
     conn: Option<Conn>,
-    asks: VecDeque<ToApinit>,
-    answers: VecDeque<FromApinit>,
+    asks: VecDeque<Ask>,
+    answers: VecDeque<Answer>,
 }
 
 struct World {
@@ -133,14 +145,17 @@ impl World {
             Action::MakeAndSpawn { .. } => self.agent(at, Event::ShepherdSpawned(self.key)),
             Action::SendShepherd(_, message) => self.hosts[at].down.push_back(message),
             Action::SendFront(conn, message) if self.hosts[at].conn == Some(conn) => {
-                self.hosts[at].answers.push_back(message);
+                self.hosts[at].answers.push_back(Answer::Front(message));
+            }
+            Action::SendHead(conn, message) if self.hosts[at].conn == Some(conn) => {
+                self.hosts[at].answers.push_back(Answer::Head(message));
             }
             Action::OpenPeer { index, .. } => {
                 let conn = self.open(index as usize);
-                self.agent(index as usize, opened(conn, 0));
+                self.agent(index as usize, head_opened(conn));
             }
             Action::SendPeer(_, index, message) => {
-                self.hosts[index as usize].asks.push_back(message);
+                self.hosts[index as usize].asks.push_back(Ask::Head(message));
             }
             Action::KeepGoing(_, ns) => self.hosts[at].going_ns = Some(ns),
             Action::SetTimer(timer) => self.hosts[at].timer = timer,
@@ -256,7 +271,7 @@ impl World {
                 if let Some(conn) = self.hosts[other].conn.take() {
                     self.hosts[other].asks.clear();
                     self.hosts[other].answers.clear();
-                    self.agent(other, Event::AttachClosed(conn));
+                    self.agent(other, Event::StreamClosed(conn));
                 }
             }
         }
@@ -294,15 +309,24 @@ impl World {
     fn ask(&mut self, at: usize) {
         let conn = self.hosts[at].conn;
         if let (Some(conn), Some(message)) = (conn, self.hosts[at].asks.pop_front()) {
-            self.agent(at, Event::AttachMessage(conn, message));
+            self.agent(
+                at,
+                match message {
+                    Ask::Front(message) => Event::FrontMessage(conn, message),
+                    Ask::Head(message) => Event::HeadMessage(conn, message),
+                },
+            );
         }
     }
 
     fn answer(&mut self, at: usize) {
-        let Some(message) = self.hosts[at].answers.pop_front() else { return };
-        if at > 0 {
-            return self.agent(0, Event::PeerMessage(self.key, at as u32, message));
-        }
+        let message = match self.hosts[at].answers.pop_front() {
+            None => return,
+            Some(Answer::Head(message)) => {
+                return self.agent(0, Event::PeerMessage(self.key, at as u32, message));
+            }
+            Some(Answer::Front(message)) => message,
+        };
         match message {
             FromApinit::Accepted => {
                 self.launched = true;
@@ -311,7 +335,7 @@ impl World {
                 let stdin = self.stdin.iter().map(|p| ToApinit::Stdin(p.clone()));
                 let end = (self.stdin_sent == STDIN).then_some(ToApinit::StdinEnd(STDIN as u64));
                 let all: Vec<ToApinit> = signals.chain(stdin).chain(end).collect();
-                self.hosts[0].asks.extend(all);
+                self.hosts[0].asks.extend(all.into_iter().map(Ask::Front));
             }
             FromApinit::Going => self.going = true,
             FromApinit::StdinCredit(credit) => {
@@ -335,10 +359,10 @@ impl World {
             let conn = self.open(0);
             self.agent(0, opened(conn, OWNER));
             let (key, ticket) = (self.key, TICKET);
-            self.hosts[0].asks.push_back(match self.launched {
+            self.hosts[0].asks.push_back(Ask::Front(match self.launched {
                 true => ToApinit::Resume { key, ticket, taken: vec![] },
                 false => ToApinit::Launch { key, ticket, launch: program() },
-            });
+            }));
         }
         if !self.going || !self.front_up {
             return;
@@ -347,7 +371,7 @@ impl World {
             self.signals_sent += 1;
             let signal = numbered(self.signals_sent, 10);
             self.signals.push_back(signal);
-            self.hosts[0].asks.push_back(ToApinit::Signal(signal));
+            self.hosts[0].asks.push_back(Ask::Front(ToApinit::Signal(signal)));
         }
         let room = self.stdin_credit as usize - self.stdin_sent.min(self.stdin_credit as usize);
         if self.stdin_sent < STDIN && room > 0 && dice.below(3) == 0 {
@@ -356,9 +380,9 @@ impl World {
             let piece = StdinPiece { offset: self.stdin_sent as u64, data };
             self.stdin_sent = end;
             self.stdin.push_back(piece.clone());
-            self.hosts[0].asks.push_back(ToApinit::Stdin(piece));
+            self.hosts[0].asks.push_back(Ask::Front(ToApinit::Stdin(piece)));
             if end == STDIN {
-                self.hosts[0].asks.push_back(ToApinit::StdinEnd(STDIN as u64));
+                self.hosts[0].asks.push_back(Ask::Front(ToApinit::StdinEnd(STDIN as u64)));
             }
         }
     }

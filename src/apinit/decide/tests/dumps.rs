@@ -154,7 +154,7 @@ fn what_is_in_its_images_is_shown_once() {
     let shows = |a: &&Action| matches!(a, Action::SendFront(_, FromApinit::Output(_)));
     assert_eq!(actions.iter().filter(shows).count(), 1, "{actions:?}");
     let wrote = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 4 });
-    let actions = act(&mut agent, 7 * S, Event::AttachMessage(again, wrote));
+    let actions = act(&mut agent, 7 * S, Event::FrontMessage(again, wrote));
     assert_eq!(actions, [taken(key, 4), taken(key, 7)]);
     assert_eq!(act(&mut agent, 7 * S, said(key, 7, "end")), [taken(key, 10)]);
 }
@@ -168,9 +168,9 @@ fn a_part_goes_on_when_all_are_dumped() {
         let heads = Conn(50);
         let place = place(key, &[&[0, 1], &[2]]);
         go_through(&mut agent, 0, [placed(place), Event::ShepherdSpawned(key)]);
-        go_through(&mut agent, 0, [opened(heads, 0), launch(heads, key)]);
+        go_through(&mut agent, 0, [head_opened(heads), head_launch(heads, key)]);
         go_through(&mut agent, S, [from_shepherd(key, FromShepherd::Ready)]);
-        go_through(&mut agent, S, [Event::AttachMessage(heads, ToApinit::Go)]);
+        go_through(&mut agent, S, [Event::HeadMessage(heads, ToPeer::Go)]);
         assert_eq!(agent.part(key), Some((1, 2)));
         let asked = act(&mut agent, 5 * S, asked(1, OWNER, key, end));
         assert_eq!(asked, [Action::Turns(Turn::Hold(key))]);
@@ -197,7 +197,7 @@ fn a_part_goes_on_when_all_are_dumped() {
     assert_eq!(
         act(&mut agent, 7 * S, said(DumpWord::Named)),
         [
-            Action::SendFront(heads, FromApinit::Decisive(decisive)),
+            Action::SendHead(heads, FromPeer::Decisive(decisive)),
             Action::SendShepherd(key, terminate),
             Action::DumpEnds(1),
         ]

@@ -37,7 +37,7 @@ fn ended_before_its_launch() {
     let text = "application 12.1 has ended: killed by user 0 (Terminated (signal 15))".into();
     assert_eq!(
         act(&mut agent, S, launch(FRONT, key)),
-        [to_front(FromApinit::Refused { text, cause: Some(cause) }), Action::CloseFront(FRONT)]
+        [to_front(FromApinit::Refused { text, cause: Some(cause) }), Action::CloseStream(FRONT)]
     );
     assert_eq!(
         act(&mut agent, S, Event::Command(3, Command::AcknowledgeEnd(key))),
@@ -148,18 +148,18 @@ fn an_end_before_the_kill_stands() {
 #[test]
 fn stdout_closed() {
     let (mut agent, key) = with_running();
-    // What a front end says of others than itself is not believed.
+    // A front end can speak of itself only.
     for (said, believed) in [
-        (Cause::StdoutClosed, Cause::StdoutClosed),
-        (Cause::Kill { signal: 9, uid: 0 }, Cause::FrontGone),
+        (FrontReason::StdoutClosed, Cause::StdoutClosed),
+        (FrontReason::Withdrawn { signal: 9 }, Cause::FrontGone),
     ] {
         let kill_after = match said {
-            Cause::StdoutClosed => Duration::from_secs(5),
+            FrontReason::StdoutClosed => Duration::from_secs(5),
             _ => Duration::from_secs(1),
         };
-        let message = ToApinit::Terminate { cause: said, kill_after };
+        let message = ToApinit::Terminate { reason: said, kill_after };
         assert_eq!(
-            act(&mut agent, 3 * S, Event::AttachMessage(FRONT, message)),
+            act(&mut agent, 3 * S, Event::FrontMessage(FRONT, message)),
             [terminated(key, believed, kill_after)]
         );
     }
@@ -317,7 +317,7 @@ fn a_shepherd_is_lost() {
     );
     assert_eq!(
         act(&mut agent, 6 * S, Event::Command(2, Command::AcknowledgeEnd(key))),
-        [Action::CloseFront(FRONT), Action::Remove(key)]
+        [Action::CloseStream(FRONT), Action::Remove(key)]
     );
 }
 
@@ -349,14 +349,14 @@ fn a_front_end_that_stays_away_does_not_keep_the_record_for_ever() {
     go_through(
         &mut agent,
         5 * S,
-        [Event::AttachClosed(FRONT), ended(key), Event::GroupsEmpty(key)],
+        [Event::StreamClosed(FRONT), ended(key), Event::GroupsEmpty(key)],
     );
     // The shepherd stays: an apinit that is killed now finds its hello, and knows the end.
     assert_eq!(act(&mut agent, 6 * S, Event::Command(2, Command::AcknowledgeEnd(key))), []);
     assert_eq!(agent.next_timer(), Some(35 * S));
     assert_eq!(
         act(&mut agent, 35 * S, Event::Tick),
-        [Action::CloseFront(FRONT), Action::Remove(key)]
+        [Action::CloseStream(FRONT), Action::Remove(key)]
     );
 }
 
@@ -366,14 +366,14 @@ fn a_front_end_that_comes_back_after_the_end_is_told_that_it_is_over() {
     go_through(
         &mut agent,
         5 * S,
-        [Event::AttachClosed(FRONT), ended(key), Event::GroupsEmpty(key)],
+        [Event::StreamClosed(FRONT), ended(key), Event::GroupsEmpty(key)],
     );
     let back = Conn(2);
     go_through(&mut agent, 6 * S, [opened(back, OWNER)]);
     assert_eq!(
         act(&mut agent, 6 * S, resume(back, key, &[])),
         [
-            Action::CloseFront(FRONT),
+            Action::CloseStream(FRONT),
             Action::KeepFront(key, back),
             Action::SendFront(back, FromApinit::Accepted),
             Action::SendFront(back, FromApinit::Going),

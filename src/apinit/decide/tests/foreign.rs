@@ -279,7 +279,7 @@ fn purged() {
     assert_eq!(
         act(&mut agent, 8 * S, command(Command::AcknowledgeEnd(key))),
         [
-            Action::CloseFront(FRONT),
+            Action::CloseStream(FRONT),
             Action::Remove(key),
             Action::Remember(other()),
             Action::Inventory { items: vec![], last_command: 7 },

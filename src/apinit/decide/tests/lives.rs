@@ -63,7 +63,7 @@ fn a_whole_life() {
     );
     let taken = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 6 });
     assert_eq!(
-        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, taken)),
+        act(&mut agent, 3 * S, Event::FrontMessage(FRONT, taken)),
         [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
     );
     assert_eq!(act(&mut agent, 4 * S, ended(key)), [Action::CheckGroupsEmpty(key)]);
@@ -87,7 +87,7 @@ fn a_whole_life() {
     );
     assert_eq!(
         act(&mut agent, 8 * S, Event::Command(2, Command::AcknowledgeEnd(key))),
-        [Action::CloseFront(FRONT), Action::Remove(key),]
+        [Action::CloseStream(FRONT), Action::Remove(key),]
     );
     assert_eq!((agent.held(), agent.next_timer(), agent.last_command()), ((0, 0), None, 2));
     assert_eq!(act(&mut agent, 9 * S, ended(key)), []);
@@ -99,7 +99,7 @@ fn a_launch_waits_for_its_placement() {
     let key = key(12, 1);
     go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
     assert_eq!(act(&mut agent, 0, launch(FRONT, key)), []);
-    let signal = Event::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 10)));
+    let signal = Event::FrontMessage(FRONT, ToApinit::Signal(numbered(1, 10)));
     assert_eq!(act(&mut agent, 0, signal), []);
     let actions = act(&mut agent, 9 * S, placed(place(key, &[&[0, 1]])));
     assert!(actions.contains(&to_front(FromApinit::Accepted)), "{actions:?}");
@@ -123,7 +123,7 @@ fn who_may_launch() {
     go_through(&mut agent, 0, [opened(guesser, OWNER)]);
     let guess = ToApinit::Launch { key, ticket: Ticket([8; 16]), launch: program() };
     assert_eq!(
-        act(&mut agent, 0, Event::AttachMessage(guesser, guess)),
+        act(&mut agent, 0, Event::FrontMessage(guesser, guess)),
         refused(guesser, "the ticket is not the one of application 12.1")
     );
     let late = Conn(7);
@@ -138,7 +138,7 @@ fn who_may_launch() {
     let chatter = Conn(8);
     go_through(&mut agent, 60 * S, [opened(chatter, OWNER)]);
     assert_eq!(
-        act(&mut agent, 60 * S, Event::AttachMessage(chatter, ToApinit::Signal(numbered(1, 2)))),
+        act(&mut agent, 60 * S, Event::FrontMessage(chatter, ToApinit::Signal(numbered(1, 2)))),
         refused(chatter, "the first message of a stream is a launch or a resumption")
     );
     assert_eq!(agent.held(), (1, 0));
@@ -158,12 +158,12 @@ fn a_launch_that_comes_again_is_a_return() {
     assert_eq!(
         act(&mut agent, 2 * S, launch(again, key)),
         [
-            Action::CloseFront(FRONT),
+            Action::CloseStream(FRONT),
             Action::KeepFront(key, again),
             Action::SendFront(again, FromApinit::Accepted),
         ]
     );
-    assert_eq!(act(&mut agent, 3 * S, Event::AttachClosed(FRONT)), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::StreamClosed(FRONT)), []);
     let actions = act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Ready));
     assert!(actions.contains(&Action::SendFront(again, FromApinit::Going)), "{actions:?}");
 }
@@ -178,7 +178,7 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
     go_through(
         &mut agent,
         3 * S,
-        [from_shepherd(key, FromShepherd::StdinCredit(credit(99, 0))), Event::AttachClosed(FRONT)],
+        [from_shepherd(key, FromShepherd::StdinCredit(credit(99, 0))), Event::StreamClosed(FRONT)],
     );
     let third = FromShepherd::Output(output(8, "three\n"));
     assert_eq!(act(&mut agent, 4 * S, from_shepherd(key, third.clone())), []);
@@ -190,7 +190,7 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
     assert_eq!(
         act(&mut agent, 400 * S, resume(back, key, &[(0, 4)])),
         [
-            Action::CloseFront(FRONT),
+            Action::CloseStream(FRONT),
             Action::KeepFront(key, back),
             Action::SendShepherd(key, ToShepherd::OutputTaken(4)),
             say(FromApinit::Accepted),
@@ -202,11 +202,11 @@ fn a_front_end_comes_back_for_what_it_has_not_written() {
     );
     let stdin = ToApinit::Stdin(piece(0, "in"));
     assert_eq!(
-        act(&mut agent, 400 * S, Event::AttachMessage(back, stdin)),
+        act(&mut agent, 400 * S, Event::FrontMessage(back, stdin)),
         [Action::SendShepherd(key, ToShepherd::Stdin(piece(0, "in")))]
     );
     assert_eq!(
-        act(&mut agent, 400 * S, Event::AttachMessage(back, ToApinit::Signal(numbered(1, 10)))),
+        act(&mut agent, 400 * S, Event::FrontMessage(back, ToApinit::Signal(numbered(1, 10)))),
         [Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 10)))]
     );
 }
@@ -218,7 +218,7 @@ fn a_shepherd_that_says_again_what_is_written_is_told_so_again() {
     let (mut agent, key) = with_running();
     let one = || from_shepherd(key, FromShepherd::Output(output(0, "hello\n")));
     let taken = ToApinit::OutputTaken(OutputTaken { source: 0, offset: 6 });
-    go_through(&mut agent, 3 * S, [one(), Event::AttachMessage(FRONT, taken)]);
+    go_through(&mut agent, 3 * S, [one(), Event::FrontMessage(FRONT, taken)]);
     assert_eq!(
         act(&mut agent, 4 * S, one()),
         [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
@@ -243,7 +243,7 @@ fn a_launch_outlives_its_ticket() {
     assert!(act(&mut agent, last, launch(second, key)).contains(&accepted));
     // The answer was lost: at any time later, by a resumption and by the same launch.
     for (conn, again) in [(Conn(3), resume(Conn(3), key, &[])), (Conn(4), launch(Conn(4), key))] {
-        go_through(&mut agent, late, [Event::AttachClosed(Conn(conn.0 - 1)), opened(conn, OWNER)]);
+        go_through(&mut agent, late, [Event::StreamClosed(Conn(conn.0 - 1)), opened(conn, OWNER)]);
         let actions = act(&mut agent, late, again);
         assert!(actions.contains(&Action::SendFront(conn, FromApinit::Accepted)), "{actions:?}");
     }
@@ -262,13 +262,13 @@ fn a_front_end_dies() {
     let (mut agent, key) = with_running();
     go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::Output(output(0, "lost\n")))]);
     // Its stream being closed is not its death.
-    assert_eq!(act(&mut agent, 3 * S, Event::AttachClosed(FRONT)), []);
+    assert_eq!(act(&mut agent, 3 * S, Event::StreamClosed(FRONT)), []);
     assert_eq!(agent.next_timer(), None);
     let terminate = ToShepherd::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
     assert_eq!(
         act(&mut agent, 4 * S, Event::FrontDied(FRONT)),
         [
-            Action::CloseFront(FRONT),
+            Action::CloseStream(FRONT),
             Action::SendShepherd(key, terminate),
             Action::KeepGone(key),
             Action::SendShepherd(key, ToShepherd::OutputTaken(5)),
@@ -291,8 +291,8 @@ fn a_front_end_dies() {
 #[test]
 fn a_front_end_that_cannot_be_watched_is_given_ten_seconds() {
     let (mut agent, key) = with_placed();
-    let unwatched = Event::AttachOpened { conn: FRONT, uid: OWNER, trusted: false, watched: false };
-    go_through(&mut agent, S, [unwatched, launch(FRONT, key), Event::AttachClosed(FRONT)]);
+    let unwatched = Event::FrontOpened { conn: FRONT, uid: OWNER, watched: false };
+    go_through(&mut agent, S, [unwatched, launch(FRONT, key), Event::StreamClosed(FRONT)]);
     assert_eq!(act(&mut agent, 11 * S - 1, Event::Tick), []);
     let actions = act(&mut agent, 11 * S, Event::Tick);
     assert!(
@@ -365,7 +365,7 @@ fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
         act(&mut agent, 3 * S, resume(FRONT, key, &[])),
         [
             to_front(FromApinit::Refused { text, cause: Some(Cause::FrontGone) }),
-            Action::CloseFront(FRONT)
+            Action::CloseStream(FRONT)
         ]
     );
 }
@@ -413,7 +413,7 @@ fn a_former_life_is_taken_up() {
     assert_eq!(
         act(&mut agent, 12 * S, resume(FRONT, key, &[(0, 101)])),
         [
-            Action::CloseFront(Conn(77)),
+            Action::CloseStream(Conn(77)),
             Action::KeepFront(key, FRONT),
             Action::SendShepherd(key, ToShepherd::OutputTaken(101)),
             to_front(FromApinit::Accepted),
@@ -423,7 +423,7 @@ fn a_former_life_is_taken_up() {
     );
     // The front end may have more than the new life has seen: the repetition is not for it.
     let back = Conn(78);
-    go_through(&mut agent, 13 * S, [Event::AttachClosed(FRONT), opened(back, OWNER)]);
+    go_through(&mut agent, 13 * S, [Event::StreamClosed(FRONT), opened(back, OWNER)]);
     let actions = act(&mut agent, 13 * S, resume(back, key, &[(0, 106)]));
     assert!(actions.contains(&Action::SendShepherd(key, ToShepherd::OutputTaken(106))));
     let again = FromShepherd::Output(output(100, "on\nxyzmore"));
@@ -553,7 +553,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
 #[test]
 fn stdin_beyond_its_credit_is_not_kept() {
     let (mut agent, key) = with_running();
-    let stdin = |offset, text| Event::AttachMessage(FRONT, ToApinit::Stdin(piece(offset, text)));
+    let stdin = |offset, text| Event::FrontMessage(FRONT, ToApinit::Stdin(piece(offset, text)));
     go_through(&mut agent, 3 * S, [from_shepherd(key, FromShepherd::StdinCredit(credit(4, 0)))]);
     assert_eq!(
         act(&mut agent, 3 * S, stdin(0, "four")),

@@ -24,7 +24,7 @@ use crate::apteam::launch::{Launch, LocalPe};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
 use crate::apteam::protocol::attach::{
-    NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
+    FrontReason, NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
 };
 use crate::apteam::protocol::node::{Start, Yields};
 use crate::apteam::{Apid, Incarnation, Ticket};
@@ -142,18 +142,45 @@ fn program() -> Box<Launch> {
 }
 
 fn launch(conn: Conn, key: Key) -> Event {
-    Event::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch: program() })
+    Event::FrontMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch: program() })
 }
 
 fn resume(conn: Conn, key: Key, taken: &[(u32, u64)]) -> Event {
     let taken =
         taken.iter().map(|(source, offset)| OutputTaken { source: *source, offset: *offset });
     let taken = taken.collect();
-    Event::AttachMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken })
+    Event::FrontMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken })
+}
+
+/// The same of a head, which is another apinit.
+fn head_launch(conn: Conn, key: Key) -> Event {
+    Event::HeadMessage(conn, ToPeer::Launch { key, ticket: TICKET, launch: program() })
+}
+
+fn head_resume(conn: Conn, key: Key, taken: &[(u32, u64)]) -> Event {
+    let taken =
+        taken.iter().map(|(source, offset)| OutputTaken { source: *source, offset: *offset });
+    let taken = taken.collect();
+    Event::HeadMessage(conn, ToPeer::Resume { key, ticket: TICKET, taken })
+}
+
+fn head_opened(conn: Conn) -> Event {
+    Event::HeadOpened { conn, uid: 0 }
+}
+
+fn head_refused(conn: Conn, text: &str) -> Vec<Action> {
+    vec![
+        Action::SendHead(conn, FromPeer::Refused { text: text.into(), cause: None }),
+        Action::CloseStream(conn),
+    ]
+}
+
+fn head_not_now(conn: Conn, text: &str) -> Vec<Action> {
+    vec![Action::SendHead(conn, FromPeer::NotNow(text.into())), Action::CloseStream(conn)]
 }
 
 fn opened(conn: Conn, uid: u32) -> Event {
-    Event::AttachOpened { conn, uid, trusted: uid == 0, watched: true }
+    Event::FrontOpened { conn, uid, watched: true }
 }
 
 fn numbered(number: u64, signal: i32) -> NumberedSignal {
@@ -205,12 +232,12 @@ fn to_front(message: FromApinit) -> Action {
 fn refused(conn: Conn, text: &str) -> Vec<Action> {
     vec![
         Action::SendFront(conn, FromApinit::Refused { text: text.into(), cause: None }),
-        Action::CloseFront(conn),
+        Action::CloseStream(conn),
     ]
 }
 
 fn not_now(conn: Conn, text: &str) -> Vec<Action> {
-    vec![Action::SendFront(conn, FromApinit::NotNow(text.into())), Action::CloseFront(conn)]
+    vec![Action::SendFront(conn, FromApinit::NotNow(text.into())), Action::CloseStream(conn)]
 }
 
 /// Applies it; processes are found to be where they belong.

@@ -199,7 +199,7 @@ fn one_that_has_named_its_processors_stays() {
     go_through(&mut agent, S, events);
     let binding = Binding::Lists(Lists::new(vec![vec![(0, 0)], vec![(1, 1)]]).expect("lists"));
     let launch = Box::new(Launch { binding, ..*program() });
-    let launch = Event::AttachMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch });
+    let launch = Event::FrontMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch });
     let actions = act(&mut agent, S, launch);
     let kept = actions.iter().find_map(|action| match action {
         Action::KeepPlace(place) => Some(place.moved.fixed),

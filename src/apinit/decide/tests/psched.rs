@@ -71,7 +71,7 @@ fn discarded() {
     go_through(&mut agent, 4 * S, [ended(key)]);
     assert_eq!(
         act(&mut agent, 4 * S, Event::GroupsEmpty(key)),
-        [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key),]
+        [to_front(FromApinit::Done), Action::CloseStream(FRONT), Action::Remove(key),]
     );
 }
 
@@ -116,12 +116,13 @@ fn unknown_names_have_no_effect() {
         Event::ShepherdSpawned(key),
         from_shepherd(key, FromShepherd::Ready),
         Event::ShepherdLost { key, text: String::new() },
-        Event::PeerMessage(key, 1, FromApinit::Ready),
+        Event::PeerMessage(key, 1, FromPeer::Ready),
         Event::PeerLost { key, index: 1, text: String::new() },
         Event::GroupsEmpty(key),
         Event::GroupsStuck { key, processes: 1, named: vec![] },
-        Event::AttachMessage(Conn(3), ToApinit::Go),
-        Event::AttachClosed(Conn(3)),
+        Event::FrontMessage(Conn(3), ToApinit::StdinEnd(0)),
+        Event::HeadMessage(Conn(3), ToPeer::Go),
+        Event::StreamClosed(Conn(3)),
         Event::FrontDied(Conn(3)),
     ] {
         assert_eq!(agent.apply(0, event.clone()), [], "{event:?}");

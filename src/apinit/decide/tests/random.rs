@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::apinit::decide::memory_out::Away;
-use crate::apteam::protocol::attach::{BarrierIn, BarrierOut};
 use crate::apteam::protocol::node::Restart;
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -140,14 +140,31 @@ fn any_to_apinit() -> impl Strategy<Value = ToApinit> {
             ToApinit::Resume { key, ticket: TICKET, taken: vec![taken] }
         }),
         1 => (0..3u32, 0..20u64).prop_map(move |t| ToApinit::OutputTaken(taken(t))),
-        1 => Just(ToApinit::Go),
-        1 => (1..4u64, 0..2u32, any::<bool>()).prop_map(|(generation, piece, last)| {
-            ToApinit::BarrierOut(BarrierOut { generation, piece, last, entries: vec![] })
-        }),
         1 => (0..4u64).prop_map(|number| ToApinit::Signal(numbered(number, 2))),
         1 => (0..8u64).prop_map(|offset| ToApinit::Stdin(piece(offset, "in"))),
         1 => (0..8u64).prop_map(ToApinit::StdinEnd),
-        1 => any_cause().prop_map(|cause| ToApinit::Terminate { cause, kill_after: GRACE }),
+        1 => any::<bool>().prop_map(|gone| {
+            let reason = if gone { FrontReason::Gone } else { FrontReason::StdoutClosed };
+            ToApinit::Terminate { reason, kill_after: GRACE }
+        }),
+    ]
+}
+
+fn any_to_peer() -> impl Strategy<Value = ToPeer> {
+    let launch = |key| ToPeer::Launch { key, ticket: TICKET, launch: program() };
+    let taken = |(source, offset)| OutputTaken { source, offset };
+    prop_oneof![
+        5 => any_key().prop_map(launch),
+        2 => (any_key(), (0..2u32, 0..20u64).prop_map(taken)).prop_map(|(key, taken)| {
+            ToPeer::Resume { key, ticket: TICKET, taken: vec![taken] }
+        }),
+        1 => (0..3u32, 0..20u64).prop_map(move |t| ToPeer::OutputTaken(taken(t))),
+        1 => Just(ToPeer::Go),
+        1 => (1..4u64, 0..2u32, any::<bool>()).prop_map(|(generation, piece, last)| {
+            ToPeer::BarrierOut(BarrierOut { generation, piece, last, entries: vec![] })
+        }),
+        1 => (0..4u64).prop_map(|number| ToPeer::Signal(numbered(number, 2))),
+        1 => any_cause().prop_map(|cause| ToPeer::Terminate { cause, kill_after: GRACE }),
     ]
 }
 
@@ -169,18 +186,18 @@ fn any_from_shepherd() -> impl Strategy<Value = FromShepherd> {
     ]
 }
 
-fn any_from_apinit() -> impl Strategy<Value = FromApinit> {
+fn any_from_peer() -> impl Strategy<Value = FromPeer> {
     prop_oneof![
-        3 => Just(FromApinit::Accepted),
-        3 => Just(FromApinit::Ready),
-        1 => any_arrival().prop_map(FromApinit::BarrierIn),
-        1 => Just(FromApinit::Going),
-        1 => (0..4u64).prop_map(FromApinit::SignalsTaken),
-        1 => Just(FromApinit::Done),
-        1 => Just(FromApinit::Refused { text: String::new(), cause: None }),
-        1 => Just(FromApinit::NotNow(String::new())),
-        1 => (0..4u64).prop_map(|n| FromApinit::Output(output(n * 4, "four"))),
-        1 => any_cause().prop_map(|cause| FromApinit::Decisive(Decisive { at_ns: 5, cause })),
+        3 => Just(FromPeer::Accepted),
+        3 => Just(FromPeer::Ready),
+        1 => any_arrival().prop_map(FromPeer::BarrierIn),
+        1 => Just(FromPeer::Going),
+        1 => (0..4u64).prop_map(FromPeer::SignalsTaken),
+        1 => Just(FromPeer::Done),
+        1 => Just(FromPeer::Refused { text: String::new(), cause: None }),
+        1 => Just(FromPeer::NotNow(String::new())),
+        1 => (0..4u64).prop_map(|n| FromPeer::Output(output(n * 4, "four"))),
+        1 => any_cause().prop_map(|cause| FromPeer::Decisive(Decisive { at_ns: 5, cause })),
     ]
 }
 
@@ -194,16 +211,19 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Event::Linked(Welcome { store_id: "ffff".into(), ..welcome() })),
         8 => (1..99u64, any_command()).prop_map(|(seq, c)| Event::Command(seq, c)),
         6 => (any_conn(), uid, any::<bool>()).prop_map(|(conn, uid, watched)| {
-            Event::AttachOpened { conn, uid, trusted: uid == 0, watched }
+            Event::FrontOpened { conn, uid, watched }
         }),
-        10 => (any_conn(), any_to_apinit()).prop_map(|(c, m)| Event::AttachMessage(c, m)),
-        2 => any_conn().prop_map(Event::AttachClosed),
+        10 => (any_conn(), any_to_apinit()).prop_map(|(c, m)| Event::FrontMessage(c, m)),
+        2 => any_conn().prop_map(Event::StreamClosed),
+        3 => (any_conn(), prop_oneof![4 => Just(0), 1 => Just(OWNER)])
+            .prop_map(|(conn, uid)| Event::HeadOpened { conn, uid }),
+        5 => (any_conn(), any_to_peer()).prop_map(|(c, m)| Event::HeadMessage(c, m)),
         1 => any_conn().prop_map(Event::FrontDied),
         8 => any_key().prop_map(Event::ShepherdSpawned),
         1 => any_key().prop_map(|key| Event::SpawnFailed { key, text: String::new() }),
         12 => (any_key(), any_from_shepherd()).prop_map(|(k, m)| Event::ShepherdMessage(k, m)),
         1 => any_key().prop_map(lost),
-        5 => (any_key(), 0..3u32, any_from_apinit())
+        5 => (any_key(), 0..3u32, any_from_peer())
             .prop_map(|(key, index, m)| Event::PeerMessage(key, index, m)),
         1 => (any_key(), 0..3u32).prop_map(|(key, index)| Event::PeerLost {
             key, index, text: String::new()
@@ -271,10 +291,10 @@ impl Onlooker {
         match event {
             Event::Unlinked => (self.linked, self.foreign, self.purging) = (false, false, false),
             Event::Command(_, Command::Purge { .. }) if self.foreign => self.purging = true,
-            Event::AttachOpened { conn, .. } => {
+            Event::FrontOpened { conn, .. } | Event::HeadOpened { conn, .. } => {
                 self.open.insert(*conn, ());
             }
-            Event::AttachClosed(conn) => {
+            Event::StreamClosed(conn) => {
                 self.open.remove(conn);
             }
             Event::Command(_, Command::Place(place)) => {
@@ -350,7 +370,7 @@ impl Onlooker {
                 assert!(seen.ready && seen.goes == 1, "{key} goes {seen:?}");
                 assert!(seen.came && (seen.may_go || !seen.shares), "{key} goes {seen:?}");
             }
-            Action::SendFront(conn, _) => {
+            Action::SendFront(conn, _) | Action::SendHead(conn, _) => {
                 assert!(self.open.contains_key(conn), "{action:?} to a closed stream");
             }
             Action::Turns(switcher::Event::Comes { gang, .. }) => {
@@ -370,7 +390,7 @@ impl Onlooker {
                 self.seen.get_mut(&gang.key).expect("it is there").lifted = false;
             }
             Action::Dump { key, .. } => assert!(self.seen[key].lifted, "{key} does not stand"),
-            Action::CloseFront(conn) => {
+            Action::CloseStream(conn) => {
                 self.open.remove(conn);
             }
             Action::Report(report) => {
@@ -415,13 +435,15 @@ proptest! {
                 Step::Do(event) => *event,
             };
             // The shell never uses a number twice while its stream is open.
-            if let Event::AttachOpened { conn, .. } = &event
+            if let Event::FrontOpened { conn, .. } | Event::HeadOpened { conn, .. } = &event
                 && onlooker.open.contains_key(conn)
             {
                 continue;
             }
             // A stream that the agent has closed says nothing.
-            if let Event::AttachMessage(conn, _) | Event::AttachClosed(conn) = &event
+            if let Event::FrontMessage(conn, _)
+                | Event::HeadMessage(conn, _)
+                | Event::StreamClosed(conn) = &event
                 && !onlooker.open.contains_key(conn)
             {
                 continue;
@@ -464,7 +486,7 @@ proptest! {
             if let Some(seen) = acknowledged.filter(|_| ended).and_then(|k| onlooker.seen.get_mut(&k)) {
                 seen.acknowledged = true;
             }
-            prop_assert!(agent.apps.len() <= 6 && agent.attached.len() <= 5);
+            prop_assert!(agent.apps.len() <= 6 && agent.fronts.len() + agent.heads.len() <= 5);
             for app in agent.apps.values() {
                 prop_assert!(app.output.end - app.output.taken <= 2 * Bounds::default().output);
                 prop_assert!(app.stdin_passed <= app.stdin_limit);

@@ -49,7 +49,7 @@ fn failed(text: &str) -> Event {
 }
 
 fn said(message: ToApinit) -> Event {
-    Event::AttachMessage(FRONT, message)
+    Event::FrontMessage(FRONT, message)
 }
 
 /// The launch of it has come.
@@ -129,7 +129,7 @@ fn the_front_end_counts_from_its_own_beginning() {
         [to_front(FromApinit::Output(seen.clone()))]
     );
     // After a break it comes again, and is counted in the same way.
-    agent.apply(3 * S, Event::AttachClosed(FRONT));
+    agent.apply(3 * S, Event::StreamClosed(FRONT));
     agent.apply(3 * S, opened(FRONT, OWNER));
     let resumed = act(&mut agent, 3 * S, resume(FRONT, key, &[(0, 2)]));
     let output = to_front(FromApinit::Output(seen));

@@ -1,7 +1,7 @@
 //! One application over several apinits: the head and the others.
 
 use super::*;
-use crate::apteam::protocol::attach::{BarrierIn, BarrierOut, PmiEntry};
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
 
 const HEADS: Conn = Conn(50);
 
@@ -35,11 +35,11 @@ fn head() -> (Agent, Key, Vec<Action>) {
     (agent, key, actions)
 }
 
-fn from_peer(key: Key, message: FromApinit) -> Event {
+fn from_peer(key: Key, message: FromPeer) -> Event {
     Event::PeerMessage(key, 1, message)
 }
 
-fn to_peer(key: Key, message: ToApinit) -> Action {
+fn to_peer(key: Key, message: ToPeer) -> Action {
     Action::SendPeer(key, 1, message)
 }
 
@@ -49,8 +49,8 @@ fn running_head() -> (Agent, Key) {
         &mut agent,
         2 * S,
         [
-            from_peer(key, FromApinit::Accepted),
-            from_peer(key, FromApinit::Ready),
+            from_peer(key, FromPeer::Accepted),
+            from_peer(key, FromPeer::Ready),
             from_shepherd(key, FromShepherd::Ready),
         ],
     );
@@ -67,8 +67,8 @@ fn other() -> (Agent, Key) {
         [
             placed(place(key, &[&[0, 1], &[2]])),
             Event::ShepherdSpawned(key),
-            opened(HEADS, 0),
-            launch(HEADS, key),
+            head_opened(HEADS),
+            head_launch(HEADS, key),
         ],
     );
     (agent, key)
@@ -77,7 +77,7 @@ fn other() -> (Agent, Key) {
 #[test]
 fn the_head_passes_the_launch_on_and_all_go_together() {
     let (mut agent, key, actions) = head();
-    let passed = ToApinit::Launch { key, ticket: TICKET, launch: program() };
+    let passed = ToPeer::Launch { key, ticket: TICKET, launch: program() };
     let socket = "/run/apinit-2.sock".to_string();
     assert!(
         actions.windows(2).any(|two| two
@@ -87,14 +87,14 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
             ]),
         "{actions:?}"
     );
-    assert_eq!(act(&mut agent, S, from_peer(key, FromApinit::Accepted)), []);
+    assert_eq!(act(&mut agent, S, from_peer(key, FromPeer::Accepted)), []);
     assert_eq!(act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)), []);
     assert_eq!(
-        act(&mut agent, 2 * S, from_peer(key, FromApinit::Ready)),
+        act(&mut agent, 2 * S, from_peer(key, FromPeer::Ready)),
         [
             Action::SendShepherd(key, ToShepherd::Go),
             Action::KeepGoing(key, 2 * S),
-            to_peer(key, ToApinit::Go),
+            to_peer(key, ToPeer::Go),
             to_front(FromApinit::Going),
             Action::Report(Report::Running(key)),
             Action::Report(Report::Movable { key, wall: Some("it is on several hosts".into()) }),
@@ -102,23 +102,35 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
     );
 }
 
+/// Whatever its apinit is: where PE 0 is, the front end launches.
+#[test]
+fn no_head_launches_where_pe_0_is() {
+    let (mut agent, key) = with_placed();
+    go_through(&mut agent, 0, [head_opened(HEADS)]);
+    let text = "PE 0 of application 12.1 is here: its front end launches it";
+    assert_eq!(act(&mut agent, 0, head_launch(HEADS, key)), head_refused(HEADS, text));
+}
+
 #[test]
 fn the_other_does_as_the_head_says() {
     let mut agent = linked(&[2]);
     let key = key(12, 1);
     go_through(&mut agent, 0, [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key)]);
-    // A user, also the owner, can't go past the head.
+    // A user, also the owner, can't go past the head, nor say that he is one.
     go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
     let text = "PE 0 of application 12.1 is on another node: launch it through that one's apinit";
     assert_eq!(act(&mut agent, 0, launch(FRONT, key)), refused(FRONT, text));
-    go_through(&mut agent, 0, [opened(HEADS, 0)]);
-    let actions = act(&mut agent, 0, launch(HEADS, key));
+    let text = format!("user {OWNER} runs no apinit of this machine");
+    let claims = Event::HeadOpened { conn: HEADS, uid: OWNER };
+    assert_eq!(act(&mut agent, 0, claims), head_refused(HEADS, &text));
+    assert_eq!(act(&mut agent, 0, head_launch(HEADS, key)), []);
+    go_through(&mut agent, 0, [head_opened(HEADS)]);
+    let actions = act(&mut agent, 0, head_launch(HEADS, key));
     assert!(
         matches!(
             &actions[..],
             [
-                Action::KeepFront(..),
-                Action::SendFront(HEADS, FromApinit::Accepted),
+                Action::SendHead(HEADS, FromPeer::Accepted),
                 Action::SendShepherd(_, ToShepherd::Launch(launch)),
             ] if !launch.alone && !launch.stdin
                 && launch.pes.iter().map(|pe| pe.rank).collect::<Vec<_>>() == [4, 5]
@@ -126,54 +138,54 @@ fn the_other_does_as_the_head_says() {
         ),
         "{actions:?}"
     );
-    let to_head = |message| Action::SendFront(HEADS, message);
-    let from_head = |message| Event::AttachMessage(HEADS, message);
+    let to_head = |message| Action::SendHead(HEADS, message);
+    let from_head = |message| Event::HeadMessage(HEADS, message);
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::Ready)),
-        [to_head(FromApinit::Ready)]
+        [to_head(FromPeer::Ready)]
     );
     assert_eq!(
-        act(&mut agent, S, from_head(ToApinit::Go)),
+        act(&mut agent, S, from_head(ToPeer::Go)),
         [Action::SendShepherd(key, ToShepherd::Go), Action::KeepGoing(key, S)]
     );
-    assert_eq!(act(&mut agent, S, from_head(ToApinit::Go)), []);
+    assert_eq!(act(&mut agent, S, from_head(ToPeer::Go)), []);
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")])))),
-        [to_head(FromApinit::BarrierIn(arrival(vec![entry("b")])))]
+        [to_head(FromPeer::BarrierIn(arrival(vec![entry("b")])))]
     );
     let merged = leave(vec![entry("a"), entry("b")]);
     assert_eq!(
-        act(&mut agent, S, from_head(ToApinit::BarrierOut(merged.clone()))),
+        act(&mut agent, S, from_head(ToPeer::BarrierOut(merged.clone()))),
         [Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone()))]
     );
     // Said again: whether it counts is the shepherd's to know.
     assert_eq!(
-        act(&mut agent, S, from_head(ToApinit::BarrierOut(merged.clone()))),
+        act(&mut agent, S, from_head(ToPeer::BarrierOut(merged.clone()))),
         [Action::SendShepherd(key, ToShepherd::BarrierOut(merged))]
     );
     let source = Output { source: 1, ..output(0, "x\n") };
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::Output(output(0, "x\n")))),
-        [to_head(FromApinit::Output(source))]
+        [to_head(FromPeer::Output(source))]
     );
     let cause = Cause::Abort { rank: 4, nid: Nid(2), code: 1 };
     let abort = Decisive { at_ns: S, cause: cause.clone() };
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::Decisive(abort.clone()))),
-        [to_head(FromApinit::Decisive(abort))]
+        [to_head(FromPeer::Decisive(abort))]
     );
     assert_eq!(
         act(
             &mut agent,
             S,
-            from_head(ToApinit::Terminate { cause: cause.clone(), kill_after: GRACE })
+            from_head(ToPeer::Terminate { cause: cause.clone(), kill_after: GRACE })
         ),
         [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
     );
     go_through(&mut agent, S, [ended(key)]);
     assert_eq!(
         act(&mut agent, 2 * S, Event::GroupsEmpty(key)),
-        [reported(end(key), &[2]), to_head(FromApinit::Done)]
+        [reported(end(key), &[2]), to_head(FromPeer::Done)]
     );
 }
 
@@ -181,11 +193,11 @@ fn the_other_does_as_the_head_says() {
 fn barriers_are_merged_at_the_head() {
     let (mut agent, key) = running_head();
     let own = from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("a")])));
-    let peers = from_peer(key, FromApinit::BarrierIn(arrival(vec![entry("b")])));
+    let peers = from_peer(key, FromPeer::BarrierIn(arrival(vec![entry("b")])));
     let merged = leave(vec![entry("a"), entry("b")]);
     let out = [
         Action::SendShepherd(key, ToShepherd::BarrierOut(merged.clone())),
-        to_peer(key, ToApinit::BarrierOut(merged)),
+        to_peer(key, ToPeer::BarrierOut(merged)),
     ];
     assert_eq!(act(&mut agent, 3 * S, own.clone()), []);
     assert_eq!(act(&mut agent, 3 * S, peers.clone()), out);
@@ -194,14 +206,14 @@ fn barriers_are_merged_at_the_head() {
     assert_eq!(act(&mut agent, 3 * S, own), out[..1]);
     // The next one, the other way round: nothing of the first is left.
     let second = |text| BarrierIn { generation: 2, entries: vec![entry(text)] };
-    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::BarrierIn(second("d")))), []);
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromPeer::BarrierIn(second("d")))), []);
     let out =
         BarrierOut { generation: 2, piece: 0, last: true, entries: vec![entry("c"), entry("d")] };
     assert_eq!(
         act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::BarrierIn(second("c")))),
         [
             Action::SendShepherd(key, ToShepherd::BarrierOut(out.clone())),
-            to_peer(key, ToApinit::BarrierOut(out)),
+            to_peer(key, ToPeer::BarrierOut(out)),
         ]
     );
 }
@@ -212,7 +224,7 @@ fn one_hosts_end_is_everybodys() {
     let cause = Cause::PeSignal { rank: 5, nid: Nid(2), signal: 11 };
     let decisive = Decisive { at_ns: 3 * S, cause: cause.clone() };
     assert_eq!(
-        act(&mut agent, 3 * S, from_peer(key, FromApinit::Decisive(decisive))),
+        act(&mut agent, 3 * S, from_peer(key, FromPeer::Decisive(decisive))),
         [Action::SendShepherd(
             key,
             ToShepherd::Terminate { cause: cause.clone(), kill_after: GRACE }
@@ -222,39 +234,42 @@ fn one_hosts_end_is_everybodys() {
     let decisive = Decisive { at_ns: 3 * S, cause: cause.clone() };
     assert_eq!(
         act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Decisive(decisive))),
-        [to_peer(key, ToApinit::Terminate { cause, kill_after: GRACE })]
+        [to_peer(key, ToPeer::Terminate { cause, kill_after: GRACE })]
     );
 }
 
 #[test]
 fn signals_and_output_go_through_the_head() {
     let (mut agent, key) = running_head();
-    let usr1 = ToApinit::Signal(numbered(1, 10));
+    let usr1 = ToPeer::Signal(numbered(1, 10));
+    let said = Event::FrontMessage(FRONT, ToApinit::Signal(numbered(1, 10)));
     assert_eq!(
-        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, usr1.clone())),
+        act(&mut agent, 3 * S, said),
         [Action::SendShepherd(key, ToShepherd::Signal(numbered(1, 10))), to_peer(key, usr1)]
     );
-    let theirs = |offset, text| FromApinit::Output(Output { source: 1, ..output(offset, text) });
+    let output = |offset, text| Output { source: 1, ..output(offset, text) };
+    let theirs = |offset, text| FromPeer::Output(output(offset, text));
     assert_eq!(
         act(&mut agent, 3 * S, from_peer(key, theirs(0, "abc"))),
-        [to_front(theirs(0, "abc"))]
+        [to_front(FromApinit::Output(output(0, "abc")))]
     );
     // Again: the front end does not see it.
     assert_eq!(act(&mut agent, 3 * S, from_peer(key, theirs(0, "abc"))), []);
-    let taken = |offset| ToApinit::OutputTaken(OutputTaken { source: 1, offset });
-    assert_eq!(
-        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, taken(2))),
-        [to_peer(key, taken(2))]
-    );
+    let taken = |offset| ToPeer::OutputTaken(OutputTaken { source: 1, offset });
+    let written = |offset| {
+        let taken = OutputTaken { source: 1, offset };
+        Event::FrontMessage(FRONT, ToApinit::OutputTaken(taken))
+    };
+    assert_eq!(act(&mut agent, 3 * S, written(2)), [to_peer(key, taken(2))]);
     // The front end comes back: the other host says the rest again.
-    go_through(&mut agent, 3 * S, [Event::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    go_through(&mut agent, 3 * S, [Event::StreamClosed(FRONT), opened(Conn(2), OWNER)]);
     let again = OutputTaken { source: 1, offset: 2 };
     let actions = act(&mut agent, 4 * S, resume(Conn(2), key, &[(1, 2)]));
-    let again = ToApinit::Resume { key, ticket: TICKET, taken: vec![again] };
+    let again = ToPeer::Resume { key, ticket: TICKET, taken: vec![again] };
     assert!(actions.contains(&to_peer(key, again)), "{actions:?}");
     // It dies: the other host's output is taken for it.
     let actions = act(&mut agent, 5 * S, Event::FrontDied(Conn(2)));
-    let terminate = ToApinit::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
+    let terminate = ToPeer::Terminate { cause: Cause::FrontGone, kill_after: FRONT_GRACE };
     assert!(actions.contains(&to_peer(key, terminate)), "{actions:?}");
     assert_eq!(act(&mut agent, 5 * S, from_peer(key, theirs(2, "cde"))), [to_peer(key, taken(5))]);
 }
@@ -264,43 +279,41 @@ fn signals_of_psched_are_said_to_have_come_when_everybody_has_them() {
     let (mut agent, key) = running_head();
     let number = PSCHED_SIGNALS + 5;
     let said = || Event::Command(3, Command::Signal { key, signal: numbered(number, 10) });
-    let signal = ToApinit::Signal(numbered(number, 10));
+    let signal = ToPeer::Signal(numbered(number, 10));
     assert_eq!(
         act(&mut agent, 3 * S, said()),
-        [
-            Action::SendShepherd(key, ToShepherd::Signal(numbered(number, 10))),
-            to_peer(key, signal.clone())
-        ]
+        [Action::SendShepherd(key, ToShepherd::Signal(numbered(number, 10))), to_peer(key, signal)]
     );
     assert_eq!(act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::SignalsTaken(number))), []);
     assert_eq!(act(&mut agent, 3 * S, said()), [], "it is on its way");
     let taken = || Action::Report(Report::SignalsTaken { key, number });
-    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::SignalsTaken(number))), [taken()]);
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromPeer::SignalsTaken(number))), [taken()]);
     // psched has not heard that; the front end, which counts for itself, need not.
     assert_eq!(act(&mut agent, 3 * S, said()), [taken()]);
-    go_through(&mut agent, 3 * S, [Event::AttachClosed(FRONT), opened(Conn(2), OWNER)]);
+    go_through(&mut agent, 3 * S, [Event::StreamClosed(FRONT), opened(Conn(2), OWNER)]);
     let resumed = act(&mut agent, 3 * S, resume(Conn(2), key, &[]));
     let told = |a: &Action| matches!(a, Action::SendFront(_, FromApinit::SignalsTaken(_)));
     assert!(!resumed.iter().any(told), "{resumed:?}");
     // Nor may it speak in psched's name.
-    assert_eq!(act(&mut agent, 3 * S, Event::AttachMessage(Conn(2), signal)), []);
+    let signal = ToApinit::Signal(numbered(number, 10));
+    assert_eq!(act(&mut agent, 3 * S, Event::FrontMessage(Conn(2), signal)), []);
 }
 
 #[test]
 fn output_of_others_is_not_kept_for_a_front_end_that_has_gone() {
     let (mut agent, key) = running_head();
-    act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(0, "ab"))));
-    act(&mut agent, 3 * S, Event::AttachClosed(FRONT));
+    act(&mut agent, 3 * S, from_peer(key, FromPeer::Output(output(0, "ab"))));
+    act(&mut agent, 3 * S, Event::StreamClosed(FRONT));
     // It may come back: this stays with the other host.
-    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::Output(output(2, "cd")))), []);
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromPeer::Output(output(2, "cd")))), []);
     let gone = act(&mut agent, 4 * S, Event::FrontDied(FRONT));
     let taken = vec![OutputTaken { source: 1, offset: 0 }];
-    let again = to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken });
+    let again = to_peer(key, ToPeer::Resume { key, ticket: TICKET, taken });
     assert!(gone.contains(&again), "{gone:?}");
-    let written = |offset| to_peer(key, ToApinit::OutputTaken(OutputTaken { source: 1, offset }));
+    let written = |offset| to_peer(key, ToPeer::OutputTaken(OutputTaken { source: 1, offset }));
     // Also where something before it is missing, which was written in a former life of this head.
     for (offset, text, end) in [(0, "ab", 2), (2, "cd", 4), (9, "ef", 11)] {
-        let more = from_peer(key, FromApinit::Output(output(offset, text)));
+        let more = from_peer(key, FromPeer::Output(output(offset, text)));
         assert_eq!(act(&mut agent, 4 * S, more), [written(end)]);
     }
 }
@@ -314,12 +327,12 @@ fn done_is_said_when_all_are() {
     // apinit that is killed now finds its hello, and ends nobody else.
     assert_eq!(act(&mut agent, 3 * S, Event::Command(2, Command::AcknowledgeEnd(key))), []);
     assert_eq!(
-        act(&mut agent, 3 * S, Event::AttachMessage(FRONT, ToApinit::Signal(numbered(1, 2)))),
-        [to_peer(key, ToApinit::Signal(numbered(1, 2)))]
+        act(&mut agent, 3 * S, Event::FrontMessage(FRONT, ToApinit::Signal(numbered(1, 2)))),
+        [to_peer(key, ToPeer::Signal(numbered(1, 2)))]
     );
     assert_eq!(
-        act(&mut agent, 4 * S, from_peer(key, FromApinit::Done)),
-        [to_front(FromApinit::Done), Action::CloseFront(FRONT), Action::Remove(key)]
+        act(&mut agent, 4 * S, from_peer(key, FromPeer::Done)),
+        [to_front(FromApinit::Done), Action::CloseStream(FRONT), Action::Remove(key)]
     );
 }
 
@@ -329,7 +342,7 @@ fn another_host_is_reached_again_or_given_up() {
     let lost = || Event::PeerLost { key, index: 1, text: "refused".into() };
     let socket = "/run/apinit-2.sock".to_string();
     let open = Action::OpenPeer { key, index: 1, socket };
-    let again = ToApinit::Launch { key, ticket: TICKET, launch: program() };
+    let again = ToPeer::Launch { key, ticket: TICKET, launch: program() };
     assert_eq!(act(&mut agent, S, lost()), []);
     assert_eq!(
         act(&mut agent, S + ns(PEER_AGAIN), Event::Tick),
@@ -346,7 +359,7 @@ fn another_host_is_reached_again_or_given_up() {
     let (mut agent, key) = running_head();
     for n in 3..60 {
         assert_eq!(act(&mut agent, n * S, lost()), []);
-        let resume = ToApinit::Resume {
+        let resume = ToPeer::Resume {
             key,
             ticket: TICKET,
             taken: vec![OutputTaken { source: 1, offset: 0 }],
@@ -361,7 +374,7 @@ fn another_host_is_reached_again_or_given_up() {
 #[test]
 fn a_refusal_of_another_host_ends_all() {
     let (mut agent, key, _) = head();
-    let refused = FromApinit::Refused { text: "taken back".into(), cause: None };
+    let refused = FromPeer::Refused { text: "taken back".into(), cause: None };
     let cause = Cause::NodeLost { nid: Nid(2), text: "taken back".into() };
     assert_eq!(
         act(&mut agent, 2 * S, from_peer(key, refused)),
@@ -379,22 +392,28 @@ fn what_may_pass_is_no_refusal() {
         &mut agent,
         S,
         [
-            opened(silent, 0),
-            opened(early, 0),
-            launch(early, key),
+            head_opened(silent),
+            head_opened(early),
+            head_launch(early, key),
             opened(own, OWNER),
             launch(own, key),
         ],
     );
     let text = "psched has not placed application 12.1 on this node; is the link between psched and \
                 apinit up? (apstat -n)";
-    let expected =
-        [not_now(silent, "nothing was said for 10 s"), not_now(early, text), not_now(own, text)];
+    let expected = [
+        not_now(own, text),
+        head_not_now(silent, "nothing was said for 10 s"),
+        head_not_now(early, text),
+    ];
     assert_eq!(act(&mut agent, 11 * S, Event::Tick), expected.concat());
     // It tries again, and what is not here and never comes is refused.
-    go_through(&mut agent, 12 * S, [opened(HEADS, 0)]);
+    go_through(&mut agent, 12 * S, [head_opened(HEADS)]);
     let text = "application 12.1 is not on this node, or no longer";
-    assert_eq!(act(&mut agent, 12 * S, resume(HEADS, key, &[(1, 0)])), refused(HEADS, text));
+    assert_eq!(
+        act(&mut agent, 12 * S, head_resume(HEADS, key, &[(1, 0)])),
+        head_refused(HEADS, text)
+    );
 }
 
 /// An apinit that waits for psched's word is asked for as long as it takes: only one that can't be
@@ -403,7 +422,7 @@ fn what_may_pass_is_no_refusal() {
 fn a_host_that_can_not_be_had_now_is_asked_again() {
     let (mut agent, key, _) = head();
     for at in (S..100 * S).step_by(S as usize) {
-        assert_eq!(act(&mut agent, at, from_peer(key, FromApinit::NotNow("psched".into()))), []);
+        assert_eq!(act(&mut agent, at, from_peer(key, FromPeer::NotNow("psched".into()))), []);
         let actions = act(&mut agent, at + ns(PEER_AGAIN), Event::Tick);
         assert!(matches!(actions[0], Action::OpenPeer { index: 1, .. }), "{actions:?}");
     }
@@ -420,22 +439,21 @@ fn the_head_comes_back_to_the_other() {
         [
             from_shepherd(key, FromShepherd::Ready),
             from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")]))),
-            Event::AttachClosed(HEADS),
+            Event::StreamClosed(HEADS),
         ],
     );
     // The head being dead ends nothing here.
     assert_eq!(act(&mut agent, 2 * S, Event::FrontDied(HEADS)), []);
     let back = Conn(51);
-    go_through(&mut agent, 60 * S, [opened(back, 0)]);
-    let say = |message| Action::SendFront(back, message);
+    go_through(&mut agent, 60 * S, [head_opened(back)]);
+    let say = |message| Action::SendHead(back, message);
     assert_eq!(
-        act(&mut agent, 60 * S, resume(back, key, &[(1, 0)])),
+        act(&mut agent, 60 * S, head_resume(back, key, &[(1, 0)])),
         [
-            Action::CloseFront(HEADS),
-            Action::KeepFront(key, back),
-            say(FromApinit::Accepted),
-            say(FromApinit::Ready),
-            say(FromApinit::BarrierIn(arrival(vec![entry("b")]))),
+            Action::CloseStream(HEADS),
+            say(FromPeer::Accepted),
+            say(FromPeer::Ready),
+            say(FromPeer::BarrierIn(arrival(vec![entry("b")]))),
         ]
     );
     // psched ends it here: the head hears of it.
@@ -444,7 +462,7 @@ fn the_head_comes_back_to_the_other() {
     assert_eq!(
         act(&mut agent, 61 * S, Event::Command(2, command)),
         [
-            say(FromApinit::Decisive(Decisive { at_ns: 61 * S, cause: cause.clone() })),
+            say(FromPeer::Decisive(Decisive { at_ns: 61 * S, cause: cause.clone() })),
             Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: Duration::ZERO }),
         ]
     );
@@ -455,11 +473,11 @@ fn the_head_comes_back_to_the_other() {
 fn a_launch_that_is_repeated_is_taken_as_a_return() {
     let (mut agent, key) = other();
     let back = Conn(51);
-    go_through(&mut agent, S, [opened(back, 0)]);
-    let actions = act(&mut agent, S, launch(back, key));
-    assert!(actions.contains(&Action::SendFront(back, FromApinit::Accepted)), "{actions:?}");
+    go_through(&mut agent, S, [head_opened(back)]);
+    let actions = act(&mut agent, S, head_launch(back, key));
+    assert!(actions.contains(&Action::SendHead(back, FromPeer::Accepted)), "{actions:?}");
     let actions = act(&mut agent, S, from_shepherd(key, FromShepherd::Ready));
-    assert!(actions.contains(&Action::SendFront(back, FromApinit::Ready)), "{actions:?}");
+    assert!(actions.contains(&Action::SendHead(back, FromPeer::Ready)), "{actions:?}");
 }
 
 /// The head's shepherd died while its apinit was dead, before all could go: those who wait for the
@@ -481,9 +499,9 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
     };
     act(&mut agent, 2 * S, Event::Found(Box::new(found)));
     let actions = act(&mut agent, 2 * S, Event::Tick);
-    let is_terminate = |a: &Action| matches!(a, Action::SendPeer(_, 1, ToApinit::Terminate { .. }));
+    let is_terminate = |a: &Action| matches!(a, Action::SendPeer(_, 1, ToPeer::Terminate { .. }));
     assert!(actions.iter().any(is_terminate), "{actions:?}");
-    let refused = FromApinit::Refused { text: "it is not here".into(), cause: None };
+    let refused = FromPeer::Refused { text: "it is not here".into(), cause: None };
     go_through(
         &mut agent,
         3 * S,
@@ -506,9 +524,9 @@ fn a_part_that_was_lost_is_not_waited_for() {
     go_through(
         &mut agent,
         S,
-        [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), opened(HEADS, 0)],
+        [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), head_opened(HEADS)],
     );
-    let actions = act(&mut agent, 2 * S, resume(HEADS, key, &[(1, 0)]));
+    let actions = act(&mut agent, 2 * S, head_resume(HEADS, key, &[(1, 0)]));
     let cause = Cause::NodeLost {
         nid: Nid(2),
         text: "its host was restarted, or the launch never came there".into(),
@@ -537,9 +555,9 @@ fn another_host_whose_pes_wait_is_not_given_up() {
         act(&mut agent, n * S + S / 2, Event::Command(n, Command::AcknowledgeEnd(key)));
     }
     // It is back, and its PEs are let out of the barrier that those of the head have left.
-    let actions = act(&mut agent, 61 * S, from_peer(key, FromApinit::Accepted));
+    let actions = act(&mut agent, 61 * S, from_peer(key, FromPeer::Accepted));
     assert_eq!(actions, []);
-    act(&mut agent, 62 * S, from_peer(key, FromApinit::Done));
+    act(&mut agent, 62 * S, from_peer(key, FromPeer::Done));
     assert_eq!(agent.held().0, 0);
 
     // Or psched knows that all has ended.
@@ -559,7 +577,7 @@ fn another_host_that_is_given_up_is_due_no_more() {
     let (mut agent, key) = running_head();
     go_through(&mut agent, 3 * S, [ended(key), Event::GroupsEmpty(key)]);
     act(&mut agent, 3 * S, Event::Command(2, Command::Discard(key)));
-    act(&mut agent, 3 * S, Event::AttachClosed(FRONT));
+    act(&mut agent, 3 * S, Event::StreamClosed(FRONT));
     let lost = || Event::PeerLost { key, index: 1, text: "gone".into() };
     let mut timer = None;
     let mut now = 3 * S;
@@ -587,12 +605,13 @@ fn another_host_that_is_given_up_is_due_no_more() {
 #[test]
 fn another_host_that_says_again_what_is_written_is_told_so_again() {
     let (mut agent, key) = running_head();
-    let one = || from_peer(key, FromApinit::Output(output(0, "hello\n")));
-    let taken = ToApinit::OutputTaken(OutputTaken { source: 1, offset: 6 });
-    go_through(&mut agent, 3 * S, [one(), Event::AttachMessage(FRONT, taken.clone())]);
-    assert_eq!(act(&mut agent, 4 * S, one()), [to_peer(key, taken)]);
+    let one = || from_peer(key, FromPeer::Output(output(0, "hello\n")));
+    let taken = OutputTaken { source: 1, offset: 6 };
+    let said = Event::FrontMessage(FRONT, ToApinit::OutputTaken(taken));
+    go_through(&mut agent, 3 * S, [one(), said]);
+    assert_eq!(act(&mut agent, 4 * S, one()), [to_peer(key, ToPeer::OutputTaken(taken))]);
     // What is not written is not.
-    let two = || from_peer(key, FromApinit::Output(output(6, "more\n")));
+    let two = || from_peer(key, FromPeer::Output(output(6, "more\n")));
     go_through(&mut agent, 5 * S, [two()]);
     assert_eq!(act(&mut agent, 5 * S, two()), []);
 }
@@ -601,10 +620,10 @@ fn another_host_that_says_again_what_is_written_is_told_so_again() {
 #[test]
 fn output_with_a_hole_is_asked_for_again() {
     let (mut agent, key) = running_head();
-    let said = |offset, text| from_peer(key, FromApinit::Output(output(offset, text)));
+    let said = |offset, text| from_peer(key, FromPeer::Output(output(offset, text)));
     let again = |offset| {
         let taken = vec![OutputTaken { source: 1, offset }];
-        to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken })
+        to_peer(key, ToPeer::Resume { key, ticket: TICKET, taken })
     };
     let warned = |missing, offset| {
         let text = format!("{missing} bytes of output of NID 2 before byte {offset} did not come");
@@ -615,13 +634,13 @@ fn output_with_a_hole_is_asked_for_again() {
     assert_eq!(act(&mut agent, 3 * S, said(6, "two\n")), [warned(6, 6), again(0)]);
     // On its way before it could hear that.
     assert_eq!(act(&mut agent, 3 * S, said(10, "three\n")), []);
-    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromApinit::Accepted)), []);
+    assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromPeer::Accepted)), []);
     assert_eq!(act(&mut agent, 3 * S, said(0, "hello\n")), [shown(0, "hello\n")]);
     assert_eq!(act(&mut agent, 3 * S, said(6, "two\n")), [shown(6, "two\n")]);
     // Only so often: then the front end sees it, and tells.
     for _ in 0..crate::apinit::decide::output::HOLES_MAX {
         assert_eq!(act(&mut agent, 4 * S, said(16, "end\n")), [warned(6, 16), again(0)]);
-        go_through(&mut agent, 4 * S, [from_peer(key, FromApinit::Accepted)]);
+        go_through(&mut agent, 4 * S, [from_peer(key, FromPeer::Accepted)]);
     }
     assert_eq!(act(&mut agent, 4 * S, said(16, "end\n")), [warned(6, 16), shown(16, "end\n")]);
 }
@@ -630,22 +649,22 @@ fn output_with_a_hole_is_asked_for_again() {
 #[test]
 fn what_has_gone_to_the_front_end_does_not_go_again_after_a_break_between_the_hosts() {
     let (mut agent, key) = running_head();
-    let one = || from_peer(key, FromApinit::Output(output(0, "hello\n")));
+    let one = || from_peer(key, FromPeer::Output(output(0, "hello\n")));
     assert_eq!(act(&mut agent, 3 * S, one()).len(), 1);
     let lost = Event::PeerLost { key, index: 1, text: "reset".into() };
     go_through(&mut agent, 3 * S, [lost]);
     let again = act(&mut agent, 4 * S, Event::Tick);
     let taken = vec![OutputTaken { source: 1, offset: 0 }];
     assert!(
-        again.contains(&to_peer(key, ToApinit::Resume { key, ticket: TICKET, taken })),
+        again.contains(&to_peer(key, ToPeer::Resume { key, ticket: TICKET, taken })),
         "{again:?}"
     );
-    go_through(&mut agent, 4 * S, [from_peer(key, FromApinit::Accepted)]);
+    go_through(&mut agent, 4 * S, [from_peer(key, FromPeer::Accepted)]);
     assert_eq!(act(&mut agent, 4 * S, one()), []);
     // On another stream it does.
     let back = Conn(2);
     go_through(&mut agent, 5 * S, [opened(back, OWNER), resume(back, key, &[])]);
-    go_through(&mut agent, 5 * S, [from_peer(key, FromApinit::Accepted)]);
+    go_through(&mut agent, 5 * S, [from_peer(key, FromPeer::Accepted)]);
     let to_back =
         |text| Action::SendFront(back, FromApinit::Output(Output { source: 1, ..output(0, text) }));
     assert_eq!(act(&mut agent, 5 * S, one()), [to_back("hello\n")]);

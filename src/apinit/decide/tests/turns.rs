@@ -224,7 +224,7 @@ fn what_it_has_run_is_in_its_end() {
 #[test]
 fn a_signal_of_its_front_end_asks_for_an_early_turn() {
     let mut agent = two();
-    let signal = Event::AttachMessage(Conn(1), ToApinit::Signal(numbered(1, 2)));
+    let signal = Event::FrontMessage(Conn(1), ToApinit::Signal(numbered(1, 2)));
     let key = key(1, 1);
     assert_eq!(
         act(&mut agent, 10 * S, signal),

@@ -61,7 +61,7 @@ fn a_former_life_whose_shepherd_is_not_understood() {
 fn two_programs(conn: Conn, key: Key, last: u32) -> Event {
     let part = Part { first: last, executable: b"/bin/false".to_vec(), ..Part::default() };
     let launch = Box::new(Launch { more: vec![part], ..*program() });
-    Event::AttachMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch })
+    Event::FrontMessage(conn, ToApinit::Launch { key, ticket: TICKET, launch })
 }
 
 fn said(key: Key, several: bool) -> Event {
@@ -123,11 +123,11 @@ fn the_head_hears_of_a_shepherd_that_can_not() {
     go_through(
         &mut agent,
         0,
-        [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), opened(heads, 0)],
+        [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), head_opened(heads)],
     );
     agent.apply(S, two_programs(heads, key, 3));
     let actions = act(&mut agent, S, said(key, false));
-    let [Action::SendFront(conn, FromApinit::Decisive(told))] = &actions[..] else {
+    let [Action::SendHead(conn, FromPeer::Decisive(told))] = &actions[..] else {
         panic!("{actions:?}");
     };
     assert_eq!(*conn, heads);

@@ -530,6 +530,7 @@ impl Shell {
     pub async fn end_everything(mut self) {
         let apps = std::mem::take(&mut self.apps);
         self.fronts.clear();
+        self.heads.clear();
         self.peers.clear();
         self.link = None;
         // Of all together: each search looks through all processes there are.

@@ -9,8 +9,9 @@ use crate::apinit::host::places;
 use crate::apinit::host::shepherds::Shepherd;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::protocol::attach::{FromApinit, ToApinit};
+use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
 use crate::machine::Nid;
@@ -211,7 +212,14 @@ impl Outside for Shell {
 
     fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool {
         let Some(front) = self.fronts.get_mut(&conn) else { return true };
-        let full = front.sender.take_if(|sender| !sender.send(message, room));
+        let bytes = match &message {
+            FromApinit::Output(output) => output.data.len() as u64,
+            _ => 0,
+        };
+        let mut message = Some(message.into());
+        let full = front.sender.take_if(|sender| {
+            message.take().is_some_and(|message| !sender.send(message, bytes, room))
+        });
         if let Some(sender) = &full {
             tracing::warn!("a front end does not read what it is told; it is hung up on");
             sender.hang_up();
@@ -219,8 +227,26 @@ impl Outside for Shell {
         full.is_none()
     }
 
-    fn close_front(&mut self, conn: Conn) {
+    fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool {
+        let Some(head) = self.heads.get_mut(&conn) else { return true };
+        let bytes = match &message {
+            FromPeer::Output(output) => output.data.len() as u64,
+            _ => 0,
+        };
+        let mut message = Some(message.into());
+        let full = head.sender.take_if(|sender| {
+            message.take().is_some_and(|message| !sender.send(message, bytes, u64::MAX))
+        });
+        if let Some(sender) = &full {
+            tracing::warn!("a head does not read what it is told; it is hung up on");
+            sender.hang_up();
+        }
+        full.is_none()
+    }
+
+    fn close_stream(&mut self, conn: Conn) {
         self.fronts.remove(&conn);
+        self.heads.remove(&conn);
     }
 
     fn open_peer(&mut self, key: Key, index: u32, generation: u64, socket: String) {
@@ -228,7 +254,7 @@ impl Outside for Shell {
         self.peers.insert((key, index), peer);
     }
 
-    fn tell_peer(&mut self, key: Key, index: u32, message: ToApinit) {
+    fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer) {
         if let Some(peer) = self.peers.get(&(key, index)) {
             peer.send(message);
         }

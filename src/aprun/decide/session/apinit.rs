@@ -106,8 +106,6 @@ impl Front {
                 }
             }
             FromApinit::Done => self.done = true,
-            // For a head's apinit only.
-            FromApinit::Ready | FromApinit::BarrierIn(_) | FromApinit::Decisive(_) => {}
         }
     }
 
@@ -168,11 +166,11 @@ impl Front {
         if let Some(withdrawal) = self.withdrawal
             && self.step < Step::Going
         {
-            let cause = Cause::Kill { signal: withdrawal.signal, uid: self.setup.uid };
-            self.send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
+            let reason = FrontReason::Withdrawn { signal: withdrawal.signal };
+            self.send(ToApinit::Terminate { reason, kill_after: KILL_AFTER });
         }
-        if let Some(cause) = self.terminate.clone() {
-            self.send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
+        if let Some(reason) = self.terminate {
+            self.send(ToApinit::Terminate { reason, kill_after: KILL_AFTER });
         }
         // Written since the resumption was asked for.
         for taken in self.received.unreported() {
@@ -261,20 +259,20 @@ impl Front {
         if self.output_status.is_some() {
             return;
         }
-        let cause = match loss {
+        let reason = match loss {
             Loss::StdoutClosed => {
                 self.output_status = Some(STATUS_STDOUT_CLOSED);
-                Cause::StdoutClosed
+                FrontReason::StdoutClosed
             }
             Loss::Failed(text) => {
                 self.tell(format!("{text}; {} is ended", self.named()));
                 self.output_status = Some(STATUS_FAILED);
-                Cause::FrontGone
+                FrontReason::Gone
             }
         };
         if !self.done {
-            self.send(ToApinit::Terminate { cause: cause.clone(), kill_after: KILL_AFTER });
-            self.terminate = Some(cause);
+            self.send(ToApinit::Terminate { reason, kill_after: KILL_AFTER });
+            self.terminate = Some(reason);
         }
     }
 }

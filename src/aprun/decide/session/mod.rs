@@ -40,7 +40,7 @@ mod signals;
 mod stdin;
 
 use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
-use crate::apteam::protocol::attach::{FromApinit, NumberedSignal, ToApinit};
+use crate::apteam::protocol::attach::{FromApinit, FrontReason, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
 use crate::variables::units::format_duration;
 pub use events::{Action, Ask, Ended, Event, Looked, Loss, Placement, PschedEvent, Setup};
@@ -184,7 +184,7 @@ pub struct Front {
     stdin_busy: bool,
     stdin_over: bool,
     /// To be said to the apinit, once it can be reached.
-    terminate: Option<Cause>,
+    terminate: Option<FrontReason>,
     /// Status of an output that failed, if the application has none of its own.
     output_status: Option<u8>,
     waiting: Option<Explanation>,

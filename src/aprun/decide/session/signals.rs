@@ -137,8 +137,8 @@ impl Front {
             _ => {}
         }
         if self.is_launched() {
-            let cause = Cause::Kill { signal, uid: self.setup.uid };
-            self.send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
+            let reason = FrontReason::Withdrawn { signal };
+            self.send(ToApinit::Terminate { reason, kill_after: KILL_AFTER });
         }
     }
 }

@@ -460,7 +460,7 @@ fn interrupted_while_it_waits() {
 fn interrupted_between_placement_and_go() {
     let kill = Action::Kill { apid: APID, signal: SIGINT };
     let terminate = Action::Send(ToApinit::Terminate {
-        cause: Cause::Kill { signal: SIGINT, uid: 1000 },
+        reason: FrontReason::Withdrawn { signal: SIGINT },
         kill_after: KILL_AFTER,
     });
     let end = ended(Some(Cause::Kill { signal: SIGINT, uid: 1000 }), false);
@@ -1035,10 +1035,10 @@ fn an_apinit_that_was_never_heard_has_thrown_output_away() {
 
 #[test]
 fn output_that_nobody_takes() {
-    let terminate = |cause| Action::Send(ToApinit::Terminate { cause, kill_after: KILL_AFTER });
+    let terminate = |reason| Action::Send(ToApinit::Terminate { reason, kill_after: KILL_AFTER });
     let end = ended(Some(Cause::StdoutClosed), true);
     Session::going()
-        .gives(Event::OutputLost(Loss::StdoutClosed), &[terminate(Cause::StdoutClosed)])
+        .gives(Event::OutputLost(Loss::StdoutClosed), &[terminate(FrontReason::StdoutClosed)])
         .gives(Event::OutputLost(Loss::StdoutClosed), &[])
         .gives(done(), &[])
         .gives(event(PschedEvent::Ended(end.clone())), &[Action::Close(end), Action::Exit(141)]);
@@ -1059,13 +1059,13 @@ fn output_that_nobody_takes() {
             full,
             &[
                 say("standard output: no space; application 12 is ended"),
-                terminate(Cause::FrontGone),
+                terminate(FrontReason::Gone),
             ],
         )
         // Said again to an apinit that was restarted.
         .gives(Event::ApinitDown { text: "reset".to_owned(), connected: true }, &[])
         .at(50, &[resume(vec![])])
-        .gives(apinit(FromApinit::Accepted), &[terminate(Cause::FrontGone)])
+        .gives(apinit(FromApinit::Accepted), &[terminate(FrontReason::Gone)])
         .gives(done(), &[])
         .gives(
             event(PschedEvent::Ended(end.clone())),

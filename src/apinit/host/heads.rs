@@ -1,0 +1,67 @@
+//! Heads, which are other hosts' apinits: the Peers service.
+
+use super::attach::{StreamSender, listen_to, next_conn};
+use super::shell::{Events, TaskEvent};
+use crate::node::frames::MESSAGE_MAX;
+use crate::rpc::listen::Peer;
+use crate::rpc::pb;
+use crate::rpc::pb::peers_server::{Peers, PeersServer};
+use std::pin::Pin;
+use tokio_stream::Stream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Request, Response, Status, Streaming};
+
+/// The service, which tells these events. A launch comes with its envelope.
+pub(super) fn service(events: Events) -> PeersServer<RelayService> {
+    PeersServer::new(RelayService { events }).max_decoding_message_size(2 * MESSAGE_MAX)
+}
+
+pub(super) struct RelayService {
+    events: Events,
+}
+
+/// Towards a head.
+pub(super) type HeadSender = StreamSender<pb::FromPeer>;
+
+#[tonic::async_trait]
+impl Peers for RelayService {
+    type RelayStream = Pin<Box<dyn Stream<Item = Result<pb::FromPeer, Status>> + Send>>;
+
+    async fn relay(
+        &self,
+        request: Request<Streaming<pb::ToPeer>>,
+    ) -> Result<Response<Self::RelayStream>, Status> {
+        let peer = request.extensions().get::<Peer>();
+        let peer = peer.ok_or_else(|| Status::internal("it is not known who calls"))?;
+        let conn = next_conn();
+        let (sender, told) = StreamSender::new(peer.hang_up.clone());
+        let over = CancellationToken::new();
+        let listening = over.clone().drop_guard();
+        let opened =
+            TaskEvent::HeadOpened { conn, uid: peer.uid, head: Head::new(sender, listening) };
+        let events = self.events.clone();
+        let gone = |_| Status::unavailable("apinit is ending");
+        events.send(opened).await.map_err(gone)?;
+        let read = move |message: pb::ToPeer| {
+            message.message.is_some().then(|| Ok(TaskEvent::HeadSaid(conn, message.try_into()?)))
+        };
+        let listens = listen_to(conn, request.into_inner(), events, read);
+        tokio::spawn(over.run_until_cancelled_owned(listens));
+        Ok(Response::new(Box::pin(told)))
+    }
+}
+
+/// A head's stream, as the shell has it.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// Towards it, as long as it is open.
+    pub sender: Option<HeadSender>,
+    /// As of a front end.
+    _listening: DropGuard,
+}
+
+impl Head {
+    fn new(sender: HeadSender, listening: DropGuard) -> Head {
+        Head { sender: Some(sender), _listening: listening }
+    }
+}
