@@ -8,8 +8,9 @@
 //!
 //! # Approach
 //! The loop's own thread serves connections of psched's own user: those of apinits, and of
-//! administrators as root. They are trusted, and users' connections can't hold them up there. The
-//! other thread accepts all connections and serves those of users.
+//! administrators as root. Users' connections can't hold them up there. The other thread accepts all
+//! connections and serves those of users. Either serves both services, Psched and Nodes: what a caller may
+//! do follows from the service and its uid, never from the thread.
 
 use crate::rpc::listen::{Incoming, PeerStream};
 use std::io;
