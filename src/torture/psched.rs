@@ -610,11 +610,11 @@ impl Outside for World {
             }
             Told::Placed(incarnation) => Said::Placed(incarnation.0),
             Told::Launched(_) => Said::Launched,
-            Told::Ended { end, status } => {
+            Told::Ended(end) => {
                 if self.around.told_early.remove(&end.key.apid) {
                     self.checks.told_before_its_record(end.key.apid);
                 }
-                let (status, end) = (*status, (**end).clone());
+                let (status, end) = (end.status(), (**end).clone());
                 Said::Ended(Box::new(Ended { status, end, told: false }))
             }
             // Nobody asks for that here.

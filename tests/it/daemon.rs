@@ -189,7 +189,10 @@ fn postings_survive_a_kill_and_numbers_are_never_used_twice() {
         let Some(pb::application_event::Event::Ended(end)) = event else {
             panic!("not ended but {event:?}");
         };
-        assert_eq!((end.key.unwrap_or_default().apid, end.status), (2, 143));
+        assert_eq!(
+            (end.end.and_then(|end| end.key).unwrap_or_default().apid, end.status),
+            (2, 143)
+        );
         assert_eq!(accepted(&mut again(4).await).await, 4);
         let watch =
             daemon.client().await.watch(pb::WatchRequest { apid: 2, ..Default::default() }).await;

@@ -218,21 +218,6 @@ fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
 }
 
 fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
-    let status = u8::try_from(wire.status)
-        .map_err(|_| Malformed::new("Ended", "status", "it is more than 255"))?;
-    let end = pb::HostEnd {
-        key: wire.key,
-        nids: Vec::new(),
-        launched: wire.launched,
-        first: wire.decisive,
-        ends: wire.ends,
-        usage: wire.usage,
-        leftovers: wire.leftovers,
-        output_lost: wire.output_lost,
-        lost: wire.lost,
-        run_ms: 0,
-        frozen_ms: 0,
-        peak_memory: 0,
-    };
-    Ok(Ended { status, end: end.try_into()?, told: false })
+    let (status, end) = wire.try_into()?;
+    Ok(Ended { status, end, told: false })
 }

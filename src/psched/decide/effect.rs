@@ -17,8 +17,8 @@ pub enum News {
     Placed,
     /// Its PEs run.
     Running,
-    /// It has ended with this status.
-    Ended { end: Box<HostEnd>, status: u8 },
+    /// It has ended.
+    Ended(Box<HostEnd>),
 }
 
 /// Why a request is refused.
@@ -89,7 +89,7 @@ pub enum Effect {
     Tell { apid: Apid, news: News },
     /// Its end, for those who watch it, at once: its nodes keep what they have reported until it is
     /// acknowledged, which waits for the record, so a psched that is killed now hears it again.
-    TellEnd { apid: Apid, end: Box<HostEnd>, status: u8 },
+    TellEnd { apid: Apid, end: Box<HostEnd> },
     /// Something for the daemon's log.
     Warn(String),
 }

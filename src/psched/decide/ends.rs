@@ -114,9 +114,9 @@ impl Scheduler {
         out.push(Effect::Log { apid, name: "ended", detail });
         let end = Box::new(end);
         out.push(if said == Said::ByItsNodes {
-            Effect::TellEnd { apid, end, status }
+            Effect::TellEnd { apid, end }
         } else {
-            Effect::Tell { apid, news: News::Ended { end, status } }
+            Effect::Tell { apid, news: News::Ended(end) }
         });
         if frees {
             self.want_decision(domain);

@@ -238,9 +238,9 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::Tell { apid, news } => match news {
                 News::Placed => format!("tell {apid} placed"),
                 News::Running => format!("tell {apid} running"),
-                News::Ended { status, .. } => format!("tell {apid} ended {status}"),
+                News::Ended(end) => format!("tell {apid} ended {}", end.status()),
             },
-            Effect::TellEnd { apid, status, .. } => format!("now: tell {apid} ended {status}"),
+            Effect::TellEnd { apid, end } => format!("now: tell {apid} ended {}", end.status()),
             Effect::RollIn { key, .. } => format!("roll in {}", key.apid),
             Effect::RollOut { key } => format!("roll out {}", key.apid),
             Effect::Warn(_) => "warn".into(),

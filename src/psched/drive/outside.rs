@@ -169,13 +169,8 @@ pub enum Told {
     Placed(Incarnation),
     /// Its PEs run.
     Launched(Incarnation),
-    /// It has ended with this status.
-    Ended {
-        /// How.
-        end: Box<HostEnd>,
-        /// The exit status of its front end.
-        status: u8,
-    },
+    /// It has ended.
+    Ended(Box<HostEnd>),
     /// Its front end is to say what it would launch.
     AskLaunch,
 }

@@ -50,8 +50,8 @@ impl<O: Outside> Driver<O> {
             Effect::RollIn { .. } | Effect::RollOut { .. } => {}
             Effect::SignalFront { apid, front } => out.signal_front(apid, front),
             Effect::Tell { apid, news } => self.tell(out, apid, news),
-            Effect::TellEnd { apid, end, status } => {
-                self.tell(out, apid, News::Ended { end, status });
+            Effect::TellEnd { apid, end } => {
+                self.tell(out, apid, News::Ended(end));
             }
             Effect::Warn(text) => out.note(Note::Warning(text)),
             // In the store.
@@ -66,9 +66,9 @@ impl<O: Outside> Driver<O> {
         let told = match news {
             News::Placed => Told::Placed(incarnation),
             News::Running => Told::Launched(incarnation),
-            News::Ended { end, status } => Told::Ended { end, status },
+            News::Ended(end) => Told::Ended(end),
         };
-        let ended = matches!(told, Told::Ended { .. });
+        let ended = matches!(told, Told::Ended(_));
         if let Some(watchers) = self.watchers.get_mut(&apid) {
             watchers.retain_mut(|watcher| out.tell(watcher, &told));
             if watchers.is_empty() || ended {

@@ -14,7 +14,7 @@ mod store_watch;
 mod streams;
 mod together;
 
-pub use streams::{ended, status};
+pub use streams::status;
 
 use super::committer::{Commit, Outcome, Trouble};
 use super::fair;

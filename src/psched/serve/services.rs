@@ -6,7 +6,7 @@
 use super::budget::Budgets;
 use super::checkpoints::Deposits;
 use super::committer::Trouble;
-use super::core::{EventSender, FrontEnd, Input, ended, now, status};
+use super::core::{EventSender, FrontEnd, Input, now, status};
 use super::fair;
 use super::fronts::FrontHandle;
 use super::names::names;
@@ -393,7 +393,7 @@ impl pb::psched_server::Psched for Service {
                 let team = self.ended(&peer, apid).await?;
                 self.may_front(&peer, &team)?;
                 let end = team.end.unwrap_or_default();
-                pb::look_reply::Answer::Ended(ended(&end, end.status()))
+                pb::look_reply::Answer::Ended(end.into())
             }
         };
         Ok(Response::new(pb::LookReply { answer: Some(answer) }))
@@ -617,7 +617,7 @@ impl pb::psched_server::Psched for Service {
 
 /// A stream that tells of an end, and nothing else.
 fn only_ended(end: &HostEnd) -> Events {
-    let event = pb::application_event::Event::Ended(ended(end, end.status()));
+    let event = pb::application_event::Event::Ended(end.clone().into());
     Box::pin(tokio_stream::once(Ok(pb::ApplicationEvent { event: Some(event) })))
 }
 

@@ -352,6 +352,22 @@ impl TryFrom<pb::HostEnd> for HostEnd {
     }
 }
 
+/// An application's end, for its front end.
+impl From<HostEnd> for pb::Ended {
+    fn from(end: HostEnd) -> Self {
+        Self { status: end.status().into(), end: Some(end.into()) }
+    }
+}
+
+/// The status that psched has made of an end, and that end.
+impl TryFrom<pb::Ended> for (u8, HostEnd) {
+    type Error = Malformed;
+    fn try_from(ended: pb::Ended) -> Result<Self, Malformed> {
+        let status = Field("Ended", "status").between(ended.status, 0, u8::MAX.into())?;
+        Ok((status as u8, Field("Ended", "end").need(ended.end)?))
+    }
+}
+
 impl From<Explanation> for pb::Explanation {
     fn from(explanation: Explanation) -> Self {
         let Explanation { obstacle, holder, cure } = explanation;

@@ -45,12 +45,14 @@ impl Posted {
     /// Ended with this status and this cause.
     pub fn end(&self, status: u32, cause: Option<pb::Cause>) {
         self.tell(Event::Ended(pb::Ended {
-            key: Some(KEY),
             status,
-            decisive: cause.map(|cause| pb::Decisive { at_mono_ns: 1, cause: Some(cause) }),
-            usage: Some(pb::Usage { max_rss_kib: 100, ..Default::default() }),
-            launched: true,
-            ..Default::default()
+            end: Some(pb::HostEnd {
+                key: Some(KEY),
+                first: cause.map(|cause| pb::Decisive { at_mono_ns: 1, cause: Some(cause) }),
+                usage: Some(pb::Usage { max_rss_kib: 100, ..Default::default() }),
+                launched: true,
+                ..Default::default()
+            }),
         }));
     }
 }

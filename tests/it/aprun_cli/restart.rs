@@ -221,10 +221,12 @@ async fn a_signal_before_its_place_ends_it() {
     let kind = pb::cause::Kind::Kill.into();
     let cause = pb::Cause { kind, signal: 15, uid: 5, ..Default::default() };
     posted.tell(Event::Ended(pb::Ended {
-        key: Some(KEY),
         status: 143,
-        decisive: Some(pb::Decisive { at_mono_ns: 1, cause: Some(cause) }),
-        ..Default::default()
+        end: Some(pb::HostEnd {
+            key: Some(KEY),
+            first: Some(pb::Decisive { at_mono_ns: 1, cause: Some(cause) }),
+            ..Default::default()
+        }),
     }));
     let said = "cpr: Apid 12: killed by user 5 (Terminated (signal 15)); initiated application \
                 termination\n";

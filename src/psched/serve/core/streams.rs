@@ -1,6 +1,5 @@
 //! What those are told who follow an application, as the protocol has it.
 
-use crate::apteam::ending::HostEnd;
 use crate::psched::decide::Refusal;
 use crate::psched::drive::{Refused, Told};
 use crate::psched::serve::private::Viewer;
@@ -14,26 +13,10 @@ pub(super) fn event(told: &Told, accepted: &pb::Accepted) -> pb::ApplicationEven
         Told::Accepted(apid) => Event::Accepted(pb::Accepted { apid: apid.0, ..accepted.clone() }),
         Told::Placed(incarnation) => Event::Placed(pb::Placed { incarnation: incarnation.0 }),
         Told::Launched(incarnation) => Event::Launched(pb::Launched { incarnation: incarnation.0 }),
-        Told::Ended { end, status } => Event::Ended(ended(end, *status)),
+        Told::Ended(end) => Event::Ended((**end).clone().into()),
         Told::AskLaunch => Event::AskLaunch(pb::AskLaunch {}),
     };
     pb::ApplicationEvent { event: Some(event) }
-}
-
-/// The end of an application, for its front end.
-pub fn ended(end: &HostEnd, status: u8) -> pb::Ended {
-    let whole = pb::HostEnd::from(end.clone());
-    pb::Ended {
-        key: whole.key,
-        status: u32::from(status),
-        decisive: whole.first,
-        ends: whole.ends,
-        usage: whole.usage,
-        leftovers: whole.leftovers,
-        output_lost: whole.output_lost,
-        launched: whole.launched,
-        lost: whole.lost,
-    }
 }
 
 /// A refusal as gRPC has it, for this reader.
