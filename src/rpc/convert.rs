@@ -21,6 +21,7 @@
 mod attach;
 mod common;
 mod node;
+mod notice;
 mod peers;
 mod posting;
 mod shepherd;

@@ -17,6 +17,7 @@ use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::posting::{Owner, Posting, Shape};
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::record::State;
+use crate::machine::Nid;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -541,6 +542,10 @@ impl Outside for Around<'_> {
     fn say(&mut self, line: String) -> Vec<Event> {
         self.world.checks.said(self.pid, line);
         Vec::new()
+    }
+
+    fn say_of_node(&mut self, nid: Nid, _: u64, text: &str) -> Vec<Event> {
+        self.say(crate::aprun::decide::closing::of_node(nid, "DATE", text))
     }
 
     fn warn(&mut self, text: String) {

@@ -7,6 +7,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::StdinCredit;
 use crate::apteam::protocol::node::{Phase, PlaceCommand};
+use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::peers::BarrierOut;
 use crate::apteam::protocol::shepherd::{Hello, ToShepherd};
 use crate::machine::Nid;
@@ -159,7 +160,7 @@ pub(super) struct App {
     /// Output was thrown away, for nobody was there to write it.
     pub output_lost: bool,
     /// What of another host's part did not come, in words for the front end.
-    pub lost: Option<String>,
+    pub lost: Option<Notice>,
     pub end: End,
     /// Processes that outlive their KILL, in words.
     pub stuck: Vec<String>,

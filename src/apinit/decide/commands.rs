@@ -8,6 +8,7 @@ use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::node::{Command, PlaceCommand, Report, Restoring};
+use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::shepherd::misfit;
 use crate::machine::Nid;
 use crate::variables::raise;
@@ -142,8 +143,7 @@ impl Agent {
         let grace = app.place.kill_grace;
         if app.running() {
             if let Some(stream) = app.open_front() {
-                let text = format!("psched has no record of application {}", key.apid);
-                out.push(stream.tell(Told::Notice(text)));
+                out.push(stream.tell(Told::Notice(Notice::NoRecord)));
             }
             self.end_all(now, key, Cause::NoRecord, grace, None, out);
         }
@@ -228,11 +228,7 @@ impl Agent {
         let (going, silent) = (app.ready, app.shepherd == Shepherd::Silent);
         if let Some(misfit) = misfit.as_ref().filter(|_| going) {
             app.shepherd = Shepherd::Strange;
-            app.lost = Some(format!(
-                "application {}: its apshepherd can't be heard: {misfit}; until then what it writes \
-                 and how it ends keep there",
-                key.apid
-            ));
+            app.lost = Some(Notice::Unheard(misfit.clone()));
         }
         self.apps.insert(key, app);
         let waits = self.apps.get(&key).is_some_and(App::is_to_be_restored);

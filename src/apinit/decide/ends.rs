@@ -7,6 +7,7 @@ use super::{Action, Agent, BACKSTOP, BACKSTOP_AGAIN, Front, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use std::time::Duration;
 
@@ -146,8 +147,7 @@ impl Agent {
         out.push(Action::CheckGroupsEmpty(key));
         if let Some(stream) = app.open_front() {
             for text in named.iter().filter(|text| !app.stuck.contains(text)) {
-                let text = format!("Apid {}: {text}", key.apid);
-                out.push(stream.tell(Told::Notice(text)));
+                out.push(stream.tell(Told::Notice(Notice::Process(text.clone()))));
             }
         }
         self.stuck(key, named, out);
@@ -156,7 +156,7 @@ impl Agent {
     /// Its user is told what was found of it.
     pub(super) fn strayed(&self, key: Key, text: String, out: &mut Out) {
         if let Some(stream) = self.apps.get(&key).and_then(App::open_front) {
-            out.push(stream.tell(Told::Notice(format!("Apid {}: {text}", key.apid))));
+            out.push(stream.tell(Told::Notice(Notice::Process(text))));
         }
     }
 
@@ -208,13 +208,9 @@ impl Agent {
             return;
         }
         if let Some(peer) = app.peers.iter().find(|p| !p.done && p.ready) {
-            let (nid, apid) = (app.nid_of(peer.index), key.apid);
-            app.lost = Some(format!(
-                "application {apid}: the apinit of NID {nid} can't be reached; its output may not \
-                 be complete"
-            ));
-            if let (Front::Open(stream), Some(text)) = (app.front, &app.lost) {
-                out.push(stream.tell(Told::Notice(text.clone())));
+            app.lost = Some(Notice::Unreachable(app.nid_of(peer.index)));
+            if let (Front::Open(stream), Some(notice)) = (app.front, &app.lost) {
+                out.push(stream.tell(Told::Notice(notice.clone())));
             }
         }
         for peer in &mut app.peers {

@@ -8,6 +8,7 @@ use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{FromApinit, OutputTaken, PSCHED_SIGNALS, ToApinit};
 use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::{Key, Ticket};
@@ -299,9 +300,7 @@ impl Agent {
         self.take_stream(key, stream, out);
         out.push(stream.tell(Told::Accepted));
         if in_vain {
-            let text = "-m counts for where this is placed, but its memory is not limited: its host can't \
-                        (apstat -n says why)";
-            out.push(stream.tell(Told::Notice(text.to_owned())));
+            out.push(stream.tell(Told::Notice(Notice::MemoryNotLimited)));
         }
         if head {
             self.report(Report::Launched(key), out);
@@ -399,8 +398,8 @@ impl Agent {
         for output in app.output.messages.iter().filter(|output| !app.is_imaged(output.offset)) {
             say(Told::Output(app.as_front_counts(output.clone())));
         }
-        if let Some(text) = &app.lost {
-            say(Told::Notice(text.clone()));
+        if let Some(notice) = &app.lost {
+            say(Told::Notice(notice.clone()));
         }
         if app.ready && app.going_ns.is_none() {
             out.extend(stream.tell_head(FromPeer::Ready));
@@ -475,7 +474,7 @@ impl Agent {
             ToApinit::Terminate { reason, kill_after } => {
                 self.end_all(now, key, reason.into(), kill_after, None, out);
             }
-            ToApinit::Launch { .. } => self.launched_already(key, front, out),
+            ToApinit::Launch { .. } => out.push(front.tell(Told::Notice(Notice::LaunchedAlready))),
             // A front end that has this stream has nothing to resume, and each time would have all that is kept
             // queued for it anew.
             ToApinit::Resume { .. } | ToApinit::StdinEnd(_) | ToApinit::Signal(_) => {}
@@ -505,7 +504,7 @@ impl Agent {
                     app.tell_shepherd(ToShepherd::BarrierOut(piece), out);
                 }
             }
-            ToPeer::Launch { .. } => self.launched_already(key, head, out),
+            ToPeer::Launch { .. } => out.push(head.tell(Told::Notice(Notice::LaunchedAlready))),
             // The head's own front end has come back: once more from here.
             ToPeer::Resume { key: same, ticket, taken } => {
                 let app = self.apps.get(&key).filter(|_| same == key);
@@ -515,11 +514,6 @@ impl Agent {
                 }
             }
         }
-    }
-
-    fn launched_already(&self, key: Key, stream: Stream, out: &mut Out) {
-        let text = format!("application {key} has been launched already");
-        out.push(stream.tell(Told::Notice(text)));
     }
 
     /// A stream of either kind is closed.

@@ -40,6 +40,7 @@ use crate::apteam::ending::Decisive;
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, Place};
 use crate::apteam::protocol::node::{MoveCommand, Moved, PlaceCommand, Report};
+use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -247,6 +248,20 @@ impl App {
         // (They are of the places here, as only what is on one apinit is moved.)
         let mut own = self.place.places.nids().filter(|nid| self.nids.contains(nid));
         at.and_then(|at| own.nth(at)).unwrap_or(born)
+    }
+
+    /// What its shepherd says for its user, with the node where that is.
+    pub(super) fn moved_notice(&self, notice: Notice) -> Notice {
+        match notice {
+            Notice::Seen { nid, at_ns, what } => {
+                let what = match what {
+                    Seen::Ends(cause) => Seen::Ends(cause.moved(|nid| self.now_on(nid))),
+                    other => other,
+                };
+                Notice::Seen { nid: self.now_on(nid), at_ns, what }
+            }
+            other => other,
+        }
     }
 
     /// What its shepherd says of a PE, with the node where that is, and the time by this host's clock.

@@ -157,9 +157,9 @@ impl Agent {
                 peer.again_ns = Some(now.saturating_add(ns(PEER_AGAIN)));
             }
             FromPeer::Output(output) => self.peer_output(key, index, output, out),
-            FromPeer::Notice(text) => {
+            FromPeer::Notice(notice) => {
                 if let Some(front) = self.apps.get(&key).and_then(App::open_front) {
-                    out.push(front.tell(Told::Notice(text)));
+                    out.push(front.tell(Told::Notice(notice)));
                 }
             }
             FromPeer::Done => {

@@ -65,9 +65,9 @@ impl Agent {
             }
             FromShepherd::BarrierIn(arrival) => self.own_barrier(now, key, arrival, out),
             FromShepherd::SignalsTaken(number) => self.own_signals_taken(key, number, out),
-            FromShepherd::Notice(text) => {
+            FromShepherd::Notice(notice) => {
                 if let Some(stream) = app.open_front() {
-                    out.push(stream.tell(Told::Notice(text)));
+                    out.push(stream.tell(Told::Notice(app.moved_notice(notice))));
                 }
             }
             FromShepherd::Stuck(processes) => self.stuck(key, processes, out),

@@ -9,6 +9,7 @@ use super::{Action, Conn, LAUNCH_WAIT, ns};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{FromApinit, Output, OutputTaken, ToApinit};
+use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::{Key, Ticket};
 
@@ -64,7 +65,7 @@ pub(super) enum Told {
     Going,
     Output(Output),
     SignalsTaken(u64),
-    Notice(String),
+    Notice(Notice),
     Done,
 }
 
@@ -77,7 +78,7 @@ impl From<Told> for FromApinit {
             Told::Going => FromApinit::Going,
             Told::Output(output) => FromApinit::Output(output),
             Told::SignalsTaken(number) => FromApinit::SignalsTaken(number),
-            Told::Notice(text) => FromApinit::Notice(text),
+            Told::Notice(notice) => FromApinit::Notice(notice),
             Told::Done => FromApinit::Done,
         }
     }
@@ -92,7 +93,7 @@ impl From<Told> for FromPeer {
             Told::Going => FromPeer::Going,
             Told::Output(output) => FromPeer::Output(output),
             Told::SignalsTaken(number) => FromPeer::SignalsTaken(number),
-            Told::Notice(text) => FromPeer::Notice(text),
+            Told::Notice(notice) => FromPeer::Notice(notice),
             Told::Done => FromPeer::Done,
         }
     }

@@ -62,9 +62,14 @@ fn lost_line(apid: Apid, lost: &[Nid]) -> Option<String> {
     })
 }
 
+/// A line about something on a node, and when it happened.
+pub fn of_node(nid: Nid, stamp: &str, text: &str) -> String {
+    format!("[NID {:05}] {stamp} {text}", nid.0)
+}
+
 /// The line about what decided the end.
 pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
-    let on = |nid: Nid, text: String| format!("[NID {:05}] {stamp} Apid {apid}: {text}", nid.0);
+    let on = |nid: Nid, text: String| of_node(nid, stamp, &format!("Apid {apid}: {text}"));
     if let Some((nid, text)) = cause.notice() {
         return on(nid, text);
     }

@@ -174,6 +174,7 @@ impl Driver {
             Action::ReadStdin(most) => out.read_stdin(most),
             Action::Write(output) => out.write(output),
             Action::Say(line) => out.say(line),
+            Action::SayOfNode { nid, at_ns, text } => out.say_of_node(nid, at_ns, &text),
             Action::Warn(text) => {
                 out.warn(text);
                 Vec::new()

@@ -4,6 +4,7 @@ use crate::aprun::decide::closing::Ended;
 use crate::aprun::decide::session::{Action, Ask, Event, Front, Placement, ReportRow};
 use crate::apteam::Apid;
 use crate::apteam::protocol::attach::{Output, ToApinit};
+use crate::machine::Nid;
 
 /// The world outside of the driver: connections, files and the terminal. aprun may be killed between
 /// any two calls; only psched keeps records.
@@ -58,6 +59,9 @@ pub trait Outside {
 
     /// A line for stderr, after all output that was to be written before.
     fn say(&mut self, line: String) -> Vec<Event>;
+
+    /// Writes a line about a node to stderr, with the local time of `at_ns` (since the epoch).
+    fn say_of_node(&mut self, nid: Nid, at_ns: u64, text: &str) -> Vec<Event>;
 
     /// For the log: something that should not be.
     fn warn(&mut self, text: String);

@@ -14,6 +14,7 @@ use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{Output, ToApinit};
+use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
 use crate::os::nudge::{Came, came};
 use crate::rpc::pb;
@@ -380,6 +381,13 @@ impl Outside for Shell {
         at_once
     }
 
+    fn say_of_node(&mut self, nid: Nid, at_ns: u64, text: &str) -> Vec<Event> {
+        let at = jiff::Timestamp::from_nanosecond(at_ns.into())
+            .unwrap_or_else(|_| jiff::Timestamp::now());
+        let stamp = at.to_zoned(jiff::tz::TimeZone::system()).strftime(STAMP).to_string();
+        self.say(closing::of_node(nid, &stamp, text))
+    }
+
     fn warn(&mut self, text: String) {
         tracing::warn!("{text}");
     }
@@ -406,6 +414,9 @@ impl Outside for Shell {
     }
 }
 
+/// How a time is written.
+const STAMP: &str = "%Y-%m-%d %H:%M:%S";
+
 /// The local time of what decided the end; of now, where that is not told by this host's clock.
 fn stamp(ended: &Ended) -> String {
     // Finding out the time zone takes longer than all else here.
@@ -418,5 +429,5 @@ fn stamp(ended: &Ended) -> String {
     // Another host's clock may have begun at any time.
     const PLAUSIBLE: Duration = Duration::from_secs(24 * 3600);
     let then = if ago < PLAUSIBLE { now.checked_sub(ago).unwrap_or(now) } else { now };
-    then.strftime("%Y-%m-%d %H:%M:%S").to_string()
+    then.strftime(STAMP).to_string()
 }

@@ -5,6 +5,7 @@ use super::{Action, FROZEN_MAX, LINGER, LINGER_STEP, SIGKILL, SIGTERM, Shepherd,
 use crate::apteam::ending::{
     Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage, count_end,
 };
+use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use std::time::Duration;
@@ -106,8 +107,8 @@ impl Shepherd {
         if ends || self.first.is_none() {
             self.tell(FromShepherd::Decisive(decisive.clone()));
         }
-        if let Some((nid, text)) = decisive.cause.notice().filter(|_| ends) {
-            self.notice(nid, text);
+        if let Some((nid, _)) = decisive.cause.notice().filter(|_| ends) {
+            self.notice(nid, Seen::Ends(decisive.cause.clone()));
         }
         let cause = decisive.cause.clone();
         self.first = Decisive::earlier(self.first.take(), Some(decisive));

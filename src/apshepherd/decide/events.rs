@@ -4,6 +4,7 @@ use super::stuck::Left;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -86,9 +87,8 @@ pub enum Action {
     NameLeft,
     /// Tell apinit.
     Send(FromShepherd),
-    /// Tell apinit, as a [`FromShepherd::Notice`]: `[NID 00002] DATE Apid 12: text`, the date being
-    /// the shell's to fill in.
-    Notice { nid: Nid, text: String },
+    /// Tell apinit, as a [`FromShepherd::Notice`], the time being the shell's to fill in.
+    Notice { nid: Nid, what: Seen },
     /// End the connection: what came on it is not to be made sense of.
     Hangup,
     /// Answer a PE on its PMI connection.

@@ -11,6 +11,7 @@
 
 use super::{Shepherd, after};
 use crate::apteam::ending::{Cause, PeEnd};
+use crate::apteam::protocol::notice::Seen;
 use crate::machine::Nid;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -99,10 +100,6 @@ impl Shepherd {
 
     pub(super) fn process_limit(&mut self, nid: Nid) {
         let Some(most) = self.pids_max.filter(|_| self.pids_told.insert(nid)) else { return };
-        let text = format!(
-            "NID {nid} has as many processes and threads as the application may have there \
-             ({most}, variable pids_max): a fork failed"
-        );
-        self.notice(nid, text);
+        self.notice(nid, Seen::ProcessLimit(most));
     }
 }

@@ -57,6 +57,7 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::attach::{NumberedSignal, TakenSignals};
+use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
 use ends::{EINVAL, Grace};
@@ -143,7 +144,7 @@ pub struct Shepherd {
     held_signals: Vec<i32>,
     /// The highest numbers of signals that have come.
     signals_taken: TakenSignals,
-    notices: VecDeque<(Nid, String)>,
+    notices: VecDeque<(Nid, Seen)>,
     notices_left: u32,
 
     /// The first bad thing.
@@ -291,8 +292,8 @@ impl Shepherd {
             return;
         }
         if self.link == Link::Up {
-            while let Some((nid, text)) = self.notices.pop_front() {
-                self.actions.push(Action::Notice { nid, text });
+            while let Some((nid, what)) = self.notices.pop_front() {
+                self.actions.push(Action::Notice { nid, what });
             }
             while let Some(output) = self.output.next_piece() {
                 self.actions.push(Action::Send(FromShepherd::Output(output)));
@@ -533,7 +534,7 @@ impl Shepherd {
                 }
                 Effect::Notice { rank, text } => {
                     let nid = self.nid(rank);
-                    self.notice(nid, format!("PE {rank} {text}"));
+                    self.notice(nid, Seen::Pmi { rank, text });
                 }
             }
         }
@@ -555,10 +556,10 @@ impl Shepherd {
         self.send(|_| message);
     }
 
-    fn notice(&mut self, nid: Nid, text: String) {
+    fn notice(&mut self, nid: Nid, what: Seen) {
         if let Some(left) = self.notices_left.checked_sub(1) {
             self.notices_left = left;
-            self.notices.push_back((nid, text));
+            self.notices.push_back((nid, what));
         }
     }
 

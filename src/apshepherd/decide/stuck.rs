@@ -6,6 +6,7 @@
 //! until that process is.
 
 use super::{Action, KILL_AGAIN, Shepherd, after};
+use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use std::collections::BTreeSet;
@@ -62,7 +63,7 @@ impl Shepherd {
         let mut list = Vec::new();
         for Left { pid, nid, text } in left.into_iter().take(NAMED_MAX) {
             if self.stuck.told.insert(pid) {
-                self.notice(nid, text.clone());
+                self.notice(nid, Seen::Process(text.clone()));
             }
             list.push(text);
         }

@@ -5,6 +5,7 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::{Launch, LocalPe, Part};
 use crate::apteam::protocol::attach::{Output, PSCHED_SIGNALS, StdinCredit, StdinPiece};
+use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -163,13 +164,13 @@ fn a_plain_bad_exit_is_told_once_and_ends_nobody() {
 fn a_death_ends_the_others_by_term_then_kill() {
     let mut shepherd = going(launch(2));
     let first = decisive(SECOND, Cause::PeSignal { rank: 0, nid: Nid(7), signal: 11 });
-    let text = "PE 0 died: Segmentation fault (signal 11); initiated application termination";
+    let seen = Seen::Ends(first.cause.clone());
     assert_eq!(
         shepherd.apply(SECOND, ended(0, PeEnd::Signal(11))),
         [
             Action::Send(FromShepherd::Decisive(first.clone())),
             Action::Signal(15),
-            Action::Notice { nid: Nid(7), text: text.into() },
+            Action::Notice { nid: Nid(7), what: seen },
             Action::SetTimer(Some(6 * SECOND)),
         ]
     );
@@ -785,8 +786,8 @@ fn who_went_over_the_memory_is_told_when_all_have_died() {
     let text = "NID 8 went over 8G (2 PEs x 4G); largest: PE 3, 5G";
     assert_eq!((cause.to_string().as_str(), cause.status()), (text, 137));
     assert_eq!(told(&actions), Some(decisive(5, cause.clone())), "at the time of the first");
-    let line = format!("{text}; initiated application termination");
-    assert!(actions.contains(&Action::Notice { nid, text: line }), "{actions:?}");
+    let what = Seen::Ends(cause.clone());
+    assert!(actions.contains(&Action::Notice { nid, what }), "{actions:?}");
     // The others are ended in consequence.
     assert!(actions.contains(&Action::Signal(15)), "{actions:?}");
     for rank in [0, 1] {
@@ -842,9 +843,7 @@ fn other_deaths_by_kill_are_what_they_were() {
 #[test]
 fn a_node_full_of_processes_is_told_once() {
     let mut shepherd = going(HostLaunch { pids_max: Some(40), ..launch(2) });
-    let text = "NID 8 has as many processes and threads as the application may have there (40, \
-                variable pids_max): a fork failed";
-    let notice = Action::Notice { nid: Nid(8), text: text.into() };
+    let notice = Action::Notice { nid: Nid(8), what: Seen::ProcessLimit(40) };
     assert_eq!(shepherd.apply(5, Event::ProcessLimit { nid: Nid(8) }), [notice]);
     assert_eq!(shepherd.apply(6, Event::ProcessLimit { nid: Nid(8) }), []);
 }
@@ -872,7 +871,8 @@ fn what_outlives_its_kill_is_named_and_killed_less_often() {
     assert!((5..15).contains(&kills), "{kills}");
     assert_eq!(named, [1_000, 6_000, 11_000, 16_000]);
     let left = |pid: i32| Left { pid, nid: Nid(8), text: format!("pid {pid} waits") };
-    let notice = |pid: i32| Action::Notice { nid: Nid(8), text: format!("pid {pid} waits") };
+    let notice =
+        |pid: i32| Action::Notice { nid: Nid(8), what: Seen::Process(format!("pid {pid} waits")) };
     let stuck = |pids: &[i32]| {
         let texts = pids.iter().map(|pid| format!("pid {pid} waits")).collect();
         Action::Send(FromShepherd::Stuck(texts))

@@ -100,7 +100,7 @@ impl Driver {
             Action::NameLeft => self.pending.push_back(Event::LeftNamed(out.left())),
             Action::KillEverything => out.kill_everything(),
             Action::Send(message) => out.tell(message),
-            Action::Notice { nid, text } => out.notice(nid, text),
+            Action::Notice { nid, what } => out.notice(nid, what),
             Action::Rekeyed(key) => out.rekeyed(key),
             Action::Hangup => {
                 if out.hang_up() {

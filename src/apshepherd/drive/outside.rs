@@ -3,6 +3,7 @@
 use crate::apshepherd::decide::{Action, Event, Left};
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -51,8 +52,8 @@ pub trait Outside {
     /// Tells apinit, if it is connected.
     fn tell(&mut self, message: FromShepherd);
 
-    /// Tells it, as a line for the user, with the date.
-    fn notice(&mut self, nid: Nid, text: String);
+    /// Tells it, for the user, with the time.
+    fn notice(&mut self, nid: Nid, what: Seen);
 
     /// Closes the connection, and listens for the next one. False: there was none.
     fn hang_up(&mut self) -> bool;

@@ -5,6 +5,7 @@ use crate::apshepherd::decide::{Action, Event, Left};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
@@ -62,11 +63,10 @@ impl Outside for Shell {
         }
     }
 
-    fn notice(&mut self, nid: Nid, text: String) {
-        let date = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S");
-        let apid = self.options.key.apid;
-        let line = format!("[NID {:05}] {date} Apid {apid}: {text}", nid.0);
-        self.tell(FromShepherd::Notice(line));
+    fn notice(&mut self, nid: Nid, what: Seen) {
+        let now = jiff::Timestamp::now().as_nanosecond();
+        let at_ns = u64::try_from(now).unwrap_or(0);
+        self.tell(FromShepherd::Notice(Notice::Seen { nid, at_ns, what }));
     }
 
     fn hang_up(&mut self) -> bool {

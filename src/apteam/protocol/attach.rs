@@ -8,6 +8,7 @@
 //! one. An apinit that dies with some of it in its hands is told it again, and what the apshepherd
 //! has had already it knows by the number.
 
+use super::notice::Notice;
 use crate::apteam::ending::{Cause, PeReport};
 use crate::apteam::launch::Launch;
 use crate::apteam::{Key, Ticket};
@@ -193,8 +194,8 @@ pub enum FromApinit {
     StdinCredit(StdinCredit),
     /// Signals up to this number have come to all PEs' apshepherds.
     SignalsTaken(u64),
-    /// A line for stderr.
-    Notice(String),
+    /// For its user.
+    Notice(Notice),
     /// Nothing more comes.
     Done,
 }

@@ -6,6 +6,7 @@
 
 pub mod attach;
 pub mod node;
+pub mod notice;
 pub mod peers;
 pub mod shepherd;
 pub mod turns;

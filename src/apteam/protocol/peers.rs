@@ -5,6 +5,7 @@
 //! protocols of their own ([`super::attach`]), and what is common to both is in the parts that messages are made of.
 
 use super::attach::{NumberedSignal, Output, OutputTaken};
+use super::notice::Notice;
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::launch::Launch;
 use crate::apteam::{Key, Ticket};
@@ -124,8 +125,8 @@ pub enum FromPeer {
     Output(Output),
     /// Signals up to this number have come to the apshepherd.
     SignalsTaken(u64),
-    /// A line for stderr.
-    Notice(String),
+    /// For its user.
+    Notice(Notice),
     /// All PEs here are in the barrier.
     BarrierIn(BarrierIn),
     /// Something that ends the application or decides its status.

@@ -21,6 +21,7 @@
 //!   an apinit comes that understands it or somebody ends it; its end keeps in its shepherd.
 
 use super::attach::{NumberedSignal, Output, StdinCredit, StdinPiece};
+use super::notice::Notice;
 use super::peers::{BarrierIn, BarrierOut};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
@@ -145,7 +146,7 @@ pub enum FromShepherd {
     /// Something that ends the application or decides its status.
     Decisive(Decisive),
     /// A line for the front end's stderr.
-    Notice(String),
+    Notice(Notice),
     /// These processes outlive their KILL, in words. Each time all of them.
     Stuck(Vec<String>),
     /// No process is left here and all output has been sent and taken. Sent again on each

@@ -386,7 +386,7 @@ impl From<FromApinit> for pb::FromApinit {
             FromApinit::Output(output) => Message::Output(output.into()),
             FromApinit::StdinCredit(credit) => Message::StdinCredit(credit.into()),
             FromApinit::SignalsTaken(number) => Message::SignalsTaken(number),
-            FromApinit::Notice(text) => Message::Notice(text),
+            FromApinit::Notice(notice) => Message::Notice(notice.into()),
             FromApinit::Done => Message::Done(pb::Done {}),
         };
         Self { message: Some(message) }
@@ -409,7 +409,7 @@ impl TryFrom<pb::FromApinit> for FromApinit {
             Message::Output(output) => FromApinit::Output(output.try_into()?),
             Message::StdinCredit(credit) => FromApinit::StdinCredit(credit.into()),
             Message::SignalsTaken(number) => FromApinit::SignalsTaken(number),
-            Message::Notice(text) => FromApinit::Notice(of("notice").text(text)?),
+            Message::Notice(notice) => FromApinit::Notice(notice.try_into()?),
             Message::Done(_) => FromApinit::Done,
         })
     }

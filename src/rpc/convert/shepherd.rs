@@ -159,7 +159,7 @@ impl From<FromShepherd> for pb::FromShepherd {
             FromShepherd::SignalsTaken(number) => Message::SignalsTaken(number),
             FromShepherd::BarrierIn(barrier) => Message::BarrierIn(barrier.into()),
             FromShepherd::Decisive(decisive) => Message::Decisive(decisive.into()),
-            FromShepherd::Notice(text) => Message::Notice(text),
+            FromShepherd::Notice(notice) => Message::Notice(notice.into()),
             FromShepherd::Stuck(processes) => Message::Stuck(pb::StuckProcesses { processes }),
             FromShepherd::Ended(end) => Message::Ended((*end).into()),
         };
@@ -181,7 +181,7 @@ impl TryFrom<pb::FromShepherd> for FromShepherd {
             Message::SignalsTaken(number) => FromShepherd::SignalsTaken(number),
             Message::BarrierIn(barrier) => FromShepherd::BarrierIn(barrier.try_into()?),
             Message::Decisive(decisive) => FromShepherd::Decisive(decisive.try_into()?),
-            Message::Notice(text) => FromShepherd::Notice(of("notice").text(text)?),
+            Message::Notice(notice) => FromShepherd::Notice(notice.try_into()?),
             Message::Stuck(stuck) => {
                 FromShepherd::Stuck(Field("StuckProcesses", "processes").texts(stuck.processes)?)
             }

@@ -21,6 +21,7 @@ use crate::apteam::protocol::node::{
     Welcome, Yields,
 };
 use crate::apteam::protocol::node::{HostNote, NoteAbout};
+use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, PmiEntry, ToPeer};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
@@ -759,7 +760,7 @@ fn from_peer() -> impl Strategy<Value = FromPeer> {
         Just(FromPeer::Going),
         output().prop_map(FromPeer::Output),
         any::<u64>().prop_map(FromPeer::SignalsTaken),
-        text().prop_map(FromPeer::Notice),
+        notice().prop_map(FromPeer::Notice),
         barrier_in().prop_map(FromPeer::BarrierIn),
         decisive().prop_map(FromPeer::Decisive),
         Just(FromPeer::Done),
@@ -775,8 +776,30 @@ fn from_apinit() -> impl Strategy<Value = FromApinit> {
         output().prop_map(FromApinit::Output),
         stdin_credit().prop_map(FromApinit::StdinCredit),
         any::<u64>().prop_map(FromApinit::SignalsTaken),
-        text().prop_map(FromApinit::Notice),
+        notice().prop_map(FromApinit::Notice),
         Just(FromApinit::Done),
+    ]
+}
+
+fn notice() -> impl Strategy<Value = Notice> {
+    let what = prop_oneof![
+        cause().prop_map(Seen::Ends),
+        (any::<u32>(), text()).prop_map(|(rank, text)| Seen::Pmi { rank, text }),
+        any::<u64>().prop_map(Seen::ProcessLimit),
+        text().prop_map(Seen::Process),
+    ];
+    prop_oneof![
+        (nid(), any::<u64>(), what).prop_map(|(nid, at_ns, what)| Notice::Seen {
+            nid,
+            at_ns,
+            what
+        }),
+        text().prop_map(Notice::Process),
+        Just(Notice::NoRecord),
+        Just(Notice::MemoryNotLimited),
+        nid().prop_map(Notice::Unreachable),
+        text().prop_map(Notice::Unheard),
+        Just(Notice::LaunchedAlready),
     ]
 }
 
@@ -822,7 +845,7 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
         any::<u64>().prop_map(FromShepherd::SignalsTaken),
         barrier_in().prop_map(FromShepherd::BarrierIn),
         decisive().prop_map(FromShepherd::Decisive),
-        text().prop_map(FromShepherd::Notice),
+        notice().prop_map(FromShepherd::Notice),
         vec(text(), 0..3).prop_map(FromShepherd::Stuck),
         host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),
     ]

@@ -5,6 +5,7 @@ use crate::apshepherd::decide::{Action, Event, Left};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::torture::host::ProcId;
@@ -131,8 +132,9 @@ impl Outside for Around<'_> {
         }
     }
 
-    fn notice(&mut self, _: Nid, text: String) {
-        self.tell(FromShepherd::Notice(text));
+    fn notice(&mut self, nid: Nid, what: Seen) {
+        let at_ns = self.world.now;
+        self.tell(FromShepherd::Notice(Notice::Seen { nid, at_ns, what }));
     }
 
     fn hang_up(&mut self) -> bool {

@@ -4,8 +4,10 @@ use super::rig::*;
 use psched::apshepherd::decide::mapping::process_mapping;
 use psched::apteam::ending::{Cause, HostEnd};
 use psched::apteam::launch::HostLaunch;
+use psched::apteam::protocol::notice::{Notice, Seen};
 use psched::apteam::protocol::peers::{BarrierOut, PmiEntry};
 use psched::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
+use psched::machine::Nid;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -84,7 +86,12 @@ fn mpi_abort_has_its_code() {
     let end = rig.run(mpi(3, &program, &["abort"]));
     assert_eq!(end.status(), 3, "{end:?}");
     assert!(matches!(end.first.map(|d| d.cause), Some(Cause::Abort { rank: 1, code: 3, .. })));
-    assert!(rig.notices[0].contains("PE 1 called MPI_Abort(3); initiated application termination"));
+    let abort = Seen::Ends(Cause::Abort { rank: 1, nid: Nid(0), code: 3 });
+    assert!(
+        matches!(&rig.notices[0], Notice::Seen { what, .. } if *what == abort),
+        "{:?}",
+        rig.notices
+    );
 }
 
 #[test]
@@ -114,7 +121,10 @@ fn a_request_to_spawn_is_answered_and_explained() {
     let end = rig.run(launch(1, "/bin/bash", &["-c", script]));
     assert_eq!(end.status(), 0);
     assert_eq!(rig.stdout(0), "cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n");
-    assert!(rig.notices[0].contains("PE 0 called MPI_Comm_spawn"), "{:?}", rig.notices);
+    let Notice::Seen { what: Seen::Pmi { rank: 0, text }, .. } = &rig.notices[0] else {
+        panic!("{:?}", rig.notices)
+    };
+    assert!(text.starts_with("called MPI_Comm_spawn"), "{text}");
 }
 
 /// Two shepherds, as if on two hosts: the test passes their barriers on as the head's apinit does.

@@ -10,6 +10,7 @@ use prost::Message;
 use psched::apteam::Key;
 use psched::apteam::ending::HostEnd;
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe};
+use psched::apteam::protocol::notice::Notice;
 use psched::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use psched::machine::Nid;
 use psched::node::frames::{Joiner, PACKET_MAX, split};
@@ -41,7 +42,7 @@ pub struct Rig {
     /// Bytes of output received.
     pub received: u64,
     pub written: Written,
-    pub notices: Vec<String>,
+    pub notices: Vec<Notice>,
     pub credit: u64,
 }
 
@@ -167,7 +168,7 @@ impl Rig {
                         self.say(ToShepherd::OutputTaken(self.received));
                     }
                 }
-                FromShepherd::Notice(line) => self.notices.push(line),
+                FromShepherd::Notice(notice) => self.notices.push(notice),
                 FromShepherd::StdinCredit(credit) => self.credit = credit.credit,
                 other => return other,
             }

@@ -201,7 +201,7 @@ fn what_does_not_die_is_told() {
     let again = [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)];
     assert_eq!(act(&mut agent, 6 * S, left(&["pid 7"])), again);
     let actions = act(&mut agent, 7 * S, left(&["pid 7", "pid 8"]));
-    let line = to_front(FromApinit::Notice("Apid 12: pid 8".into()));
+    let line = to_front(FromApinit::Notice(Notice::Process("pid 8".into())));
     assert_eq!(actions, [again.as_slice(), &[line, stuck(&["pid 7", "pid 8"])]].concat());
     // It is over: nothing is stuck any more.
     act(&mut agent, 8 * S, Event::GroupsEmpty(key));

@@ -27,6 +27,7 @@ use crate::apteam::protocol::attach::{
     FrontReason, NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
 };
 use crate::apteam::protocol::node::{Start, Yields};
+use crate::apteam::protocol::notice::Notice;
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::variables::Isolation;
 use bytes::Bytes;

@@ -59,10 +59,7 @@ fn discarded() {
     let terminate = ToShepherd::Terminate { cause: Cause::NoRecord, kill_after: GRACE };
     assert_eq!(
         act(&mut agent, 3 * S, command(2, Command::Discard(key))),
-        [
-            to_front(FromApinit::Notice("psched has no record of application 12".into())),
-            Action::SendShepherd(key, terminate),
-        ]
+        [to_front(FromApinit::Notice(Notice::NoRecord)), Action::SendShepherd(key, terminate),]
     );
     assert_eq!(
         act(&mut agent, 3 * S, Event::Linked(welcome())),

@@ -2,7 +2,6 @@
 
 use super::output::Came;
 use super::*;
-use crate::apteam::ending::TERMINATION;
 use crate::apteam::protocol::attach::Output;
 use crate::machine::format_nids;
 
@@ -10,8 +9,6 @@ use crate::machine::format_nids;
 pub(super) const REFUSALS_MAX: u32 = 5;
 /// Resumptions for output that has a hole, before what is missing is given up.
 pub(super) const HOLES_MAX: u32 = 5;
-/// Lines about bad ends that are kept: one more would only be shown twice.
-const TOLD_MAX: usize = 64;
 
 impl Front {
     pub(super) fn launch(&mut self, now_ns: u64) {
@@ -96,15 +93,7 @@ impl Front {
                 self.read_stdin();
             }
             FromApinit::SignalsTaken(number) => self.signals.retain(|s| s.number > number),
-            FromApinit::Notice(text) => {
-                if text.ends_with(TERMINATION) && self.told.len() < TOLD_MAX {
-                    self.told.push(text.clone());
-                }
-                match text.starts_with("[NID ") {
-                    true => self.say(text),
-                    false => self.tell(text),
-                }
-            }
+            FromApinit::Notice(notice) => self.notice(notice),
             FromApinit::Done => self.done = true,
         }
     }

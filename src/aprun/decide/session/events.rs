@@ -5,6 +5,7 @@ use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::Explanation;
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
+use crate::machine::Nid;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -169,6 +170,15 @@ pub enum Action {
     ReadStdin(usize),
     /// Write out, then tell.
     Write(Output),
+    /// Write `[NID 00002] TIME text` to stderr, with the local time of `at_ns` (since the epoch).
+    SayOfNode {
+        /// Which node.
+        nid: Nid,
+        /// When it happened there.
+        at_ns: u64,
+        /// What.
+        text: String,
+    },
     /// A line for stderr, after all output that was to be written before.
     Say(String),
     /// For the log: something that should not be.

@@ -33,6 +33,7 @@
 
 mod apinit;
 mod events;
+mod notices;
 mod output;
 mod psched;
 mod report;
@@ -193,8 +194,8 @@ pub struct Front {
     wait_say_at: Option<u64>,
     withdrawal: Option<Withdrawal>,
     ended: Option<Box<Ended>>,
-    /// Lines about bad ends that have been shown.
-    told: Vec<String>,
+    /// What ends it, as far as it has been shown.
+    told: Vec<Cause>,
     /// Resumptions since the last piece of output that was in its place.
     holes: u32,
     /// Some output is lost.
@@ -589,9 +590,7 @@ impl Front {
             Some(Cause::FrontGone) => {
                 self.terminate.is_some() || self.given_up && ended.end.launched
             }
-            Some(cause) => cause
-                .notice()
-                .is_some_and(|(_, text)| self.told.iter().any(|line| line.ends_with(&text))),
+            Some(cause) => self.told.contains(cause),
             None => false,
         }
     }

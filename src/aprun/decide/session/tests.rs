@@ -6,6 +6,7 @@ use crate::apteam::ending::{Decisive, HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{Output, OutputTaken, StdinCredit, StdinPiece};
+use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::{Incarnation, Key, Ticket};
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -1192,18 +1193,20 @@ fn a_hole_that_stays_is_told_and_decides_the_status() {
 #[test]
 fn what_decided_is_told_whatever_else_was() {
     let died = Cause::PeSignal { rank: 1, nid: Nid(0), signal: 11 };
-    let line = || {
-        let text = "[NID 00000] 2026-11-21 22:21:27 Apid 12: PE 1 died: Segmentation fault \
-                    (signal 11); initiated application termination";
-        text.to_owned()
-    };
     let with_line = || {
         let mut session = Session::going();
-        session.gives(apinit(FromApinit::Notice(line())), &[Action::Say(line())]);
+        let (nid, at_ns) = (Nid(0), 1_800_000_000_000_000_000);
+        let what = Seen::Ends(died.clone());
+        let text = "Apid 12: PE 1 died: Segmentation fault (signal 11); initiated application \
+                    termination";
+        session.gives(
+            apinit(FromApinit::Notice(Notice::Seen { nid, at_ns, what })),
+            &[Action::SayOfNode { nid, at_ns, text: text.to_owned() }],
+        );
         session.gives(done(), &[]);
         session
     };
-    let told = Box::new(Ended { told: true, ..*ended(Some(died), true) });
+    let told = Box::new(Ended { told: true, ..*ended(Some(died.clone()), true) });
     let end = Box::new(Ended { told: false, ..*told.clone() });
     with_line().gives(event(PschedEvent::Ended(end)), &[Action::Close(told), Action::Exit(139)]);
     let lost = Cause::NodeLost { nid: Nid(3), text: "it is gone".to_owned() };
@@ -1214,6 +1217,50 @@ fn what_decided_is_told_whatever_else_was() {
     let end = ended(Some(Cause::FrontGone), true);
     with_line()
         .gives(event(PschedEvent::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
+}
+
+/// The words of what is told while it runs.
+#[test]
+fn notices() {
+    let process = "pid 9 (D) of PE 3 waits".to_owned();
+    for (notice, words) in [
+        (Notice::Process(process), "Apid 12: pid 9 (D) of PE 3 waits"),
+        (Notice::NoRecord, "psched has no record of application 12"),
+        (
+            Notice::MemoryNotLimited,
+            "-m counts for where this is placed, but its memory is not limited: its host can't (apstat -n \
+             says why)",
+        ),
+        (
+            Notice::Unreachable(Nid(3)),
+            "application 12: the apinit of NID 3 can't be reached; its output may not be complete",
+        ),
+        (
+            Notice::Unheard("it is of another release".to_owned()),
+            "application 12: its apshepherd can't be heard: it is of another release; until then what it \
+             writes and how it ends keep there",
+        ),
+        (Notice::LaunchedAlready, "application 12 has been launched already"),
+    ] {
+        Session::going().gives(apinit(FromApinit::Notice(notice)), &[say(words)]);
+    }
+    let nid = Nid(8);
+    for (what, words) in [
+        (
+            Seen::Pmi { rank: 3, text: "can't put a key".to_owned() },
+            "Apid 12: PE 3 can't put a key",
+        ),
+        (
+            Seen::ProcessLimit(40),
+            "Apid 12: NID 8 has as many processes and threads as the application may have there (40, \
+             variable pids_max): a fork failed",
+        ),
+        (Seen::Process("pid 9 waits".to_owned()), "Apid 12: pid 9 waits"),
+    ] {
+        let notice = Notice::Seen { nid, at_ns: 1, what };
+        let said = Action::SayOfNode { nid, at_ns: 1, text: words.to_owned() };
+        Session::going().gives(apinit(FromApinit::Notice(notice)), &[said]);
+    }
 }
 
 /// While it was stopped it could not hear the last words.
@@ -1303,7 +1350,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         (0u64..300_000, 0u64..9).prop_map(|(more, received)| credit(received + more, received)),
         (0u64..5).prop_map(FromApinit::SignalsTaken),
         (0u64..40, text()).prop_map(|(offset, text)| FromApinit::Output(output(offset, &text))),
-        text().prop_map(FromApinit::Notice),
+        text().prop_map(|text| FromApinit::Notice(Notice::Process(text))),
     ];
     prop_oneof![
         2 => Just(Event::PschedUp { pid: PSCHED }),

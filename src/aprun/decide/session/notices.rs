@@ -1,0 +1,64 @@
+//! What is told of an application while it runs, in words.
+
+use super::*;
+use crate::apteam::protocol::notice::{Notice, Seen};
+use crate::machine::Nid;
+
+/// Causes that have been told and are kept: one more would only be shown twice.
+const TOLD_MAX: usize = 64;
+
+impl Front {
+    pub(super) fn notice(&mut self, notice: Notice) {
+        let named = self.named();
+        match notice {
+            Notice::Seen { nid, at_ns, what } => {
+                let text = self.seen(nid, what);
+                self.act(Action::SayOfNode { nid, at_ns, text });
+            }
+            Notice::Process(text) => {
+                let text = self.of_application(&text);
+                self.tell(text);
+            }
+            Notice::NoRecord => self.tell(format!("psched has no record of {named}")),
+            Notice::MemoryNotLimited => self.tell(
+                "-m counts for where this is placed, but its memory is not limited: its host can't \
+                 (apstat -n says why)",
+            ),
+            Notice::Unreachable(nid) => self.tell(format!(
+                "{named}: the apinit of NID {nid} can't be reached; its output may not be complete"
+            )),
+            Notice::Unheard(why) => self.tell(format!(
+                "{named}: its apshepherd can't be heard: {why}; until then what it writes and how it ends \
+                 keep there"
+            )),
+            Notice::LaunchedAlready => self.tell(format!("{named} has been launched already")),
+        }
+    }
+
+    /// What was seen on a node, and what ends the application is noted: its end need not say it again.
+    fn seen(&mut self, nid: Nid, what: Seen) -> String {
+        let text = match what {
+            Seen::Ends(cause) => {
+                let text = cause.notice().map_or_else(|| cause.to_string(), |(_, text)| text);
+                if self.told.len() < TOLD_MAX {
+                    self.told.push(cause);
+                }
+                text
+            }
+            Seen::Pmi { rank, text } => format!("PE {rank} {text}"),
+            Seen::ProcessLimit(most) => format!(
+                "NID {nid} has as many processes and threads as the application may have there \
+                 ({most}, variable pids_max): a fork failed"
+            ),
+            Seen::Process(text) => text,
+        };
+        self.of_application(&text)
+    }
+
+    fn of_application(&self, text: &str) -> String {
+        match self.apid {
+            Some(apid) => format!("Apid {apid}: {text}"),
+            None => text.to_owned(),
+        }
+    }
+}
