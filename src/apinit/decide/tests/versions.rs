@@ -125,7 +125,11 @@ fn the_head_hears_of_a_shepherd_that_can_not() {
         0,
         [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key), head_opened(heads)],
     );
-    agent.apply(S, two_programs(heads, key, 3));
+    let Event::FrontMessage(_, ToApinit::Launch { launch, .. }) = two_programs(heads, key, 3)
+    else {
+        panic!("it is a launch");
+    };
+    agent.apply(S, Event::HeadMessage(heads, ToPeer::Launch { key, ticket: TICKET, launch }));
     let actions = act(&mut agent, S, said(key, false));
     let [Action::SendHead(conn, FromPeer::Decisive(told))] = &actions[..] else {
         panic!("{actions:?}");
