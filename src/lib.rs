@@ -35,7 +35,7 @@
 //! | --- | --- | --- |
 //! | [`torture`] | all wings together in a simulated cluster, tried against every fault | pure |
 //! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
-//! | [`commands`] | apstat, apkill, cpr, psmgr, psview, snflv and `psched start` | |
+//! | [`commands`] | apstat, apkill, cpr, psmgr, psview, snflv (one program, `psched-commands`) and `psched start` | |
 //! | [`node`] | what apinit and apshepherd have in common: control groups, checkpoints, frames | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |

@@ -1,9 +1,8 @@
-//! aprun: see man/aprun.1.
+//! aprun, and mpirun, which executes it by this name: see man/aprun.1.
 
 use psched::aprun;
-use psched::aprun::decide::options::Program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    aprun::host::run(Program::Aprun).into()
+    aprun::host::run(aprun::host::called(std::env::args_os().next())).into()
 }

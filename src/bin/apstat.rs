@@ -1,5 +1,14 @@
 //! apstat: shows applications and nodes.
+#![no_main]
 
-fn main() -> std::process::ExitCode {
-    psched::commands::apstat::run()
-}
+use std::ffi::CStr;
+
+#[path = "../os/launcher.rs"]
+mod launcher;
+
+/// What it is called.
+const NAME: &CStr = c"apstat";
+/// What it executes, beside it.
+const PROGRAM: &CStr = c"psched-commands";
+/// The status where that can't be executed.
+const STATUS: i32 = 127;

@@ -1,5 +1,14 @@
 //! cpr: checkpoints of applications.
+#![no_main]
 
-fn main() -> std::process::ExitCode {
-    psched::commands::cpr::run()
-}
+use std::ffi::CStr;
+
+#[path = "../os/launcher.rs"]
+mod launcher;
+
+/// What it is called.
+const NAME: &CStr = c"cpr";
+/// What it executes, beside it.
+const PROGRAM: &CStr = c"psched-commands";
+/// The status where that can't be executed.
+const STATUS: i32 = 127;

@@ -1,5 +1,14 @@
 //! psview: shows who runs when.
+#![no_main]
 
-fn main() -> std::process::ExitCode {
-    psched::commands::psview::run()
-}
+use std::ffi::CStr;
+
+#[path = "../os/launcher.rs"]
+mod launcher;
+
+/// What it is called.
+const NAME: &CStr = c"psview";
+/// What it executes, beside it.
+const PROGRAM: &CStr = c"psched-commands";
+/// The status where that can't be executed.
+const STATUS: i32 = 127;

@@ -42,9 +42,9 @@ struct Cli {
     apids: Vec<u64>,
 }
 
-/// Runs it, and gives the status to exit with.
-pub fn run() -> ExitCode {
-    match parsed("apkill", Cli::try_parse_from(with_signal_named(std::env::args_os())), 1) {
+/// Runs it with this command line, and gives the status to exit with.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    match parsed("apkill", Cli::try_parse_from(with_signal_named(words.into_iter())), 1) {
         Ok(cli) => asked("apkill", async move {
             match cli.list {
                 true => write_out(&signal_list()).map_err(|text| vec![text]),

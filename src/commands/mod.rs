@@ -6,6 +6,7 @@ pub mod apstat;
 pub mod backup;
 pub mod check;
 pub mod cpr;
+pub mod named;
 mod pages;
 pub mod psmgr;
 pub mod psview;

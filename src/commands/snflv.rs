@@ -22,6 +22,7 @@ use crate::rpc::pb;
 use clap::Parser;
 use jiff::tz::TimeZone;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Shows what nodes are for, and sets it.
@@ -65,9 +66,9 @@ fn flavors(text: &str) -> Result<Flavors, String> {
     }
 }
 
-/// Runs it, and gives the status to exit with.
-pub fn run() -> ExitCode {
-    let line = Cli::try_parse().and_then(|cli| match cli.wrong() {
+/// Runs it with this command line, and gives the status to exit with.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    let line = Cli::try_parse_from(words).and_then(|cli| match cli.wrong() {
         Some(text) => {
             let mut command = <Cli as clap::CommandFactory>::command();
             Err(command.error(clap::error::ErrorKind::ValueValidation, text))

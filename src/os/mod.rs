@@ -18,6 +18,7 @@ pub mod host;
 pub mod inherit;
 pub mod instance;
 pub mod mounts;
+pub mod name;
 pub mod notify;
 pub mod nudge;
 pub mod peer;

@@ -210,7 +210,9 @@ fn another_users_application_is_not_ones_own() {
     std::fs::set_permissions(&parent, mode(0o755)).expect("opened");
     let bins = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("made");
     std::fs::set_permissions(bins.path(), mode(0o755)).expect("opened");
-    std::fs::copy(binaries().join("apkill"), bins.path().join("apkill")).expect("copied");
+    for name in ["apkill", "psched-commands"] {
+        std::fs::copy(binaries().join(name), bins.path().join(name)).expect("copied");
+    }
     let uid = USER.to_string();
     let mut command = std::process::Command::new("setpriv");
     command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]);

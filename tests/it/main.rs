@@ -20,6 +20,7 @@ mod fronts;
 mod hand;
 mod inherits;
 mod inside;
+mod installed;
 mod isolation;
 mod kills;
 mod launch;

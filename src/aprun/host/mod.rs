@@ -29,12 +29,12 @@ use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::posting::Posting;
 use crate::commands::question::write_out;
-use crate::os::instance;
+use crate::os::{instance, name};
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
 use inside::Home;
 use shell::Restart;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::future::Future;
 use std::io::{Read, Write};
@@ -63,6 +63,18 @@ impl Failure {
     /// aprun itself has failed.
     pub fn failed(text: impl Into<String>) -> Failure {
         Failure::new(STATUS_FAILED, text)
+    }
+}
+
+/// Which of the two it is, by the first word of its command line: mpirun's program executes aprun's by its own name.
+pub fn called(first: Option<OsString>) -> Program {
+    match first.as_deref().and_then(|word| Path::new(word).file_name()) {
+        Some(name) if name == Program::Mpirun.name() => {
+            // As it was before aprun's program took the place of mpirun's.
+            name::set(Program::Mpirun.name());
+            Program::Mpirun
+        }
+        _ => Program::Aprun,
     }
 }
 

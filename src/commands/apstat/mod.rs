@@ -16,6 +16,7 @@ use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::{ArgGroup, Parser};
 use jiff::tz::TimeZone;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -93,9 +94,9 @@ impl Cli {
     }
 }
 
-/// Runs it, and gives the status to exit with.
-pub fn run() -> ExitCode {
-    match parsed("apstat", Cli::try_parse(), 1) {
+/// Runs it with this command line, and gives the status to exit with.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    match parsed("apstat", Cli::try_parse_from(words), 1) {
         Ok(cli) => asked("apstat", async { show(&cli).await.map_err(|text| vec![text]) }),
         Err(status) => status,
     }

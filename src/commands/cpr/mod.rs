@@ -123,9 +123,9 @@ impl Cli {
     }
 }
 
-/// Runs it, and gives the status to exit with.
-pub fn run() -> ExitCode {
-    match parsed("cpr", Cli::try_parse_from(in_order(std::env::args_os())), 2).map(Cli::task) {
+/// Runs it with this command line, and gives the status to exit with.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    match parsed("cpr", Cli::try_parse_from(in_order(words)), 2).map(Cli::task) {
         Ok(Task::Checkpoint(options)) => make::checkpoint(options),
         Ok(Task::Restart(options)) => restart::restart(options),
         Ok(Task::Info { dirs, json }) => ended("cpr", info::info(&dirs, json)),

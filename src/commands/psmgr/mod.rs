@@ -18,6 +18,7 @@ use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 use tonic::transport::Channel;
@@ -74,9 +75,9 @@ enum Command {
     Purge(nodes::Nodes),
 }
 
-/// Runs it, and gives the status to exit with.
-pub fn run() -> ExitCode {
-    let line = Cli::try_parse().and_then(|cli| match &cli.command {
+/// Runs it with this command line, and gives the status to exit with.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    let line = Cli::try_parse_from(words).and_then(|cli| match &cli.command {
         Command::Set(set) => set.check().map_err(wrong).map(|()| cli),
         _ => Ok(cli),
     });

@@ -22,6 +22,7 @@ use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use clap::Parser;
 use page::Page;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,9 +61,9 @@ struct Cli {
     trace: Option<PathBuf>,
 }
 
-/// Runs it, and gives the status to exit with.
-pub fn run() -> ExitCode {
-    match parsed("psview", Cli::try_parse(), 1) {
+/// Runs it with this command line, and gives the status to exit with.
+pub fn run(words: Vec<OsString>) -> ExitCode {
+    match parsed("psview", Cli::try_parse_from(words), 1) {
         Ok(cli) => asked("psview", async { show(&cli).await.map_err(|text| vec![text]) }),
         Err(status) => status,
     }

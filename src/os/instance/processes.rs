@@ -18,8 +18,9 @@ pub(super) enum Whose {
     Everything,
 }
 
-/// The commands that are an application's front end: what they are called.
-const FRONT_ENDS: [&str; 2] = ["aprun", "cpr"];
+/// The commands that are an application's front end: what they are called. (cpr is called `psched-commands` for the
+/// instant before it says which command it is.)
+const FRONT_ENDS: [&str; 4] = ["aprun", "mpirun", "cpr", "psched-commands"];
 
 /// Ends what the user's command of an instance left running: TERM, and KILL after `grace`; gives up
 /// at `bound`.

@@ -141,7 +141,8 @@ impl Machine {
                 archive.file(&format!("modules/{number:02}-{name}.ko"), &bytes, 0o644);
             }
         }
-        let own = ["psched", "apinit", "apshepherd", "aprun", "apstat", "apkill"];
+        let own =
+            ["psched", "apinit", "apshepherd", "aprun", "apstat", "apkill", "psched-commands"];
         let own = own.map(|name| binaries().join(name));
         let mut libraries: Vec<PathBuf> = Vec::new();
         for program in own.iter().map(PathBuf::as_path).chain(programs.iter().copied()) {

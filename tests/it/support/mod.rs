@@ -302,9 +302,17 @@ impl Plan {
             // The build may be where only root may look.
             bins = base.path().join("bin");
             std::fs::create_dir(&bins).expect("made");
-            for name in
-                ["psched", "apinit", "apshepherd", "aprun", "apstat", "apkill", "psview", "mpirun"]
-            {
+            for name in [
+                "psched",
+                "apinit",
+                "apshepherd",
+                "aprun",
+                "apstat",
+                "apkill",
+                "psview",
+                "mpirun",
+                "psched-commands",
+            ] {
                 std::fs::copy(binaries().join(name), bins.join(name)).expect("copied");
                 let mode = std::fs::Permissions::from_mode(0o755);
                 std::fs::set_permissions(bins.join(name), mode).expect("executable");
