@@ -62,8 +62,8 @@ async fn a_front_end_that_asks_and_never_reads_is_hung_up_on() {
     link.place(&place).await;
     let mut front = Front::launch(&instance.apinit_socket(0), key, "exec sleep 1000").await;
     front.until_going().await;
-    // Each is answered by a line for its stderr: far more than a connection holds.
-    const ASKED: u32 = 40_000;
+    // Each is answered by a notice, of some nine bytes: far more than a connection holds.
+    const ASKED: u32 = 200_000;
     bounded("all to be said", async {
         for _ in 0..ASKED {
             // An Err: that is what it is about.
