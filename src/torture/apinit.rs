@@ -642,7 +642,9 @@ impl World {
             wire.ends[1] = Who::ApinitFront(slot, conn);
         }
         self.apinit_happens(slot, opened);
-        Some(Who::ApinitFront(slot, conn)).filter(|_| self.slots[slot].proc.is_some())
+        // (Nobody's, if it was refused at once.)
+        let whose = self.wires.get(&wire).map_or(Who::Nobody, |wire| wire.ends[1]);
+        Some(whose).filter(|_| self.slots[slot].proc.is_some())
     }
 
     /// A front end, or a head, says something.
