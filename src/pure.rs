@@ -22,6 +22,7 @@ pub mod config;
 pub mod gang;
 pub mod machine;
 pub mod occupancy;
+mod pairs;
 pub mod placement;
 // Each process has a wing: what it decides, and what carries that out.
 pub mod apinit {

@@ -6,10 +6,11 @@
 //! been told obeys the defaults.
 
 use crate::variables::Variables;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What may be kept of one application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bounds {
     /// Bytes of output on each host that are sent and not yet written out by the front end. When
     /// there are as many, its PEs are not read and wait.
@@ -38,7 +39,7 @@ impl Default for Bounds {
 }
 
 /// What an apinit may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostBounds {
     /// Connections to its socket, and streams of front ends.
     pub connections: u64,

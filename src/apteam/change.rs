@@ -1,11 +1,12 @@
 //! What administrators change about a live machine, and what is kept of it.
 
 use crate::machine::{Flavors, Nid};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Who has said something, and when.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct By {
     /// His number.
     pub uid: u32,
@@ -26,7 +27,7 @@ impl fmt::Display for By {
 }
 
 /// A line of the log of changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Who, and when.
     pub by: By,
@@ -39,7 +40,7 @@ pub struct Change {
 }
 
 /// How an administrator has closed a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Closed {
     /// Nothing new goes there; what is there stays.
     Drained,
@@ -63,7 +64,7 @@ impl Closed {
 }
 
 /// A node that an administrator has closed: it takes nothing new until he resumes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOrder {
     /// How.
     pub closed: Closed,
@@ -87,7 +88,7 @@ impl fmt::Display for NodeOrder {
 
 /// Flavors that an administrator has given a node: they are in force in place of those of psched.yaml
 /// until he takes them back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlavorOrder {
     /// All that it has, at least one.
     pub flavors: Flavors,

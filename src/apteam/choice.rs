@@ -12,6 +12,7 @@
 //! ```
 
 use crate::machine::Nid;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Numbers and ranges that a list may have.
@@ -21,7 +22,7 @@ pub const RANGES_MAX: usize = 10_000;
 pub type Range = (Nid, Nid);
 
 /// Nodes that are asked for. By default all are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// Only these, ascending, none twice; empty: any.
     only: Vec<Range>,

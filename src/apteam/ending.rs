@@ -9,10 +9,11 @@
 use super::Key;
 use crate::machine::Nid;
 use crate::variables::units;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Why an application ended, or will end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// A PE ended with a code other than 0. Alone it does not end the application.
     PeExit { rank: u32, nid: Nid, code: u8 },
@@ -269,7 +270,7 @@ pub fn signal_name(signal: i32) -> Option<&'static str> {
 
 /// A cause and when it came, in nanoseconds of psched's CLOCK_MONOTONIC (on one host, of the
 /// host's).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decisive {
     /// When.
     pub at_ns: u64,
@@ -288,7 +289,7 @@ impl Decisive {
 }
 
 /// How a PE ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum PeEnd {
     /// Its exit code.
     Exit(u8),
@@ -309,7 +310,7 @@ pub struct PeReport {
 }
 
 /// How many PEs ended in one way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndCount {
     /// Which way.
     pub end: PeEnd,
@@ -320,7 +321,7 @@ pub struct EndCount {
 }
 
 /// Resources used, summed over PEs (`max_rss_kib`: the largest).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
     /// User CPU time.
     pub utime: Duration,
@@ -349,7 +350,7 @@ impl Usage {
 }
 
 /// How one host's part of an application ended, or the whole of it when merged.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostEnd {
     /// Which application.
     pub key: Key,

@@ -21,13 +21,14 @@
 //! ```
 
 use super::place::{Place, PlacementList};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Rows that there may be: two for each part of an application.
 pub const ROWS_MAX: usize = 512;
 
 /// Nodes in a row with as many PEs each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// How many nodes, at least 1.
     pub nodes: u32,
@@ -45,7 +46,7 @@ impl Row {
 }
 
 /// PEs of each node, in order of rank; without a row nothing is said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout(Vec<Row>);
 
 impl Layout {

@@ -28,9 +28,10 @@
 
 use super::place::{Place, PlacementList};
 use super::posting::Shape;
+use serde::{Deserialize, Serialize};
 
 /// Whether the PEs of an application share processors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Oversubscribe {
     /// Each PE has its own processors.
     #[default]
@@ -54,7 +55,7 @@ impl Oversubscribe {
 }
 
 /// The processors that an oversubscribed application needs: one for each PE that placement sees.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharing {
     /// Processors in all, at least 1 and fewer than PEs.
     pub processors: u32,

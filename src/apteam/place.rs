@@ -2,10 +2,11 @@
 
 use super::posting::Shape;
 use crate::machine::Nid;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One node's part of an application.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The node.
     pub nid: Nid,
@@ -59,7 +60,7 @@ pub(super) fn own(
 
 /// The nodes of an application in rank order: the first PEs on the first place, and so on. A list never
 /// changes, so that records and commands, which all have it, share one: who is moved has another.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PlacementList(pub Arc<[Place]>);
 
 /// One PE of a placement: what each apinit works out for itself from the list.
@@ -196,7 +197,7 @@ impl PlacementList {
 }
 
 /// The part of a placement that one apinit holds.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct HostPart {
     /// Its nodes.
     pub nids: Vec<Nid>,

@@ -5,10 +5,11 @@ use super::layout::Layout;
 use super::oversubscribe::Oversubscribe;
 use super::place::PlacementList;
 use super::saving::Saving;
+use serde::{Deserialize, Serialize, Serializer};
 use std::time::Duration;
 
 /// Width, depth and shape: aprun's `-n`, `-d` and `-N`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// PEs, at least 1.
     pub width: u32,
@@ -27,7 +28,7 @@ impl Shape {
 }
 
 /// Whose it is, as the kernel said when the posting came.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Owner {
     /// User id.
     pub uid: u32,
@@ -49,7 +50,7 @@ pub struct Owner {
 /// assert_eq!(Account::parse("climate-2.b").unwrap().as_str(), "climate-2.b");
 /// assert!(Account::parse("two words").is_err());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Account(String);
 
 impl Account {
@@ -78,7 +79,7 @@ impl Account {
 }
 
 /// Which MPI an executable is linked with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Mpi {
     /// None that is known.
     #[default]
@@ -90,7 +91,7 @@ pub enum Mpi {
 }
 
 /// What aprun read of the executable.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Executable {
     /// Its path.
     pub path: String,
@@ -127,8 +128,34 @@ pub fn cut(mut text: String, most: usize) -> String {
     text
 }
 
+/// Writes a command with its arguments struck out, each byte of them a `*`: arguments may hold passwords, and
+/// nothing is decided by them but by how long they are.
+pub(crate) fn without_arguments<S: Serializer>(command: &str, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&struck_out(command))
+}
+
+/// The command with its arguments struck out, as long as before.
+///
+/// ```
+/// # use psched_pure::apteam::posting::struck_out;
+/// assert_eq!(struck_out("./a.out -p ä1"), "./a.out ** ***");
+/// ```
+pub fn struck_out(command: &str) -> String {
+    let program = command.find(char::is_whitespace).unwrap_or(command.len());
+    let (program, arguments) = command.split_at(program);
+    let mut text = String::with_capacity(command.len());
+    text.push_str(program);
+    for c in arguments.chars() {
+        match c.is_whitespace() {
+            true => text.push(c),
+            false => text.extend(std::iter::repeat_n('*', c.len_utf8())),
+        }
+    }
+    text
+}
+
 /// A request for placement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Posting {
     /// Random, from the front end: the same posting sent twice is one application.
     pub request_id: [u8; 16],
@@ -137,6 +164,7 @@ pub struct Posting {
     /// `-m`: bytes for each PE.
     pub memory_per_pe: Option<u64>,
     /// For display: the command as typed, [`COMMAND_MAX`] bytes at most.
+    #[serde(serialize_with = "without_arguments")]
     pub command: String,
     /// `-t`: CPU time of each PE.
     pub cpu_limit: Option<Duration>,
@@ -231,7 +259,7 @@ impl Posting {
 }
 
 /// Words that explain a refusal or a wait; the same ones everywhere.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Explanation {
     /// What stood in the way.
     pub obstacle: String,

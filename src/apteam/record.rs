@@ -23,11 +23,12 @@ use super::posting::{Owner, Posting};
 use super::protocol::attach::NumberedSignal;
 use super::protocol::node::Restart;
 use super::{Apid, Incarnation, Key, Ticket};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Where an application is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum State {
     /// Waits for a place.
     Posted,
@@ -96,7 +97,7 @@ impl State {
 }
 
 /// The front end that waits for an application: a process of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrontProcess {
     /// Its pid, in psched's pid namespace.
     pub pid: i32,
@@ -106,7 +107,7 @@ pub struct FrontProcess {
 }
 
 /// One application, whole: what the store keeps.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apteam {
     /// Its number.
     pub apid: Apid,
@@ -157,7 +158,7 @@ pub struct Apteam {
 }
 
 /// The moves of a running application.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moves {
     /// How many its nodes have been told, those too that failed.
     pub told: u32,

@@ -13,19 +13,21 @@
 //! assert!(Saving::parse("KILL").unwrap_err().contains("no program can catch"));
 //! ```
 
+use super::posting::without_arguments;
 use super::signal::{self, KILL, STOP};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The longest command, in bytes.
 pub const COMMAND_MAX: usize = 4096;
 
 /// How a program is told to save itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Saving {
     /// Each of its PEs gets this signal, saves itself and ends.
     Signal(i32),
     /// The shell runs this, as the user, in the application's directory.
-    Command(String),
+    Command(#[serde(serialize_with = "without_arguments")] String),
 }
 
 impl Saving {

@@ -15,11 +15,12 @@
 use super::plan::LENGTHENED_MAX;
 use super::shares::{Holder, Shares};
 use crate::apteam::Apid;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What a gang has had.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Account {
     /// To whose share its time counts, and its processors.
     holder: Option<Holder>,
@@ -37,7 +38,7 @@ struct Account {
 }
 
 /// The accounts of all gangs of a machine, and of those who hold shares.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Accounts {
     had: BTreeMap<Apid, Account>,
     /// What users, or accounts, have had.

@@ -32,6 +32,7 @@ use crate::apteam::Apid;
 use fixedbitset::FixedBitSet;
 use petgraph::stable_graph::{NodeIndex, StableUnGraph};
 use petgraph::visit::NodeIndexable;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A node's memory, and who counts on it.
@@ -50,7 +51,8 @@ impl Room {
 }
 
 /// Who competes with whom.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct Competition {
     graph: StableUnGraph<Apid, (), u32>,
     gangs: BTreeMap<Apid, (NodeIndex<u32>, Gang)>,
@@ -60,6 +62,31 @@ pub struct Competition {
     rooms: Vec<Room>,
     /// How many of them are crowded.
     crowded: usize,
+}
+
+/// What a graph is written as: all else follows from it. (Nothing that is asked depends on the order in which
+/// the gangs came.)
+#[derive(Serialize, Deserialize)]
+struct Written {
+    processors: usize,
+    memory: Vec<u64>,
+    gangs: BTreeMap<Apid, Gang>,
+}
+
+impl From<Competition> for Written {
+    fn from(of: Competition) -> Written {
+        let gangs = of.gangs.into_iter().map(|(apid, (_, gang))| (apid, gang)).collect();
+        let memory = of.rooms.iter().map(|room| room.bytes).collect();
+        Written { processors: of.on.len(), memory, gangs }
+    }
+}
+
+impl From<Written> for Competition {
+    fn from(written: Written) -> Competition {
+        let mut read = Competition::new(written.processors, written.memory);
+        written.gangs.into_iter().for_each(|(apid, gang)| read.add(apid, gang));
+        read
+    }
 }
 
 impl Competition {

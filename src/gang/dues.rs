@@ -24,6 +24,7 @@
 //! ```
 
 use super::shares::{Holder, Shares};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -46,7 +47,8 @@ pub struct Want {
 }
 
 /// What was due to all, in parts of the machine (domains) of which each is shared by itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(bound(deserialize = "P: Ord + Deserialize<'de>"))]
 pub struct Dues<P> {
     /// As usage is counted.
     due: Shares,

@@ -48,6 +48,7 @@ pub use had::Place;
 
 use crate::apteam::Apid;
 use had::ServiceAccount;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ use std::time::Duration;
 pub const LEVELS_MAX: usize = 16;
 
 /// By what rules: the variables `application.*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// Time had at which a gang leaves each level but the last, ascending.
     pub bounds: Vec<Duration>,
@@ -88,7 +89,7 @@ impl Rules {
 }
 
 /// Whose turn it is, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
     /// Which gang.
     pub apid: Apid,
@@ -105,7 +106,7 @@ pub struct Turn {
 }
 
 /// What all gangs have had.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Levels {
     had: BTreeMap<Apid, ServiceAccount>,
     /// What they have had is told by plans with floors ([`super::floor`]), and a start costs nothing.

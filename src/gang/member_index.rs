@@ -14,12 +14,13 @@
 //! ```
 
 use crate::apteam::Apid;
+use serde::{Deserialize, Serialize};
 
 /// Entries of a table at most: to make a larger one takes longer than to search.
 const SPAN_MAX: u64 = 8_192;
 
 /// The members of a plan, by number.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MemberIndex {
     members: Vec<Apid>,
     /// The index of each, by its number less the first member's; empty: they are searched.

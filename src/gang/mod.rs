@@ -42,6 +42,8 @@
 //!   (and again)
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 pub mod accounts;
 pub mod competition;
 pub mod dues;
@@ -54,7 +56,7 @@ pub mod shares;
 
 /// What of a placed application decides whom it may run with. Nodes and processors by their place on
 /// the line of the machine ([`crate::occupancy`]).
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Gang {
     /// Its processors, ascending.
     pub processors: Vec<u32>,

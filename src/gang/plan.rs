@@ -42,6 +42,7 @@
 
 use super::competition::Competition;
 use crate::apteam::Apid;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ pub fn amortised(cost: Duration, switch_share: u64) -> Duration {
 }
 
 /// One slice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
     /// Who runs: the leader, then the promoted.
     pub party: Vec<Apid>,
@@ -84,7 +85,7 @@ pub struct Slice {
 }
 
 /// What a component does from now on.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// One after the other, and then from the beginning. One slice: nobody is ever stopped.
     pub slices: Vec<Slice>,

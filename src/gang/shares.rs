@@ -11,6 +11,7 @@
 //! half as much after each half-life. All usage decays by the same factor, so that time alone changes nobody's
 //! place. Usage is divided by weight before it is compared; the user with the least comes first.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +24,14 @@ pub const REMEMBERED_MAX: usize = 10_000;
 pub type Holder = Arc<str>;
 
 /// Usage at a moment, in processor nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Usage {
     had: f64,
     at_ns: u64,
 }
 
 /// What all holders have had.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
     used: BTreeMap<Holder, Usage>,
     half_life: Duration,

@@ -11,10 +11,11 @@
 //! ```
 
 use super::{Nid, Node};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A NUMA node of a host.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Bank {
     /// Its real processors.
     pub cpus: Vec<u32>,

@@ -12,6 +12,7 @@
 //! region, which is a question of placement and is asked back.
 
 use crate::variables::units::{format_duration, format_size};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use std::time::Duration;
 pub const DAY: u32 = 86_400;
 
 /// From one number to another, both included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Between<T> {
     /// The least; none: any.
     pub least: Option<T>,
@@ -47,7 +48,7 @@ impl<T: PartialOrd> Between<T> {
 
 /// A time of every day, in local time: from the first second to before the last, over midnight where that is
 /// the lower number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hours {
     /// Seconds since midnight.
     pub from: u32,
@@ -79,7 +80,7 @@ impl fmt::Display for Hours {
 }
 
 /// With a terminal, or without.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Its aprun has a controlling terminal.
     Interactive,
@@ -98,7 +99,7 @@ impl Mode {
 }
 
 /// Users and groups: whoever is one of the users, or in one of the groups, is meant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct People {
     /// Users, by name or by number.
     pub users: BTreeSet<Who>,
@@ -107,7 +108,7 @@ pub struct People {
 }
 
 /// A user or a group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Who {
     /// By number.
     Id(u32),
@@ -189,7 +190,7 @@ pub struct Person<'a> {
 }
 
 /// An account, and who may use it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountEntry {
     /// Its name.
     pub name: String,
@@ -205,7 +206,7 @@ impl AccountEntry {
 }
 
 /// The conditions for entering a region: all that are given must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
     /// PEs.
     pub width: Option<Between<u32>>,

@@ -10,6 +10,7 @@ mod hosts;
 mod nids;
 mod regions;
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -18,7 +19,9 @@ pub use nids::{NidListError, format_nids, nids_text, parse_nids};
 pub use regions::{Domain, Members, REGIONS_MAX, Reach, Region, RegionId, RegionSet};
 
 /// A node's number on the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct Nid(pub u32);
 
 impl fmt::Display for Nid {
@@ -28,7 +31,7 @@ impl fmt::Display for Nid {
 }
 
 /// What a node is for. Each flavor is on at least one node of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Flavor {
     /// Support: logins, commands.
     Su,
@@ -58,7 +61,7 @@ impl Flavor {
 }
 
 /// A node's flavors: its signature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Flavors(u8);
 
 impl Flavors {
@@ -115,7 +118,7 @@ impl fmt::Display for Flavors {
 }
 
 /// One node as the administrator described it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its number.
     pub nid: Nid,
@@ -141,7 +144,7 @@ impl Node {
 }
 
 /// All nodes, by number, and the regions that they are in.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The nodes.
     pub nodes: BTreeMap<Nid, Node>,

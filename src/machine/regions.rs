@@ -29,13 +29,14 @@
 use super::gates::Gate;
 use super::{Flavor, Flavors, Machine, Nid, Node};
 use crate::variables::APPLICATION;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// The most regions of a machine. (All bits of a [`RegionSet`] stand for the machine as a whole.)
 pub const REGIONS_MAX: usize = 63;
 
 /// A region as the administrator described it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Region {
     /// Its name, by which gates and people speak of it.
     pub name: String,
@@ -48,7 +49,7 @@ pub struct Region {
 }
 
 /// Which nodes are in a region.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Members {
     /// These.
     Nids(BTreeSet<Nid>),
@@ -67,7 +68,7 @@ impl Members {
 }
 
 /// The region of a node: its place among the machine's regions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RegionId(u8);
 
 impl RegionId {
@@ -140,7 +141,7 @@ impl Machine {
 }
 
 /// Some of a machine's regions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RegionSet(u64);
 
 impl RegionSet {
@@ -186,7 +187,7 @@ impl RegionSet {
 }
 
 /// Where an application may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Reach {
     /// The regions whose gates let it in; [`RegionSet::ALL`]: the machine as a whole.
     pub passes: RegionSet,

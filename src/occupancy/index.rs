@@ -19,6 +19,7 @@
 use super::room::{Room, Terms};
 use super::spans::{Rooms, Spans};
 use super::{Occupancy, Slot};
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -33,12 +34,15 @@ const ENTRIES_MIN: usize = 12;
 const NODES_MAX: usize = 4_000_000;
 
 /// The entries, and the log of changes that they follow.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Index {
+    #[serde(skip)]
     log: VecDeque<Range<usize>>,
     /// Changes before those in the log.
+    #[serde(skip)]
     forgotten: u64,
     /// The one asked for last at the end.
+    #[serde(skip)]
     entries: Vec<Entry>,
     nodes_max: usize,
 }

@@ -39,6 +39,7 @@ use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
 use crate::machine::{Machine, Nid, RegionSet};
 use index::{Index, Ready};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -79,7 +80,7 @@ const ALONE: u16 = 0x8000;
 const COUNTED_MAX: u16 = ALONE - 1;
 
 /// What an application holds of one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The node, by its place on the line.
     pub at: usize,
@@ -100,7 +101,7 @@ pub struct Counted {
     pub now: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Holding {
     shares: bool,
     /// By place on the line.
@@ -115,7 +116,7 @@ impl Holding {
 }
 
 /// The state of every node's processors.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Occupancy {
     rules: RuleBook,
     /// By NID.
@@ -138,7 +139,7 @@ pub struct Occupancy {
 
 /// Nodes that are not as most are, by their place on the line: who looks at the line as a whole need
 /// not look at each node for that.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Notable {
     /// Closed, or for no applications.
     pub shut: BTreeSet<usize>,

@@ -3,12 +3,13 @@
 use crate::apteam::posting::Shape;
 use crate::machine::{Flavor, Machine, Nid, Node, RegionId, RegionSet};
 use crate::variables::Allocator;
+use serde::{Deserialize, Serialize};
 
 /// The part of a node's memory that is its reserve: a sixteenth. Programs grow before that is measured.
 const RESERVE: u64 = 16;
 
 /// How many may sit where: the variables that occupancy obeys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// Applications on one processor, at least 1; 1: nobody shares.
     pub max_resident: u32,
@@ -71,7 +72,7 @@ impl Rules {
 }
 
 /// The rules of each domain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleBook(Vec<(RegionSet, Rules)>);
 
 impl RuleBook {
@@ -109,7 +110,7 @@ impl From<Rules> for RuleBook {
 }
 
 /// One node as placement sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
     /// Its number.
     pub nid: Nid,
@@ -207,7 +208,7 @@ pub fn empty_line(machine: &Machine, rules: &RuleBook) -> Vec<Slot> {
 }
 
 /// What a search asks of each node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Terms {
     /// Processors for each PE, at least 1.
     pub depth: u32,

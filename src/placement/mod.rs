@@ -105,12 +105,13 @@ use crate::apteam::posting::{Posting, Shape};
 use crate::machine::{Nid, Reach, RegionSet};
 use crate::occupancy::{Occupancy, Room, Rules, Slot, Terms};
 use fixedbitset::FixedBitSet;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use window::Need;
 
 /// What is to be placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// How many processors, and in what layout.
     pub shape: Shape,

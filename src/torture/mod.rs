@@ -187,6 +187,8 @@ pub struct Counts {
     pub explanations: u64,
     /// Restarts that were compared.
     pub restarts: u64,
+    /// Steps of psched that were replayed from its recordings.
+    pub replayed: u64,
 }
 
 impl Counts {
@@ -224,6 +226,7 @@ impl Counts {
         self.time_ns += other.time_ns;
         self.explanations += other.explanations;
         self.restarts += other.restarts;
+        self.replayed += other.replayed;
         for (class, count) in &other.faults {
             *self.faults.entry(class).or_default() += count;
         }
@@ -266,6 +269,7 @@ fn simulate(options: &Options, lines: usize) -> World {
     world.counts.time_ns = world.now;
     world.counts.explanations = world.checks.looked;
     world.counts.restarts = world.checks.restored;
+    world.counts.replayed = world.checks.replayed;
     world
 }
 

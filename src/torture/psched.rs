@@ -117,8 +117,9 @@ impl World {
         scheduler.started(self.disk.epoch);
         self.note(|| format!("psched {pid} starts"));
         self.checks.psched_away(self.now);
-        let driver =
+        let mut driver =
             Driver::new(scheduler, Outbox::bounded(COMMITS_MAX), self.identity(&self.disk));
+        driver.remember(super::checks::EVENTS);
         self.around = Around { pid, ..Around::default() };
         self.store = Default::default();
         let fresh = BTreeMap::new();
@@ -157,6 +158,7 @@ impl World {
 
     /// It is dead.
     pub fn psched_gone(&mut self) {
+        self.check_replay();
         self.store_dies();
         let Some(psched) = self.psched.take() else { return };
         self.around = Around::default();
@@ -686,6 +688,7 @@ impl Outside for World {
     }
 
     fn decided(&mut self, scheduler: &Scheduler, effects: &[Effect]) {
+        self.given.push(effects);
         for effect in effects {
             World::note(self, || format!("psched decides {}", super::trace::cut(effect)));
             if let Effect::TellEnd { apid, .. } = effect {

@@ -249,6 +249,7 @@ pub struct World {
     /// No more faults, no more postings: everything is to come to rest.
     pub ending: bool,
     pub checks: Checks,
+    pub given: super::checks::Given,
     pub parts: Parts,
     pub counts: Counts,
     pub trace: Trace,
@@ -358,6 +359,7 @@ impl World {
         }
         World {
             checks: Checks::default(),
+            given: Default::default(),
             parts: Parts::default(),
             settings,
             now: 0,

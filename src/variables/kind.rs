@@ -3,6 +3,7 @@
 use super::units::{
     format_duration, format_size, format_thousandths, parse_duration, parse_size, parse_thousandths,
 };
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// What a variable's value is.
@@ -34,7 +35,7 @@ pub enum Kind {
 pub(super) const FLAG: [&str; 2] = ["yes", "no"];
 
 /// Whose share of the processors the time of an application counts to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum ShareBy {
     /// Its user's.
     #[default]
@@ -55,7 +56,7 @@ impl ShareBy {
 }
 
 /// Which of several windows on free processors an application is given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Allocator {
     /// The one that leaves least over on its nodes, in the smallest gap.
     #[default]
@@ -76,7 +77,7 @@ impl Allocator {
 }
 
 /// Whether an application has IPC and a /dev/shm of its own on each host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Isolation {
     /// Wherever that is possible: for an ordinary user's apinit by a user namespace.
     #[default]
@@ -94,7 +95,7 @@ impl Isolation {
 }
 
 /// What users who are no administrators do not see of others' applications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Private {
     /// They see all.
     #[default]

@@ -14,6 +14,7 @@ use crate::apteam::launch::Launch;
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// All output of a source up to `offset` bytes has been written out.
@@ -51,7 +52,7 @@ pub struct StdinCredit {
 }
 
 /// A signal for all PEs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NumberedSignal {
     /// Counted up from 1 by the front end, and above [`PSCHED_SIGNALS`] by psched, so that one that is
     /// said again is passed on once; 0: not counted.

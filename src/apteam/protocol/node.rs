@@ -10,6 +10,7 @@ use crate::apteam::{Apid, Key, SealKey, Ticket};
 use crate::machine::found::Bank;
 use crate::machine::{Nid, Node};
 use crate::variables::Isolation;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ impl std::fmt::Display for HostNote {
 }
 
 /// How an apinit introduces itself.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`] of the apinit.
     pub protocol: u32,
@@ -92,7 +93,7 @@ pub struct Hello {
 }
 
 /// Whether an apinit can bring the memory of a gang that stands to swap, or else into a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum RollOut {
     /// It is of a release before, which can't and does not tell.
     #[default]
@@ -214,7 +215,7 @@ pub struct Start {
 }
 
 /// How far an application is on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
     /// Known from psched, not launched.
     Placed,
@@ -227,7 +228,7 @@ pub enum Phase {
 }
 
 /// A placement, for each apinit that holds part of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceCommand {
     /// Which application.
     pub key: Key,
@@ -265,6 +266,7 @@ pub struct PlaceCommand {
     /// The random number of its posting, which no application of another store shares.
     pub request_id: [u8; 16],
     /// For display.
+    #[serde(serialize_with = "crate::apteam::posting::without_arguments")]
     pub command: String,
     /// Others may sit on its processors: they take turns.
     pub shares: bool,
@@ -281,7 +283,7 @@ pub struct PlaceCommand {
 }
 
 /// What an application is brought back from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {
     /// What it was when its checkpoint was made.
     pub from: Key,
@@ -294,7 +296,7 @@ pub struct Restart {
 
 /// What an apinit keeps of the moves of an application, with its placement, for its next life and for a
 /// psched that adopts it. A placement that psched sends has none of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
     /// The number of the last [`MoveCommand`] that was carried out; 0: none was.
     pub number: u32,
@@ -308,7 +310,7 @@ pub struct Moved {
 }
 
 /// How far an apinit is with bringing an application back from a checkpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Restoring {
     /// It has not begun, or there is nothing to bring back.
     #[default]
@@ -321,7 +323,7 @@ pub enum Restoring {
 
 /// What the apshepherd of an application that was brought back counts more than those who deal with it now:
 /// for it the run goes on that began before the checkpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shift {
     /// Bytes of output that whoever ran it before has had.
     pub output: u64,
@@ -332,7 +334,7 @@ pub struct Shift {
 }
 
 /// A running application is to sit elsewhere on this apinit's nodes, or on other processors of the same.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveCommand {
     /// Which application.
     pub key: Key,
@@ -344,7 +346,7 @@ pub struct MoveCommand {
 
 /// On which nodes of an application PEs give way to the system's own work, and by how much. A psched of a
 /// release before says nothing of it: on none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Yields {
     /// How much nicer they are there, 0 to [`NICE_MAX`].
     pub nice: u32,
@@ -363,7 +365,7 @@ impl Yields {
 pub const NICE_MAX: u32 = 19;
 
 /// A node that does not obey the psched that it is linked to.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Foreign {
     /// The store that it obeys.
     pub store_id: String,
@@ -376,7 +378,7 @@ pub struct Foreign {
 }
 
 /// An application on a foreign node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignApplication {
     /// As the other psched placed it; of its ticket's time, the rest.
     pub place: PlaceCommand,
@@ -387,7 +389,7 @@ pub struct ForeignApplication {
 }
 
 /// psched to apinit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     /// This is placed on you; wait for its launch.
     Place(Box<PlaceCommand>),
@@ -427,7 +429,7 @@ pub enum Command {
 }
 
 /// apinit to psched.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// The launch came with the right ticket (from the head only).
     Launched(Key),

@@ -9,11 +9,12 @@
 
 use crate::apteam::Key;
 use crate::machine::Nid;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// One slice, as one apinit is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedSlice {
     /// For how long.
     pub length: Duration,
@@ -22,7 +23,7 @@ pub struct PlannedSlice {
 }
 
 /// An apinit's part of the plan of a component.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SlicePlan {
     /// Counted up by psched over all its plans, over its starts too. A gang obeys the highest that
     /// names it.
@@ -47,7 +48,7 @@ pub struct SlicePlan {
 pub const TAKERS_MAX: usize = 16;
 
 /// By what means an apinit stops a gang.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum StopMeans {
     /// The freezer of cgroup v2.
     #[default]
@@ -57,7 +58,7 @@ pub enum StopMeans {
 }
 
 /// One change of party on one apinit, as it was measured there.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switch {
     /// Of which plan; 0: of none (a gang came, or went).
     pub generation: u64,
@@ -81,7 +82,7 @@ pub struct Switch {
 }
 
 /// What an apinit tells of its changes, at most each second.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Switches {
     /// The latest, in order.
     pub switches: Vec<Switch>,

@@ -1,6 +1,7 @@
 //! What one gang has had, how it waits, and what place in the order of turns comes of that.
 
 use super::{Apid, Rules, Turn, at, ns, share};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// How soon it is looked again whether one has left its level of whom plans say what it has: the first look comes
@@ -9,7 +10,7 @@ const TOLD_MIN: u64 = 50_000_000;
 
 /// What a gang has had, and how it waits. Times in nanoseconds on psched's monotonic clock, which may lie
 /// before its zero.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ServiceAccount {
     /// What it has had is told by others: by plans that have floors.
     pub(super) told: bool,
@@ -180,7 +181,7 @@ impl ServiceAccount {
 }
 
 /// A place in the order of turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place(pub(super) u8, pub(super) u32, pub(super) u8, pub(super) i64, pub(super) Apid);
 
 impl Place {

@@ -4,6 +4,7 @@ use super::Mover;
 use crate::apteam::place::PlacementList;
 use crate::placement::Wanted;
 use crate::variables::Variables;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A waiting application that has run for less counts as if it had run so long: else none that is
@@ -20,7 +21,7 @@ pub struct Waiting {
 }
 
 /// What migration may do: the variables `application.load_balance.*`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
     /// Applications may be moved for others at all.
     pub enabled: bool,

@@ -3,10 +3,11 @@
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
 use crate::occupancy::Occupancy;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// Where somebody sits. Processors are counted over all nodes of the line.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seat {
     /// Its nodes by their place on the line, the processors that it has on each, and its PEs there.
     pub nodes: Vec<(u32, u32, u32)>,

@@ -19,6 +19,20 @@ pub struct Counters {
     pub effects: BTreeMap<&'static str, u64>,
 }
 
+impl Event {
+    /// Its kind, as it is counted.
+    pub fn kind(&self) -> &'static str {
+        of_event(self)
+    }
+}
+
+impl Effect {
+    /// Its kind, as it is counted.
+    pub fn kind(&self) -> &'static str {
+        of_effect(self)
+    }
+}
+
 impl Counters {
     pub(super) fn event(&mut self, wall_ns: u64, event: &Event) {
         if self.since_ns == 0 {

@@ -47,6 +47,7 @@ use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
 use home::Rolled;
 use line::{InLine, Stands};
 pub(super) use rank::Rank;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ const SEARCHES_MAX: usize = 256;
 const COMPACTIONS_MAX: usize = 4;
 
 /// Where an application sits, as packing sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Seated {
     incarnation: Incarnation,
     seat: Seat,
@@ -68,7 +69,7 @@ pub(super) struct Seated {
 }
 
 /// The last decision, and what is known for the next.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Decision {
     /// Who runs, in all domains.
     pub party: BTreeSet<Apid>,
@@ -86,7 +87,9 @@ pub(super) struct Decision {
     ranks: rank::Ranks,
     /// Room for the next.
     line: Vec<InLine>,
+    #[serde(skip)]
     candidates: Vec<Candidate<'static>>,
+    #[serde(skip)]
     room: packing::Room,
 }
 

@@ -32,16 +32,17 @@ use crate::gang::shares::Holder;
 use crate::machine::{Machine, RegionSet};
 use crate::occupancy::RuleBook;
 use crate::variables::ShareBy;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A domain, by its place among those of the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct DomainId(usize);
 
 /// A domain and its rules.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Domain {
     /// Its name.
     pub name: Arc<str>,
@@ -105,7 +106,7 @@ pub(super) fn rules(domains: &[Domain]) -> RuleBook {
 }
 
 /// What the gangs of each domain have had.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LevelsOf(Vec<Levels>);
 
 impl LevelsOf {

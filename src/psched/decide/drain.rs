@@ -15,10 +15,11 @@ use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::State;
 use crate::machine::{Nid, format_nids, nids_text};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is to become of nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodesTo {
     /// Closed, or gone.
     Close(Closed),

@@ -9,9 +9,10 @@ use crate::apteam::record::{Apteam, FrontProcess};
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
 use crate::psched::reason::Reason;
+use serde::Serialize;
 
 /// What a front end is told.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum News {
     /// There may be a placement: look.
     Placed,
@@ -22,7 +23,7 @@ pub enum News {
 }
 
 /// Why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Refusal {
     /// It can never be.
     Impossible,
@@ -37,7 +38,7 @@ pub enum Refusal {
 }
 
 /// What a front end's look finds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Looked {
     /// Its place.
     Placed(Box<Apteam>),
@@ -46,7 +47,7 @@ pub enum Looked {
 }
 
 /// What is to be done.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Effect {
     /// Keep this.
     Keep(Record),

@@ -7,10 +7,11 @@ use crate::apteam::protocol::node::{Foreign, Hello, HostNote, Phase, Report, Rol
 use crate::apteam::record::FrontProcess;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Flavors, Machine, Nid};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// The time of an event, on both clocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// Nanoseconds of CLOCK_MONOTONIC: what every rule uses.
     pub mono_ns: u64,
@@ -19,15 +20,15 @@ pub struct Now {
 }
 
 /// Who waits for an answer. The shell hands these out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyId(pub u64);
 
 /// One connection of an apinit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LinkId(pub u64);
 
 /// What comes from outside.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     /// A posting. `secret` is random; it becomes the ticket.
     Posted {
@@ -103,7 +104,7 @@ pub enum Event {
 }
 
 /// What is to become of a foreign node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Manage {
     /// It obeys this psched, its applications run on.
     Adopt,

@@ -34,13 +34,14 @@ use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, nids_text};
 use crate::psched::reason::{AppName, Denial, ForeignNote, name_list, sees_all};
 use crate::variables::raise;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Ends of purged applications that are remembered, for their front ends.
 const PURGED_MAX: usize = 1024;
 
 /// How a purged application has ended, as far as its purged nodes know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PurgedEnd {
     /// The random number of its posting.
     request_id: [u8; 16],
@@ -53,7 +54,7 @@ pub struct PurgedEnd {
 /// The ends of the applications that were purged last: no store of this psched's has them, and
 /// their front ends ask for them. They ask again every second, so that a restart of psched loses
 /// few.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct PurgedEnds(VecDeque<PurgedEnd>);
 
 impl PurgedEnds {
@@ -74,7 +75,7 @@ impl PurgedEnds {
 }
 
 /// A foreign node, or several of one apinit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Stranger {
     foreign: Foreign,
     /// What it has been told to do.
@@ -82,7 +83,7 @@ pub(super) struct Stranger {
 }
 
 /// An answer that waits until all of these nodes have an inventory for us.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Managed {
     reply: ReplyId,
     what: Manage,

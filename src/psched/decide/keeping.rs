@@ -6,9 +6,10 @@ use crate::apteam::Apid;
 use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::record::Apteam;
 use crate::machine::Nid;
+use serde::Serialize;
 
 /// One thing to be kept.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Record {
     /// A new application, that was posted just now: where it can't be kept it is refused.
     Posted(Box<Apteam>),

@@ -1,11 +1,12 @@
 //! How much of psched's records the applications of each user take that have not ended.
 
 use crate::apteam::record::Apteam;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Bytes by user; no entry is 0. What was posted counts, which does not change: not the place, which the
 /// machine bounds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeptBytes(BTreeMap<u32, u64>);
 
 impl KeptBytes {

@@ -20,13 +20,14 @@ use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
 use parts::Parts;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Changes that are kept one by one: some seconds of a thousand apinits, an hour of a few.
 const LATEST_MAX: usize = 16_384;
 
 /// The changes of one apinit, or of several.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Those that were told one by one.
     pub switches: u64,
@@ -81,7 +82,7 @@ impl Figures {
 }
 
 /// A change, and where: the apinit by the lowest of its NIDs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latest {
     /// The apinit.
     pub apinit: Nid,
@@ -89,7 +90,7 @@ pub struct Latest {
     pub switch: Switch,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Application {
     parts: Parts,
     /// How long it took at its latest two starts on each apinit to bring its memory in, in nanoseconds.
@@ -99,7 +100,7 @@ struct Application {
 }
 
 /// What has been measured.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     apinits: BTreeMap<Nid, Figures>,
     latest: VecDeque<Latest>,

@@ -93,10 +93,11 @@ use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Occupancy;
 use crate::psched::reason::AppName;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A live connection of an apinit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Link {
     hello: Hello,
     /// Its inventory has come: its nodes are open.
@@ -106,7 +107,7 @@ struct Link {
 }
 
 /// All of psched's state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Scheduler {
     machine: Machine,
     /// Of each of its nodes [`Machine::first_processor`], which is asked of all of them.
@@ -122,6 +123,7 @@ pub struct Scheduler {
     /// Those of them that wait for a place, in order of arrival.
     queue: BTreeSet<Apid>,
     /// Applications by the random number of their posting, while they have not ended.
+    #[serde(with = "crate::pairs")]
     requests: BTreeMap<[u8; 16], Apid>,
     next_apid: u64,
     links: BTreeMap<LinkId, Link>,
@@ -141,9 +143,11 @@ pub struct Scheduler {
     /// The boot of a node's host when it was last seen. A change kills what ran there.
     boots: BTreeMap<Nid, String>,
     /// Nodes that have acknowledged that a placement is taken back.
+    #[serde(with = "crate::pairs")]
     taken_back: BTreeMap<Key, BTreeSet<Nid>>,
     /// Connections that lacked a placement and were given it again. If the application is found to have
     /// run they have lost it, unless it was in time.
+    #[serde(with = "crate::pairs")]
     placed_again: BTreeMap<Key, BTreeSet<LinkId>>,
     /// Whether nodes can move an application, as they have said: why not.
     walls: BTreeMap<Apid, Option<String>>,
@@ -182,6 +186,8 @@ pub struct Scheduler {
     kept_shares_ns: u64,
     /// When the last event came, in nanoseconds since the epoch.
     wall_ns: u64,
+    /// No decision asks for them.
+    #[serde(skip)]
     counters: Counters,
     /// How the changes went.
     measured: Measured,
@@ -469,6 +475,11 @@ impl Scheduler {
     /// The next application's number: what the store must keep, lest one be used twice.
     pub fn next_apid(&self) -> u64 {
         self.next_apid
+    }
+
+    /// How large the state is, about: nodes and applications.
+    pub fn size(&self) -> usize {
+        self.machine.nodes.len() + self.teams.len()
     }
 
     /// The variables that it obeys.

@@ -38,6 +38,7 @@ use crate::apteam::protocol::node::{Command, MoveCommand, PlaceCommand};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::nids_text;
 use crate::placement::migration::Move;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ pub(super) struct Order {
 }
 
 /// Moves that are made one after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Sequence {
     steps: VecDeque<(Apid, PlacementList)>,
     /// Who is being moved.

@@ -21,6 +21,7 @@ use crate::machine::{Machine, Reach, RegionSet};
 use crate::occupancy::{Slot, Terms, empty_line};
 use crate::placement::{self, Unshared, Wanted};
 use crate::psched::reason::{Barred, Denial, Reason, Wait};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -34,9 +35,10 @@ type Kind = (Terms, bool);
 const HOUR: u32 = 3_600;
 
 /// What is known of regions.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Regions {
     /// How many PEs there is room for if nobody sits anywhere.
+    #[serde(with = "crate::pairs")]
     holds: BTreeMap<Kind, u32>,
     /// Those whose gates are open at this time of day.
     open: RegionSet,

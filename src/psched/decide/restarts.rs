@@ -39,6 +39,7 @@ use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
 use crate::placement::{self, Wanted};
 use crate::psched::reason::{Reason, Wait};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Ways to lay the parts of a flexible application on apinits that are tried. (Where nodes have to be contiguous
@@ -48,7 +49,7 @@ const WAYS_MAX: usize = 256;
 const LOOKS_MAX: u32 = 20_000;
 
 /// What a posting of `cpr -r` comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Origin {
     /// A checkpoint of an application that ran: its processes are restored.
     Running(Restart),

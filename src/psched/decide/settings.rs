@@ -9,11 +9,12 @@ use crate::gang::{floor, levels};
 use crate::occupancy::Rules;
 use crate::placement::migration::Gate;
 use crate::variables::{APPLICATION, Allocator, Isolation, Private, ShareBy, Variables};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The variables that the scheduler obeys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// How long a placed front end may be silent.
     pub ticket_time: Duration,
@@ -79,7 +80,7 @@ const AGING_GRANT_SHARE: u64 = 200;
 const STARTS_OF_A_LEVEL: u32 = 12;
 
 /// What nodes can do with a gang that stands: what they can't is never planned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Abilities {
     /// Give it other processors, here or on other nodes.
     pub moves: bool,
@@ -90,7 +91,7 @@ pub struct Abilities {
 }
 
 /// How memory goes out of those who stand, where more sit than may be resident.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RollsOut {
     /// It does not.
     #[default]
@@ -173,7 +174,7 @@ impl Settings {
 }
 
 /// How competing applications take turns: the variables of a domain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turns {
     /// How long a cycle with floors is, and how long one leads where psched is dead.
     pub time_slice: Duration,

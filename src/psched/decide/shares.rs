@@ -17,6 +17,7 @@ use crate::apteam::Apid;
 use crate::apteam::posting::Account;
 use crate::gang::shares::Holder;
 use crate::variables::ShareBy;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use std::time::Duration;
 const KEPT_EVERY: Duration = Duration::from_secs(60);
 
 /// What the holder of a share had had at a time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Had {
     /// The name of a user or an account.
     pub holder: Holder,
@@ -35,7 +36,7 @@ pub struct Had {
 }
 
 /// What is put on record of them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SharesRecord {
     /// Users or accounts whose usage has changed.
     pub had: Vec<Had>,

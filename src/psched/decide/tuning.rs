@@ -14,7 +14,7 @@ use crate::variables::{Definition, Shown, Variables, row};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A value that psmgr has set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SetValue {
     /// The value, as people write it.
     pub value: String,

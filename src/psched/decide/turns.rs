@@ -50,11 +50,12 @@ use crate::gang::shares::{Holder, Shares};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::{Held, Slot};
 use planned::Planned;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How the gangs that run take turns.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Schedule {
     /// The first processor of each node on the line, counted over all of them.
     first_processor: Vec<u32>,
@@ -95,6 +96,7 @@ pub(super) struct Schedule {
     early: BTreeSet<Apid>,
     /// The users of whom one has done so, because it was told something or because it ends, and until when none
     /// does so again.
+    #[serde(with = "crate::pairs")]
     hurried: BTreeMap<(u32, bool), u64>,
     /// Apinits that did not answer in time.
     silent: BTreeSet<LinkId>,

@@ -24,11 +24,13 @@
 //! | `perform` | effects that leave psched |
 //! | `nodes` | connections of apinits |
 //! | `invariants` | whether all is as it always must be |
+//! | [`recorder`] | the last events, for whoever asks afterwards why |
 
 mod invariants;
 mod nodes;
 pub mod outside;
 mod perform;
+pub mod recorder;
 mod records;
 pub mod requests;
 
@@ -41,6 +43,7 @@ use crate::apteam::{Apid, SealKey};
 use crate::psched::decide::outbox::Outbox;
 use crate::psched::decide::{Effect, Event, LinkId, Looked, ReplyId, Scheduler};
 use nodes::LinkOut;
+use recorder::{Recorder, Recording};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -79,6 +82,7 @@ enum Waiter<O: Outside> {
 /// psched around its scheduler.
 pub struct Driver<O: Outside> {
     scheduler: Scheduler,
+    recorder: Recorder,
     outbox: Outbox<O::Look>,
     waiters: BTreeMap<ReplyId, Waiter<O>>,
     next_reply: u64,
@@ -94,6 +98,7 @@ impl<O: Outside> Driver<O> {
     /// Around a scheduler that was just made or restored. [`Driver::begin`] is to follow.
     pub fn new(scheduler: Scheduler, outbox: Outbox<O::Look>, identity: Identity) -> Driver<O> {
         Driver {
+            recorder: Recorder::new(&scheduler),
             scheduler,
             outbox,
             waiters: BTreeMap::new(),
@@ -134,8 +139,7 @@ impl<O: Outside> Driver<O> {
 
     /// Applies an event of which nobody waits for an answer.
     pub fn event(&mut self, out: &mut O, event: Event) {
-        let effects = self.scheduler.apply(out.now(), event);
-        self.take(out, effects);
+        self.decide(out, [event]);
     }
 
     /// Applies events that came together. What they leave to be kept is one commit: none of it is seen
@@ -148,7 +152,24 @@ impl<O: Outside> Driver<O> {
                 self.links.remove(link);
             }
         }
-        let effects = self.scheduler.apply_all(out.now(), events);
+        self.decide(out, events);
+    }
+
+    /// Has the recorder begin anew, with so many events in a part.
+    pub fn remember(&mut self, events_max: usize) {
+        self.recorder = Recorder::bounded(&self.scheduler, events_max);
+    }
+
+    /// What has happened of late.
+    pub fn recording(&self) -> Recording {
+        self.recorder.recording()
+    }
+
+    fn decide(&mut self, out: &mut O, events: impl AsRef<[Event]> + IntoIterator<Item = Event>) {
+        let now = out.now();
+        self.recorder.tells(now, &self.scheduler, events.as_ref());
+        let effects = self.scheduler.apply_all(now, events);
+        self.recorder.gave(&effects);
         self.take(out, effects);
     }
 }

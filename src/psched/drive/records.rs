@@ -40,8 +40,11 @@ impl<O: Outside> Driver<O> {
 
     /// The last word on what users have had, before psched ends.
     pub fn keep_shares(&mut self, out: &mut O) {
-        let shares = self.scheduler.keep_shares(out.now());
-        self.take(out, shares.into_iter().collect());
+        let now = out.now();
+        self.recorder.ends(now);
+        let shares: Vec<Effect> = self.scheduler.keep_shares(now).into_iter().collect();
+        self.recorder.gave(&shares);
+        self.take(out, shares);
     }
 
     /// Gives a question its answer when all before it is durable, or known to wait.

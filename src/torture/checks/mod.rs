@@ -11,6 +11,7 @@ mod explain;
 mod output;
 mod parts;
 mod processors;
+mod replay;
 mod rest;
 mod restarts;
 mod restore;
@@ -28,6 +29,7 @@ use allowed_failures::Why;
 pub use explain::Asked;
 use output::Shown;
 pub use parts::Parts;
+pub use replay::{EVENTS, Given};
 pub use restarts::Past;
 pub use signals::SIGRTMIN;
 use signals::Signals;
@@ -131,6 +133,8 @@ pub struct Checks {
     /// Explanations, restorations and bounds that were looked at.
     pub looked: u64,
     pub restored: u64,
+    /// Steps that were replayed.
+    pub replayed: u64,
 }
 
 impl Checks {

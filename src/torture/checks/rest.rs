@@ -95,6 +95,7 @@ impl World {
                 return self.checks.broken(format!("a quiet cluster goes on: {count} events"));
             }
         }
+        self.check_replay();
         let left: Vec<String> = (0..self.slots.len())
             .flat_map(|slot| {
                 let left = self.left_over(slot).into_iter();

@@ -41,10 +41,11 @@ use crate::psched::decide::settings::RollsOut;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
 use crate::psched::reason::NoRollOut;
 use crate::variables::units::about;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far the memory of one is that was to go out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Rolled {
     /// Its nodes have been told; those that have answered, by their lowest NID, with the bytes in swap.
     Out(BTreeMap<Nid, u64>),

@@ -9,13 +9,14 @@ use crate::placement::migration::Waiting;
 use crate::placement::packing::{self, Candidate};
 use crate::psched::decide::domains::DomainId;
 use crate::psched::decide::{Now, Scheduler, domains};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Postings that are looked at in one decision, from the head of the line: a bound on its time.
 pub(super) const POSTINGS_MAX: usize = 1_024;
 
 /// One of the line: its place in the order of turn, and how it stands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct InLine {
     pub(super) place: Place,
     pub(super) apid: Apid,
@@ -23,7 +24,7 @@ pub(super) struct InLine {
 }
 
 /// How one of the line stands.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Stands {
     /// It takes turns.
     Turn(Turn),

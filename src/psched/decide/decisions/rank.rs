@@ -37,6 +37,7 @@ use crate::gang::shares::Holder;
 use crate::psched::decide::domains::{self, DomainId};
 use crate::psched::decide::ends::nanos;
 use crate::psched::decide::{Effect, Now, Scheduler, Turns};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ fn grain(level: usize) -> f64 {
 }
 
 /// The places of a user.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(in crate::psched::decide) struct Rank {
     /// Of applications that wait, by level.
     levels: [u32; LEVELS_MAX],
@@ -89,7 +90,7 @@ fn place(level: usize, runs: bool, waits: usize) -> usize {
 }
 
 /// The places of users.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Ranks(BTreeMap<Holder, Rank>);
 
 impl Ranks {

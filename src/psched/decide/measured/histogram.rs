@@ -4,13 +4,14 @@
 //! 1/16 (6 %) off; below eight every number has its own. Only buckets that have something in them are
 //! kept, and there are never more than 496.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Buckets to a power of two, as a power of two.
 const FINE: u32 = 3;
 
 /// Counts of numbers by their size.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histogram {
     buckets: BTreeMap<u16, u64>,
     count: u64,

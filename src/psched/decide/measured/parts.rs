@@ -19,6 +19,7 @@
 //! ```
 
 use crate::machine::Nid;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const CHANGES_MAX: usize = 256;
 const LATE: u64 = 5_000_000_000;
 
 /// How a gang that is on several apinits ran on some of them and not on others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Partial {
     /// In all.
     pub total: Duration,
@@ -40,7 +41,7 @@ pub struct Partial {
 }
 
 /// What its apinits have told of one gang, and what comes of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Parts {
     pub partial: Partial,
     /// By the lowest NID of each: when it was let run (true) or stopped.

@@ -6,11 +6,12 @@ use crate::gang::member_index::MemberIndex;
 use crate::gang::plan::{Plan, SLICE_MIN, Slice};
 use crate::psched::decide::ends::nanos;
 use crate::psched::decide::{LinkId, Scheduler};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A plan, and how far it is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Planned {
     /// Everybody whom it is about, by number.
     pub(super) members: Vec<Apid>,
@@ -35,7 +36,7 @@ pub(super) struct Planned {
 }
 
 /// A plan once through, in nanoseconds: what is asked of it again and again.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Round {
     pub(super) length: u64,
     /// How long each member runs.
