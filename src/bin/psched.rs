@@ -1,8 +1,8 @@
-//! psched: the placement scheduler's daemon, and `psched backup`, `check`, `restore`, `simulate`,
+//! psched: the placement scheduler's daemon, and `psched backup`, `check`, `replay`, `restore`, `simulate`,
 //! `start` and `torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::{backup, check, parsed, start, worlds};
+use psched::commands::{backup, check, parsed, replay, start, worlds};
 use psched::psched::serve;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -30,6 +30,7 @@ struct Cli {
 enum Command {
     Backup(backup::BackupArgs),
     Check(check::CheckArgs),
+    Replay(replay::ReplayArgs),
     Restore(backup::RestoreArgs),
     /// Replay a recorded workload
     #[command(disable_help_flag = true)]
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Some(Command::Backup(args)) => backup::back_up(&args),
+        Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Restore(args)) => backup::restore(&args),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Simulate(words)) => worlds::run("simulate", words),

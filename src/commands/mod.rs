@@ -1,5 +1,5 @@
 //! The commands beside aprun: apstat, apkill, cpr, psmgr, psview, snflv, `psched backup` and `restore`,
-//! `psched check`, `psched start`, `psched simulate` and `psched torture`.
+//! `psched check`, `psched replay`, `psched start`, `psched simulate` and `psched torture`.
 
 pub mod apkill;
 pub mod apstat;
@@ -11,6 +11,7 @@ mod pages;
 pub mod psmgr;
 pub mod psview;
 pub(crate) mod question;
+pub mod replay;
 pub mod simulate;
 pub mod snflv;
 pub mod start;

@@ -17,6 +17,7 @@ use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
 use crate::psched::decide::outbox::{Commit, Kept, Outbox};
 use crate::psched::decide::{Effect, Event, LinkId, Looked, Now, ReplyId, Scheduler};
+use crate::psched::drive::recorder::Recording;
 use crate::psched::drive::requests::Kill;
 use crate::psched::drive::{
     Answer, Driver, Front, Identity, Note, Outside, Refused, Reply, Sent, ToNode, Told, Waits,
@@ -686,6 +687,8 @@ impl Outside for World {
             self.checks.warned(&text);
         }
     }
+
+    fn keep_recording(&mut self, _recording: Recording, _why: String) {}
 
     fn decided(&mut self, scheduler: &Scheduler, effects: &[Effect]) {
         self.given.push(effects);

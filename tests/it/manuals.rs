@@ -73,6 +73,7 @@ fn psched_8() {
             &["psched"],
             &["psched", "backup"],
             &["psched", "check"],
+            &["psched", "replay"],
             &["psched", "restore"],
             &["psched", "start"],
             &["psched", "torture"],
@@ -164,7 +165,7 @@ fn snflv_8() {
 fn psmgr_8() {
     let commands = [
         "show", "set", "reload", "drain", "resume", "down", "hold", "release", "migrate",
-        "compact", "log", "counters", "adopt", "purge",
+        "compact", "log", "counters", "record", "adopt", "purge",
     ];
     let commands = commands.map(|command| ["psmgr", command]);
     let mut all: Vec<&[&str]> = vec![&["psmgr"]];

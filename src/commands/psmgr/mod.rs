@@ -10,6 +10,7 @@ mod hold;
 pub(super) mod log;
 mod moves;
 pub(super) mod nodes;
+mod record;
 mod variables;
 
 use super::question::{asked, parsed, write_out};
@@ -69,6 +70,8 @@ enum Command {
     Log(log::Log),
     /// Shows how many events psched has heard, and what it has decided
     Counters(counters::Counters),
+    /// Writes what psched was told of late to a file, for psched replay
+    Record(record::Record),
     /// Foreign nodes obey this psched from now on; their applications run on, on its records
     Adopt(nodes::Nodes),
     /// The applications of foreign nodes are ended; then the nodes obey this psched
@@ -111,6 +114,7 @@ async fn manage(command: Command) -> Result<String, Vec<String>> {
         Command::Reload => done(client.reload(pb::ReloadRequest {})).await,
         Command::Log(log) => log.run(client).await,
         Command::Counters(counters) => counters.run(client).await,
+        Command::Record(record) => record.run(client).await,
         Command::Adopt(nodes) => done(client.adopt(nodes.request())).await,
         Command::Purge(nodes) => done(client.purge(nodes.request())).await,
     }
@@ -173,6 +177,7 @@ mod tests {
             "psmgr release 1",
             "psmgr log -n 3 --json",
             "psmgr counters --json",
+            "psmgr record events --force",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -190,6 +195,7 @@ mod tests {
             "psmgr log -n x",
             "psmgr log 3",
             "psmgr counters 3",
+            "psmgr record",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -16,8 +16,10 @@ impl<O: Outside> Driver<O> {
         self.looks_ns = Some(now_ns.saturating_add(EVERY_NS));
         if let Some(broken) = self.scheduler.broken() {
             self.looks_ns = None;
+            out.keep_recording(self.recorder.recording(), broken.clone());
             out.note(Note::Warning(format!(
-                "a fault in psched: {broken}. Applications run on. Restart psched, and report this with its log"
+                "a fault in psched: {broken}. Applications run on. Restart psched, and report this with its log and the \
+                 newest recording in its state directory"
             )));
         }
     }

@@ -7,6 +7,7 @@ use crate::apteam::{Apid, Incarnation};
 use crate::psched::decide::outbox::{Commit, Kept};
 use crate::psched::decide::{Effect, Looked, Now, Refusal, Scheduler};
 use crate::psched::reason::{Reason, Sees};
+use crate::psched::drive::recorder::Recording;
 
 /// The world outside of the driver: clocks, the store, connections and processes.
 ///
@@ -73,6 +74,9 @@ pub trait Outside: Sized {
 
     /// Something for psched's log.
     fn note(&mut self, note: Note);
+
+    /// Keeps a recording for whoever examines a fault of psched's.
+    fn keep_recording(&mut self, recording: Recording, why: String);
 
     /// The scheduler has decided these effects; none of them has been carried out.
     fn decided(&mut self, scheduler: &Scheduler, effects: &[Effect]);

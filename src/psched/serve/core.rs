@@ -19,6 +19,7 @@ pub use streams::status;
 use super::committer::{Commit, Outcome, Trouble};
 use super::fair;
 use super::fronts::{FrontHandle, Fronts};
+use super::recordings;
 use super::tune::Tuner;
 use crate::apteam::Apid;
 use crate::apteam::change::By;
@@ -31,6 +32,7 @@ use crate::os::wait;
 use crate::psched::decide::outbox::{Kept, Outbox};
 use crate::psched::decide::tuning::{Told, Wanted};
 use crate::psched::decide::{Effect, Event, LinkId, Looked, Now, ReplyId, Scheduler};
+use crate::psched::drive::recorder::Recording;
 use crate::psched::drive::requests::Kill;
 use crate::psched::drive::{Driver, Front, Identity, Killed, Managed, Refused};
 use crate::psched::serve::private::Viewer;
@@ -110,6 +112,8 @@ pub enum Input {
         machine: Box<Machine>,
         answer: oneshot::Sender<(Told, Vec<String>)>,
     },
+    /// What happened of late.
+    Record { answer: oneshot::Sender<Recording> },
     /// Stop.
     Stop,
 }
@@ -145,6 +149,15 @@ pub struct Parts {
     pub signals: Option<SignalHelper>,
 }
 
+/// What led to a panic of the loop is kept: psched ends with it.
+impl Drop for Core {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            recordings::keep(&self.state, &self.driver.recording(), "psched has panicked");
+        }
+    }
+}
+
 /// Both clocks, now.
 pub fn now() -> Now {
     Now { mono_ns: monotonic_ns(), wall_ns: wall_ns() }
@@ -155,7 +168,7 @@ impl Core {
     pub fn begin(scheduler: Scheduler, effects: Vec<Effect>, parts: Parts) -> Core {
         let Parts { commits, trouble, durable, inputs, identity, state, tuner, signals } = parts;
         let fronts = Fronts::new(inputs, signals);
-        let out = Real::new(commits, trouble, durable, fronts, &identity);
+        let out = Real::new(commits, trouble, durable, fronts, &identity, state.clone());
         let driver = Driver::new(scheduler, Outbox::default(), identity);
         let snapshots = snapshots::Snapshots::default();
         let mut core = Core { driver, out, tuner, state, snapshots };
@@ -276,6 +289,10 @@ impl Core {
             Input::Reconfigured { new, answer } => self.reconfigured(*new, answer),
             Input::Compare { variables, machine, answer } => {
                 self.compare(*variables, *machine, answer);
+            }
+            Input::Record { answer } => {
+                // (An Err: nobody waits for it any more.)
+                let _ = answer.send(driver.recording());
             }
             Input::Stop => {}
         }

@@ -22,6 +22,7 @@ mod names;
 pub mod people;
 mod private;
 mod reading;
+mod recordings;
 pub mod records;
 mod reload;
 mod restarts;

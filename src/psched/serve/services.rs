@@ -312,6 +312,7 @@ fn front(peer: &Peer, signal: bool) -> Option<FrontEnd> {
 impl pb::psched_server::Psched for Service {
     type PostStream = Events;
     type WatchStream = Events;
+    type RecordStream = super::recordings::Pieces;
 
     async fn post(&self, request: Request<pb::PostRequest>) -> Result<Response<Events>, Status> {
         let peer = caller(&request)?;
@@ -598,6 +599,13 @@ impl pb::psched_server::Psched for Service {
         request: Request<pb::CountersRequest>,
     ) -> Result<Response<pb::CountersReply>, Status> {
         self.counters_page(request).await
+    }
+
+    async fn record(
+        &self,
+        request: Request<pb::RecordRequest>,
+    ) -> Result<Response<super::recordings::Pieces>, Status> {
+        self.recorded(request).await
     }
 
     async fn reload(

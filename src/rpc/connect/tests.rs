@@ -15,6 +15,7 @@ struct Mirror;
 impl Psched for Mirror {
     type PostStream = Once<Result<pb::ApplicationEvent, Status>>;
     type WatchStream = Once<Result<pb::ApplicationEvent, Status>>;
+    type RecordStream = Once<Result<pb::RecordPiece, Status>>;
 
     async fn post(
         &self,
@@ -140,6 +141,13 @@ impl Psched for Mirror {
         &self,
         _: Request<pb::CountersRequest>,
     ) -> Result<Response<pb::CountersReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn record(
+        &self,
+        _: Request<pb::RecordRequest>,
+    ) -> Result<Response<Self::RecordStream>, Status> {
         Err(Status::unimplemented(""))
     }
 

@@ -174,6 +174,7 @@ impl Services {
 impl Psched for Services {
     type PostStream = Events;
     type WatchStream = Events;
+    type RecordStream = UnboundedReceiverStream<Result<pb::RecordPiece, Status>>;
 
     async fn post(&self, request: Request<pb::PostRequest>) -> Result<Response<Events>, Status> {
         self.stream(Some(request.into_inner()))
@@ -292,6 +293,13 @@ impl Psched for Services {
         &self,
         _: Request<pb::CountersRequest>,
     ) -> Result<Response<pb::CountersReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn record(
+        &self,
+        _: Request<pb::RecordRequest>,
+    ) -> Result<Response<Self::RecordStream>, Status> {
         Err(Status::unimplemented(""))
     }
 

@@ -5,14 +5,16 @@ use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
 use crate::psched::decide::outbox::Kept;
 use crate::psched::decide::{Effect, Now, Scheduler};
+use crate::psched::drive::recorder::Recording;
 use crate::psched::drive::{
     Front, Identity, Note, Outside, Refused, Reply, Sent, ToNode, Told, Waits,
 };
 use crate::psched::serve::committer::{Commit, Release, Trouble};
 use crate::psched::serve::fronts::{FrontHandle, Fronts};
-use crate::psched::serve::usage;
+use crate::psched::serve::{recordings, usage};
 use crate::rpc::pb;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
@@ -24,6 +26,8 @@ pub struct Real {
     pub(in crate::psched::serve) trouble: Trouble,
     durable: Arc<AtomicU64>,
     fronts: Fronts,
+    /// The state directory.
+    state: PathBuf,
     refusals: super::refusals::Refusals,
     /// By which psched a posting is taken.
     accepted: pb::Accepted,
@@ -38,6 +42,7 @@ impl Real {
         durable: Arc<AtomicU64>,
         fronts: Fronts,
         identity: &Identity,
+        state: PathBuf,
     ) -> Real {
         let Identity { store_id, epoch, .. } = identity;
         let start_id = identity.start(*epoch).unwrap_or_default().to_owned();
@@ -46,6 +51,7 @@ impl Real {
             trouble,
             durable,
             fronts,
+            state,
             refusals: Default::default(),
             accepted: pb::Accepted { apid: 0, store_id: store_id.clone(), epoch: *epoch, start_id },
             spans: HashMap::new(),
@@ -166,6 +172,15 @@ impl Outside for Real {
                 link = link.0,
                 "an apinit is to say everything again: its connection is closed"
             ),
+        }
+    }
+
+    fn keep_recording(&mut self, recording: Recording, why: String) {
+        let state = self.state.clone();
+        // (Writing takes longer than the loop may wait. An Err: there are no threads any more.)
+        let write = move || recordings::keep(&state, &recording, &why);
+        if let Err(error) = std::thread::Builder::new().name("psched-records".into()).spawn(write) {
+            tracing::warn!(%error, "no recording is written");
         }
     }
 
