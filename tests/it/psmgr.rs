@@ -312,6 +312,7 @@ fn psmgr_is_for_administrators() {
         "release 1",
         "log",
         "counters",
+        "record /dev/null --force",
         "adopt 0",
         "purge 0",
     ];
@@ -349,4 +350,53 @@ fn what_psched_is_busy_with_is_counted() {
     assert_eq!(after("decided", "command: place"), 3);
     assert!(after("heard", "report: ended") >= 3);
     hand.end();
+}
+
+/// What psched decided is shown by a replay of its recording, without psched.
+#[test]
+fn a_recording_shows_what_psched_decided() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    for word in ["--token=hunter2", "again"] {
+        run(&mut hand.command("aprun", ["-q", "-n", "1", "echo", word])).expect(0);
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("events");
+    let path = file.to_str().expect("text");
+    let told = run(&mut hand.command("psmgr", ["record", path])).expect(0).out();
+    assert!(told.contains("psched replay"), "{told}");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&file.metadata().expect("there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    // An existing file is not replaced by chance.
+    run(&mut hand.command("psmgr", ["record", path])).expect(1).says("File exists");
+    run(&mut hand.command("psmgr", ["record", "--force", path])).expect(0);
+    let counted = json(&hand, "counters");
+    hand.end();
+    let text = std::fs::read_to_string(&file).expect("text");
+    assert!(!text.contains("hunter2"), "an argument is written");
+    let replay = |words: &[&str]| {
+        let mut command = Command::new(binaries().join("psched"));
+        run(command.arg("replay").args(words))
+    };
+    let shown = replay(&[path]).expect(0).out();
+    for line in
+        ["posting: -n 1 -d 1 by ", "    answer: accepted: application 2\n", "report: ended: link "]
+    {
+        assert!(shown.contains(line), "{shown}");
+    }
+    // Each kind of effect as often as psched has counted.
+    let lines = replay(&["--json", path]).expect(0).out();
+    let places =
+        lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let effects = places.flat_map(|line| line["effects"].as_array().expect("a list").clone());
+    let placed = effects.filter(|effect| effect["Command"]["command"]["Place"].is_object()).count();
+    let rows = counted["counters"].as_array().expect("a list");
+    let row = rows.iter().find(|row| row["kind"] == "command: place").expect("counted");
+    assert_eq!(row["count"], placed);
+    // A cut one is shown up to there.
+    let cut = folder.path().join("cut");
+    std::fs::write(&cut, &text[..text.len() - 200]).expect("written");
+    let cut = replay(&[cut.to_str().expect("text")]).expect(1).says("it is cut").out();
+    assert!(cut.contains("answer: accepted"), "{cut}");
+    replay(&["/etc/hostname"]).expect(1).says("no recording of psched's");
 }
