@@ -287,7 +287,7 @@ fn done(effect: &Effect) -> String {
         Effect::Keep(record) => kept(record),
         Effect::Log { apid, name, detail } => format!("{apid} {name}: {detail}"),
         Effect::Accept { apid, .. } => format!("application {apid}"),
-        Effect::Refuse { refusal, explanation, .. } => format!("{refusal:?}: {explanation}"),
+        Effect::Refuse { refusal, reason, .. } => format!("{refusal:?}: {reason}"),
         Effect::Look { looked: Looked::Placed(team), .. } => team_text(team),
         Effect::Look { looked: Looked::Waiting(why), .. } => format!("it waits: {why}"),
         Effect::Killed { problems, .. } => joined(problems.iter().flatten()),
@@ -302,7 +302,9 @@ fn done(effect: &Effect) -> String {
         Effect::CloseLink { link } => format!("link {}", link.0),
         Effect::SignalFront { apid, front } => format!("application {apid}, process {}", front.pid),
         Effect::Tell { apid, .. } => format!("application {apid}"),
-        Effect::TellEnd { apid, status, .. } => format!("application {apid}, status {status}"),
+        Effect::TellEnd { apid, end } => {
+            format!("application {apid}, status {}", end.status())
+        }
         Effect::Warn(text) => text.clone(),
     };
     line(effect.kind(), more)

@@ -9,6 +9,7 @@ use crate::apteam::change::NodeOrder;
 use crate::apteam::posting::{Explanation, Shape};
 use crate::machine::{Nid, format_nids, nids_text};
 use crate::variables::units::{about, count};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that a sentence names before it counts the others.
@@ -80,7 +81,7 @@ impl Impossible {
 }
 
 /// Nodes that take nothing new, by why.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shut {
     /// An administrator has closed them; those that were closed in the same words are together.
     pub ordered: Vec<(NodeOrder, Vec<Nid>)>,

@@ -198,7 +198,7 @@ impl Wanted {
 }
 
 /// Why there is no place now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NoRoom {
     /// The shape.
     pub shape: Shape,

@@ -18,9 +18,10 @@ use super::{Wanted, pieces, room_if_empty};
 use crate::apteam::posting::Shape;
 use crate::machine::{Nid, RegionSet};
 use crate::occupancy::{Room, Slot};
+use serde::Serialize;
 
 /// A shape that this machine could not hold if it were empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Impossible {
     /// The shape.
     pub shape: Shape,
@@ -37,7 +38,7 @@ pub struct Impossible {
 }
 
 /// A change of shape that the empty machine could hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Cure {
     /// This width or less.
     Width(u32),

@@ -26,9 +26,10 @@ use crate::apteam::posting::{Explanation, Shape};
 use crate::occupancy::Slot;
 use crate::variables::raise;
 use crate::variables::units::{about, count};
+use serde::Serialize;
 
 /// Why PEs can't share processors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unshared {
     /// There would be more on a processor than may be.
     TooMany {

@@ -23,9 +23,10 @@ use crate::apteam::layout::Layout;
 use crate::apteam::posting::Shape;
 use crate::machine::Nid;
 use crate::placement::{Impossible, NoRoom, Shut, Unshared};
+use serde::Serialize;
 
 /// The name of an application in a reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AppName {
     /// Its number.
     pub apid: Apid,
@@ -42,7 +43,7 @@ pub fn sees_all(_: u32) -> bool {
 }
 
 /// Why a posting is refused or waits, or why an application is where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reason {
     /// What stands in the way.
     pub obstacle: Obstacle,
@@ -55,7 +56,7 @@ pub struct Reason {
 }
 
 /// What an obstacle was looked for: the whole machine and the posting as it is, by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Scope {
     /// The nodes that the posting has chosen.
     pub among: Option<Choice>,
@@ -66,7 +67,7 @@ pub struct Scope {
 }
 
 /// A region that does not let an application in.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Barred {
     /// Its name.
     pub region: String,
@@ -75,7 +76,7 @@ pub struct Barred {
 }
 
 /// Why memory of no application goes out on some nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum NoRollOut {
     /// Apinits can't do it: what is wanting, and on which nodes.
     Nodes(Vec<(String, Vec<Nid>)>),
@@ -84,7 +85,7 @@ pub enum NoRollOut {
 }
 
 /// No room now.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Full {
     /// What placement found.
     pub no_room: NoRoom,
@@ -99,7 +100,7 @@ pub struct Full {
 }
 
 /// What stands in the way.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Obstacle {
     /// The posting is refused.
     Denied(Denial),
@@ -110,7 +111,7 @@ pub enum Obstacle {
 }
 
 /// Why a posting is refused, or could not be placed any more.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Denial {
     /// A width, depth or count for each node of 0.
     Zero,
@@ -174,7 +175,7 @@ pub enum Denial {
 }
 
 /// What a posting waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Wait {
     /// There is no room for it now, for a reason that can't be told.
     NoRoom,
@@ -228,7 +229,7 @@ pub enum Wait {
 }
 
 /// What an application that does not wait is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum There {
     /// Its aprun is to launch it.
     Placed(Vec<Nid>),

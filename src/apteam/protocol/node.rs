@@ -18,7 +18,7 @@ use std::time::Duration;
 pub const PROTOCOL: u32 = 1;
 
 /// What an apinit says of its nodes beside their state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostNote {
     /// What it is about.
     pub about: NoteAbout,
@@ -27,7 +27,7 @@ pub struct HostNote {
 }
 
 /// What a note is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoteAbout {
     /// The host, or its nodes.
     Host,

@@ -6,8 +6,8 @@ use crate::apteam::record::FrontProcess;
 use crate::apteam::{Apid, Incarnation};
 use crate::psched::decide::outbox::{Commit, Kept};
 use crate::psched::decide::{Effect, Looked, Now, Refusal, Scheduler};
-use crate::psched::reason::{Reason, Sees};
 use crate::psched::drive::recorder::Recording;
+use crate::psched::reason::{Reason, Sees};
 
 /// The world outside of the driver: clocks, the store, connections and processes.
 ///

@@ -26,7 +26,7 @@ pub mod form;
 #[cfg(test)]
 mod tests;
 
-use crate::apteam::protocol::node::Report;
+use crate::apteam::protocol::node::{HostNote, Report};
 use crate::psched::decide::{Effect, Event, Now, Scheduler};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -222,13 +222,14 @@ fn bytes(event: &Event) -> usize {
     /// A node, an entry of a set, a key, a text's beginning.
     const EACH: usize = 32;
     let texts = |texts: &[String]| texts.iter().map(|text| EACH + text.len()).sum::<usize>();
+    let noted = |notes: &[HostNote]| notes.iter().map(|note| EACH + note.text.len()).sum::<usize>();
     let more = match event {
         Event::Posted { posting, owner, .. } | Event::Restarted { posting, owner, .. } => {
             posting.kept_bytes() as usize + 4 * owner.groups.len()
         }
         Event::LinkOpened { hello, .. } => {
             let lists = hello.nids.len() + hello.cpus.len() + hello.banks.len() * EACH;
-            1024 + 4 * lists + texts(&hello.notes) + texts(&hello.limits) + texts(&hello.back_ends)
+            1024 + 4 * lists + noted(&hello.notes) + texts(&hello.limits) + texts(&hello.back_ends)
         }
         Event::Inventory { items, .. } => EACH * items.len(),
         Event::Foreign { foreign, .. } => {
@@ -241,7 +242,7 @@ fn bytes(event: &Event) -> usize {
         Event::Hold { apids, .. } => EACH * apids.len(),
         Event::Migrate { nids, .. } => EACH * nids.as_ref().map_or(0, |nids| nids.len()),
         Event::Kill { apids, .. } => 8 * apids.len(),
-        Event::Noted { notes, .. } => texts(notes),
+        Event::Noted { notes, .. } => noted(notes),
         Event::Report { report, .. } => match &**report {
             Report::Ended(end) => 512 + EACH * (end.nids.len() + end.ends.len() + end.lost.len()),
             Report::Switches(all) => {
