@@ -268,6 +268,18 @@ impl From<Denial> for Reason {
     }
 }
 
+impl From<Denial> for Box<Reason> {
+    fn from(denial: Denial) -> Box<Reason> {
+        Box::new(denial.into())
+    }
+}
+
+impl From<Wait> for Box<Reason> {
+    fn from(wait: Wait) -> Box<Reason> {
+        Box::new(wait.into())
+    }
+}
+
 impl From<Wait> for Reason {
     fn from(wait: Wait) -> Reason {
         Obstacle::Waits(wait).into()

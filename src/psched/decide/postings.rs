@@ -142,7 +142,7 @@ impl Scheduler {
     }
 
     /// What is refused before anything is recorded.
-    fn admit(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Reason)> {
+    fn admit(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Box<Reason>)> {
         let no = |refusal, denial: Denial| Err((refusal, denial.into()));
         let shape = &posting.shape;
         if shape.width == 0 || shape.depth == 0 || shape.per_node == Some(0) {
@@ -164,8 +164,8 @@ impl Scheduler {
         if self.kept_bytes.of(owner.uid).saturating_add(more) > most {
             return no(Refusal::TooMany, Denial::RecordsFull { most });
         }
-        let too_wide = |(refusal, why)| match refusal {
-            Refusal::Impossible => (refusal, self.or_shares(why, posting, owner)),
+        let too_wide = |(refusal, why): (_, Box<Reason>)| match refusal {
+            Refusal::Impossible => (refusal, Box::new(self.or_shares(*why, posting, owner))),
             _ => (refusal, why),
         };
         self.may_ever(posting, owner).map_err(too_wide)
@@ -179,7 +179,7 @@ impl Scheduler {
         &self,
         posting: &Posting,
         owner: &Owner,
-    ) -> Result<(PlacementList, Vec<HostPart>), (Refusal, Reason)> {
+    ) -> Result<(PlacementList, Vec<HostPart>), (Refusal, Box<Reason>)> {
         let posting = &self.shared(posting.clone(), owner)?;
         self.admit(posting, owner)?;
         // A copy, for its index changes with what is asked.
@@ -193,7 +193,7 @@ impl Scheduler {
             }
             None => {
                 let why = self.why_not_now(&wanted, posting, owner, &kept);
-                Err((Refusal::NoRoom, why.unwrap_or_else(|| Wait::NoRoom.into())))
+                Err((Refusal::NoRoom, Box::new(why.unwrap_or_else(|| Wait::NoRoom.into()))))
             }
         }
     }
@@ -401,9 +401,9 @@ pub(super) fn refuse(
     out: &mut Vec<Effect>,
     reply: ReplyId,
     refusal: Refusal,
-    reason: impl Into<Reason>,
+    reason: impl Into<Box<Reason>>,
 ) {
-    out.push(Effect::Refuse { reply, refusal, reason: Box::new(reason.into()) });
+    out.push(Effect::Refuse { reply, refusal, reason: reason.into() });
 }
 
 /// Where it goes now, if it has room.

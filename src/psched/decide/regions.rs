@@ -238,7 +238,7 @@ impl Scheduler {
         &self,
         posting: Posting,
         owner: &Owner,
-    ) -> Result<Posting, (Refusal, Reason)> {
+    ) -> Result<Posting, (Refusal, Box<Reason>)> {
         if posting.oversubscribe == Oversubscribe::No {
             return Ok(posting);
         }
@@ -287,12 +287,13 @@ impl Scheduler {
         &self,
         posting: &Posting,
         owner: &Owner,
-    ) -> Result<(), (Refusal, Reason)> {
+    ) -> Result<(), (Refusal, Box<Reason>)> {
         self.account_allowed(posting, owner)?;
-        self.room_ever(posting, owner).map_err(|(refusal, why)| (refusal, of_shared(posting, why)))
+        self.room_ever(posting, owner)
+            .map_err(|(refusal, why)| (refusal, Box::new(of_shared(posting, *why))))
     }
 
-    fn room_ever(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Reason)> {
+    fn room_ever(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Box<Reason>)> {
         let domain = self.domain(self.domain_for(posting, owner));
         let reach = self.reach_in(domain.regions, posting, owner);
         let wanted = Wanted { reach, ..Wanted::from(posting) };
@@ -313,7 +314,7 @@ impl Scheduler {
                 Err(impossible) => (Refusal::Impossible, Denial::Impossible(impossible)),
             }
         };
-        Err((refusal, Reason { barred: self.barred(posting, owner), ..denial.into() }))
+        Err((refusal, Box::new(Reason { barred: self.barred(posting, owner), ..denial.into() })))
     }
 
     /// Whether regions could hold a posting if nobody sat there.
@@ -329,7 +330,7 @@ impl Scheduler {
     }
 
     /// Whether its PEs could be laid out so some day.
-    fn may_laid(&self, wanted: &Wanted, posting: &Posting) -> Result<(), (Refusal, Reason)> {
+    fn may_laid(&self, wanted: &Wanted, posting: &Posting) -> Result<(), (Refusal, Box<Reason>)> {
         let Posting { choice, layout, .. } = posting;
         let line = self.empty_line();
         if placement::nearest_laid(&self.occupancy, &line, wanted, choice, layout).is_some() {
@@ -344,7 +345,7 @@ impl Scheduler {
     }
 
     /// Whether the nodes that it has chosen could hold it some day.
-    fn may_among(&self, wanted: &Wanted, choice: &Choice) -> Result<(), (Refusal, Reason)> {
+    fn may_among(&self, wanted: &Wanted, choice: &Choice) -> Result<(), (Refusal, Box<Reason>)> {
         let line = self.empty_line();
         let among = placement::only_among(&line, choice);
         let is_among = |slot: &Slot| slot.application && wanted.reach.passes.has(slot.region);
@@ -353,7 +354,7 @@ impl Scheduler {
         }
         placement::possible(&among, wanted).map_err(|impossible| {
             let why: Reason = Denial::Impossible(impossible).into();
-            (Refusal::Impossible, why.among(choice))
+            (Refusal::Impossible, Box::new(why.among(choice)))
         })
     }
 
@@ -363,7 +364,11 @@ impl Scheduler {
         why
     }
 
-    fn account_allowed(&self, posting: &Posting, owner: &Owner) -> Result<(), (Refusal, Reason)> {
+    fn account_allowed(
+        &self,
+        posting: &Posting,
+        owner: &Owner,
+    ) -> Result<(), (Refusal, Box<Reason>)> {
         let accounts = &self.machine.accounts;
         let Some(account) = posting.account.as_ref().filter(|_| !accounts.is_empty()) else {
             return Ok(());

@@ -155,7 +155,7 @@ impl Scheduler {
         let kept = self.kept_before(team.apid);
         if let Err((_, why)) = self.may_ever(&team.posting, &team.owner) {
             // It could be placed when it was posted: gates, nodes or flavors have changed since.
-            return (why, When::Unknown);
+            return (*why, When::Unknown);
         }
         if let Some(why) = self.waits_for_hours(team) {
             return (why, self.kept_when(team));

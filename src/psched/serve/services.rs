@@ -412,9 +412,9 @@ impl pb::psched_server::Psched for Service {
         let posting = Posting::try_from(request).map_err(malformed)?;
         let owner = owner(&peer).await;
         let make = move |s: &Scheduler, viewer: &Viewer| -> Result<pb::LookReply, Status> {
-            let (places, hosts) = s.dry_run(&posting, &owner).map_err(|(refusal, why)| {
-                status(&Refused::Decided(refusal, Box::new(why)), viewer)
-            })?;
+            let (places, hosts) = s
+                .dry_run(&posting, &owner)
+                .map_err(|(refusal, why)| status(&Refused::Decided(refusal, why), viewer))?;
             let placement = pb::Placement {
                 places: wire_places(&places),
                 hosts: hosts.into_iter().map(Into::into).collect(),

@@ -151,7 +151,6 @@ impl Player {
         if words.contains(&"--dry-run") {
             let (posting, owner) = (posting.clone(), owner.clone());
             let (refusal, reason) = self.s.dry_run(&posting, &owner).expect_err("no place");
-            let reason = Box::new(reason);
             let reply = ReplyId(98);
             return vec![Effect::Refuse { reply, refusal, reason }];
         }

@@ -73,7 +73,7 @@ fn immediate_is_refused_where_it_cannot_be_placed_over_others_either() {
     let effects = s.apply(at(1), event(third));
     assert_eq!(
         effects,
-        [Effect::Refuse { reply, refusal: Refusal::NoRoom, reason: Box::new(why) }],
+        [Effect::Refuse { reply, refusal: Refusal::NoRoom, reason: why }],
         "the same words"
     );
 }
