@@ -14,6 +14,7 @@
 //!
 //! - per second of processor time: applications, from their posting to their end; calls of `apply`
 //!   ("decisions"); slices of the plans that went to nodes;
+//! - the same with the events kept, as the daemon does (`recorder.rs`);
 //! - for each kind of event, and for all of them, the median, the 99th percentile and the largest processor
 //!   time of its `apply`, in microseconds.
 
@@ -30,6 +31,7 @@ use psched::machine::{Machine, Nid, Node};
 use psched::psched::decide::{
     Effect, Event, LinkId, News, Now, ReplyId, Scheduler, Settings, Turns,
 };
+use psched::psched::drive::recorder::Recorder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -100,6 +102,8 @@ const ENDED: usize = 4;
 struct Driven {
     row: Row,
     scheduler: Scheduler,
+    /// What keeps the events, where that is measured too.
+    recorder: Option<Recorder>,
     random: fastrand::Rng,
     mono_ns: u64,
     requests: u64,
@@ -182,6 +186,7 @@ impl Driven {
         Driven {
             row,
             scheduler,
+            recorder: None,
             random: fastrand::Rng::with_seed(11),
             mono_ns: 1_000_000_000,
             requests: 0,
@@ -219,7 +224,13 @@ impl Driven {
     fn apply(&mut self, kind: usize, event: Event) {
         let now = self.now();
         let begun = processor_time();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.tells(now, &self.scheduler, std::slice::from_ref(&event));
+        }
         let effects = self.scheduler.apply(now, event);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.gave(&effects);
+        }
         self.times[kind].push(processor_time() - begun);
         self.hear(effects);
     }
@@ -355,8 +366,9 @@ impl Row {
     }
 }
 
-fn measure(row: Row, floors: bool, name: &str, budget: Duration) {
+fn measure(row: Row, floors: bool, recorded: bool, name: &str, budget: Duration) {
     let mut driven = Driven::new(row, floors);
+    driven.recorder = recorded.then(|| Recorder::new(&driven.scheduler));
     let took = driven.drive(budget).as_secs_f64();
     let applied: usize = driven.times.iter().map(Vec::len).sum();
     let runs = driven.scheduler.teams().filter(|team| team.state == State::Running).count();
@@ -396,8 +408,9 @@ fn main() -> ExitCode {
     println!();
     for row in ROWS {
         if names.is_empty() || names.iter().any(|name| name == row.name) {
-            for (floors, name) in [(true, "yes"), (false, "no")] {
-                measure(row, floors, name, budget);
+            let ways = [(true, false, "yes"), (true, true, "yes, recorded"), (false, false, "no")];
+            for (floors, recorded, name) in ways {
+                measure(row, floors, recorded, name, budget);
             }
         }
     }

@@ -7,9 +7,9 @@
 //! signals) goes on as it was.
 //!
 //! For that reason it does without Rust's runtime, which opens `/dev/null` in place of closed descriptors and ignores
-//! SIGPIPE before `main`, and without anything that can panic, which would bring 300 KB of unwinding and printing with it. It is not a module of the library, but of each
-//! of these programs (`src/bin/apstat.rs`), which say what they are called (`NAME`), what they execute (`PROGRAM`)
-//! and which status says that it can't be executed (`STATUS`).
+//! SIGPIPE before `main`, and without anything that can panic, which would bring 300 KB of unwinding and printing with
+//! it. It is not a module of the library, but of each of these programs (`src/bin/apstat.rs`), which say what they are
+//! called (`NAME`), what they execute (`PROGRAM`) and which status says that it can't be executed (`STATUS`).
 #![allow(unsafe_code)]
 
 use super::{NAME, PROGRAM, STATUS};
