@@ -36,7 +36,7 @@ pub struct ReplayArgs {
 
 /// Why it does not go on.
 enum Stopped {
-    /// Whoever reads the output has gone.
+    /// The reader of the output has closed it.
     NoReader,
     Because(String),
 }

@@ -27,7 +27,7 @@ impl Agent {
         self.too_many_streams(reserved(bounds.connections))
     }
 
-    /// The same of a head.
+    /// Why it has no room for one more head.
     pub(super) fn too_many_heads(&self) -> Option<String> {
         self.too_many_streams(0)
     }

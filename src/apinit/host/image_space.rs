@@ -12,9 +12,9 @@ use std::path::Path;
 
 /// Of the file system so much stays free, one part in this many.
 const KEPT: u64 = 16;
-/// And no more than that, in bytes: a large disk that is nearly full has room for it.
+/// The most that stays free otherwise, in bytes: a large disk that is nearly full has room for images.
 const KEPT_MAX: u64 = 4 << 30;
-/// And no more than that where somebody asked for it.
+/// The most that stays free where a user asked for the images, in bytes.
 const KEPT_MAX_ASKED: u64 = 256 << 20;
 /// CRIU writes so much beside the memory of each process, in bytes, at most.
 pub(super) const BESIDE: u64 = 4 << 20;

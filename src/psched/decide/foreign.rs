@@ -115,14 +115,10 @@ impl Order {
 impl Stranger {
     /// What is said of the nodes of its apinit.
     pub(super) fn note(&self, nids: &[Nid]) -> ForeignNote {
-        let name = |place: &PlaceCommand| {
-            let (apid, owner) = (place.key.apid, &place.owner);
-            AppName { apid, owner: Some((owner.uid, owner.name.clone())) }
-        };
         ForeignNote {
             why: self.foreign.why.clone(),
             nids: nids.to_vec(),
-            runs: self.foreign.applications.iter().map(|a| name(&a.place)).collect(),
+            runs: self.foreign.applications.iter().map(|a| app_name(&a.place)).collect(),
             purging: self.told == Some(Manage::Purge),
         }
     }
@@ -132,9 +128,15 @@ impl Stranger {
     }
 }
 
+/// How an application of another psched is named.
+fn app_name(place: &PlaceCommand) -> AppName {
+    let owner = &place.owner;
+    AppName { apid: place.key.apid, owner: Some((owner.uid, owner.name.clone())) }
+}
+
 /// `12 of alice`.
 fn name(place: &PlaceCommand) -> String {
-    format!("{} of {}", place.key.apid, place.owner.name)
+    app_name(place).words(&sees_all)
 }
 
 impl Scheduler {

@@ -60,7 +60,7 @@ impl Scheduler {
         self.teams.get(&apid).is_some_and(|team| team.held.is_some())
     }
 
-    /// Who holds it, if it is held.
+    /// Why an application does not go on, if an administrator holds it.
     pub(super) fn why_held(team: &Apteam) -> Option<Reason> {
         let by = team.held.clone()?;
         Some(Wait::Held { apid: team.apid, by }.into())

@@ -92,7 +92,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Occupancy;
-use crate::psched::reason::AppName;
+use crate::psched::reason::{AppName, sees_all};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -540,11 +540,8 @@ impl Scheduler {
         AppName { apid, owner: owner.map(|owner| (owner.uid, owner.name.clone())) }
     }
 
-    /// Who an application is, in what administrators are told: `12 of alice`.
+    /// The name of an application for administrators: `12 of alice`.
     fn name_of(&self, apid: Apid) -> String {
-        match self.teams.get(&apid) {
-            Some(team) => format!("{apid} of {}", team.owner.name),
-            None => apid.to_string(),
-        }
+        self.app_name(apid).words(&sees_all)
     }
 }

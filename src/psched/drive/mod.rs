@@ -24,7 +24,7 @@
 //! | `perform` | effects that leave psched |
 //! | `nodes` | connections of apinits |
 //! | `invariants` | whether all is as it always must be |
-//! | [`recorder`] | the last events, for whoever asks afterwards why |
+//! | [`recorder`] | the last events and the state before them, for `psched replay` |
 
 mod invariants;
 mod nodes;

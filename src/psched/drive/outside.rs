@@ -75,7 +75,7 @@ pub trait Outside: Sized {
     /// Something for psched's log.
     fn note(&mut self, note: Note);
 
-    /// Keeps a recording for whoever examines a fault of psched's.
+    /// Keeps a recording, from which a fault of psched can be examined.
     fn keep_recording(&mut self, recording: Recording, why: String);
 
     /// The scheduler has decided these effects; none of them has been carried out.

@@ -1,9 +1,8 @@
 //! The recorder: the scheduler's last events, and its state before the first of them.
 //!
 //! # Problem
-//! Whoever asks afterwards why an application was given that place, or was stopped, has a log that says what was
-//! decided and not why. The scheduler is pure: the same state and the same events give the same effects. So
-//! it is enough to keep both.
+//! The log says which place an application was given and when it was stopped, and not why. The scheduler is pure:
+//! the same state and the same events give the same effects. So it is enough to keep both.
 //!
 //! # Approach
 //! ```text
@@ -15,7 +14,7 @@
 //! A part is a copy of the scheduler and the events that came after it. A full part becomes the older one, and
 //! the one before it is forgotten: there are always as many events to look back at as fill a part, and what is
 //! kept has a bound. A copy takes about as long as a few dozen events, and is taken once for thousands of them.
-//! Nothing is written before somebody asks for a [`Recording`], which is written ([`form`]) beside the loop.
+//! Nothing is written before a [`Recording`] is asked for, which is written ([`form`]) beside the loop.
 //!
 //! # Secrets
 //! Tickets are not written, and of commands only the program: of the arguments there is how long they are,
@@ -66,7 +65,7 @@ pub struct Gave {
 }
 
 impl Gave {
-    /// That of these.
+    /// The fingerprint of these effects.
     pub fn of(effects: &[Effect]) -> Gave {
         // FNV-1a.
         let start = 0xcbf2_9ce4_8422_2325_u64;

@@ -36,14 +36,13 @@ impl NodeNote {
     pub fn words(&self, sees: Sees<'_>) -> String {
         match self {
             NodeNote::Said(text) => text.clone(),
-            NodeNote::Of(key, name, text) => match name.shown(sees) {
-                true => format!("application {key}: {text}"),
-                false => format!("application {}: {text}", name.words(sees)),
-            },
-            NodeNote::Stuck(name, said) => match name.shown(sees) {
-                true => format!("application {} is being ended, and {said}", name.apid),
-                false => format!("application {} is being ended, and {said}", name.words(sees)),
-            },
+            NodeNote::Of(key, name, text) => {
+                format!("application {}: {text}", name.or_another(sees, key))
+            }
+            NodeNote::Stuck(name, said) => {
+                let name = name.or_another(sees, name.apid);
+                format!("application {name} is being ended, and {said}")
+            }
             NodeNote::Foreign(foreign) => foreign.words(sees),
         }
     }

@@ -13,17 +13,19 @@ use std::fmt;
 const ANOTHER: &str = "another user's";
 
 impl AppName {
-    /// Whether the reader may know of it.
-    pub fn shown(&self, sees: Sees<'_>) -> bool {
-        self.owner.as_ref().is_none_or(|(uid, _)| sees(*uid))
-    }
-
     /// `12 of alice`, or `another user's`.
     pub fn words(&self, sees: Sees<'_>) -> String {
         match &self.owner {
-            _ if !self.shown(sees) => ANOTHER.to_owned(),
-            Some((_, name)) => format!("{} of {name}", self.apid),
+            Some((_, name)) => self.or_another(sees, format_args!("{} of {name}", self.apid)),
             None => self.apid.to_string(),
+        }
+    }
+
+    /// This, or `another user's`.
+    pub fn or_another(&self, sees: Sees<'_>, shown: impl fmt::Display) -> String {
+        match self.owner.as_ref().is_none_or(|(uid, _)| sees(*uid)) {
+            true => shown.to_string(),
+            false => ANOTHER.to_owned(),
         }
     }
 }

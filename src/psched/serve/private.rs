@@ -13,6 +13,7 @@ use crate::variables::Private;
 
 /// What stands for a command that is not shown.
 const COMMAND: &str = "(private)";
+
 /// One who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Viewer {
@@ -45,7 +46,8 @@ impl Viewer {
         self.hidden == Private::Off || owner == self.uid
     }
 
-    fn sees_apid(&self, scheduler: &Scheduler, apid: u64) -> bool {
+    /// Whether he may know of the application with this number.
+    pub fn sees_apid(&self, scheduler: &Scheduler, apid: u64) -> bool {
         let team = scheduler.team(Apid(apid));
         self.hidden != Private::All || team.is_some_and(|team| self.sees(team.owner.uid))
     }
@@ -57,14 +59,6 @@ impl Viewer {
             if !row.saving.is_empty() {
                 COMMAND.clone_into(&mut row.saving);
             }
-        }
-        row
-    }
-
-    /// The row of a node.
-    pub fn node(&self, scheduler: &Scheduler, mut row: pb::NodeRow) -> pb::NodeRow {
-        if self.hidden == Private::All {
-            row.apids.retain(|apid| self.sees_apid(scheduler, *apid));
         }
         row
     }

@@ -277,7 +277,7 @@ fn list(
                 break;
             }
             at.last.0 = u64::from(view.node.nid.0) + 1;
-            page.add(viewer.node(s, views::node(s, view, viewer)), &mut reply.nodes);
+            page.add(views::node(s, view, viewer), &mut reply.nodes);
         }
         page.list();
     }
@@ -408,7 +408,7 @@ fn who_runs(
             break;
         }
         at.last.0 = u64::from(view.node.nid.0) + 1;
-        page.add(viewer.node(s, views::node(s, view, viewer)), &mut reply.nodes);
+        page.add(views::node(s, view, viewer), &mut reply.nodes);
     }
     if cut {
         reply.notices.push(A_PART.into());

@@ -151,7 +151,12 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>, viewer: &Viewer) -> pb::N
         processors: view.node.processors,
         used: view.used,
         memory: view.memory,
-        apids: view.apids.iter().map(|a| a.0).collect(),
+        apids: view
+            .apids
+            .iter()
+            .map(|apid| apid.0)
+            .filter(|apid| viewer.sees_apid(scheduler, *apid))
+            .collect(),
         pes: view.pes,
         notes,
         limits: view.limits,

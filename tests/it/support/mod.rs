@@ -190,6 +190,22 @@ pub fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
+/// What an ordinary user needs a copy of: the build may be where only root may look.
+pub const COPIED: [&str; 12] = [
+    "psched",
+    "apinit",
+    "apshepherd",
+    "aprun",
+    "mpirun",
+    "apstat",
+    "apkill",
+    "cpr",
+    "psmgr",
+    "psview",
+    "snflv",
+    "psched-commands",
+];
+
 /// The folder of the binaries under test.
 pub fn binaries() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_psched")).parent().expect("it is in a folder")
@@ -302,17 +318,7 @@ impl Plan {
             // The build may be where only root may look.
             bins = base.path().join("bin");
             std::fs::create_dir(&bins).expect("made");
-            for name in [
-                "psched",
-                "apinit",
-                "apshepherd",
-                "aprun",
-                "apstat",
-                "apkill",
-                "psview",
-                "mpirun",
-                "psched-commands",
-            ] {
+            for name in COPIED {
                 std::fs::copy(binaries().join(name), bins.join(name)).expect("copied");
                 let mode = std::fs::Permissions::from_mode(0o755);
                 std::fs::set_permissions(bins.join(name), mode).expect("executable");

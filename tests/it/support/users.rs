@@ -25,18 +25,7 @@ impl Bins {
         let mode = |m| std::fs::Permissions::from_mode(m);
         std::fs::set_permissions(folder.path(), mode(0o755)).expect("ours");
         let bins = Bins(folder);
-        for name in [
-            "psched",
-            "apinit",
-            "apshepherd",
-            "aprun",
-            "apstat",
-            "apkill",
-            "cpr",
-            "psmgr",
-            "snflv",
-            "psched-commands",
-        ] {
+        for name in COPIED {
             bins.add(&binaries().join(name));
         }
         bins
