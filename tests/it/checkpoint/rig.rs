@@ -243,8 +243,9 @@ impl Back {
                 return Ok(());
             }
             taken.wait_until_there();
+            // (It has told of them, and may be on its way to the call in which it waits.)
             for _ in 0..50 {
-                assert!(images.waited_for(), "CRIU goes on");
+                eventually(BOUND, "CRIU waits", || images.waited_for());
                 std::thread::sleep(Duration::from_millis(2));
             }
             Err(CriuError::Stage("they are others".to_owned()).into())
