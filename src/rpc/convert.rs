@@ -4,7 +4,8 @@
 //! was meant: a field may be absent, a number of no kind, a list absurdly long. So each message has
 //! one place where it is judged: `TryFrom<pb::X>` gives plain data in which everything that must be
 //! there is there and everything is bounded, or [`Malformed`], which names the message and the
-//! field. The other way, `From<X>`, never fails.
+//! field. The other way, `From<X>`, never fails. Both are made of one table: see `table.rs`; what no table can say (a
+//! message whose fields are not those of its type) is written by hand beside it.
 //!
 //! ```
 //! use psched::apteam::posting::Shape;
@@ -19,12 +20,14 @@
 //! Bytes that PEs write are `bytes::Bytes` on both sides and are passed on without a copy.
 
 mod attach;
+mod codec;
 mod common;
 mod node;
 mod notice;
 mod peers;
 mod posting;
 mod shepherd;
+mod table;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -32,8 +35,6 @@ mod turns;
 pub use common::{placement_list, wire_places};
 pub use node::wire_roll_out;
 
-use crate::machine::Nid;
-use bytes::Bytes;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -126,52 +127,10 @@ impl Field {
         list.into_iter().map(T::try_from).collect()
     }
 
-    fn numbers(self, list: Vec<u32>) -> Result<Vec<u32>, Malformed> {
-        self.bounded(&list, LIST_MAX)?;
-        Ok(list)
-    }
-
-    fn nids(self, list: Vec<u32>) -> Result<Vec<Nid>, Malformed> {
-        self.bounded(&list, NODES_MAX)?;
-        Ok(list.into_iter().map(Nid).collect())
-    }
-
     fn text(self, text: String) -> Result<String, Malformed> {
         match text.len() {
             n if n > TEXT_MAX => self.wrong(format_args!("{n} bytes, more than {TEXT_MAX}")),
             _ => Ok(text),
-        }
-    }
-
-    fn texts(self, list: Vec<String>) -> Result<Vec<String>, Malformed> {
-        self.bounded(&list, LIST_MAX)?;
-        list.into_iter().map(|text| self.text(text)).collect()
-    }
-
-    fn data(self, data: Bytes) -> Result<Bytes, Malformed> {
-        match data.len() {
-            n if n > DATA_MAX => self.wrong(format_args!("{n} bytes, more than {DATA_MAX}")),
-            _ => Ok(data),
-        }
-    }
-
-    /// Bytes for the kernel, which end at the first NUL there.
-    fn c_string(self, bytes: Bytes) -> Result<Vec<u8>, Malformed> {
-        match bytes.contains(&0) {
-            true => self.wrong("it holds a NUL byte"),
-            false => Ok(Vec::from(self.data(bytes)?)),
-        }
-    }
-
-    fn c_strings(self, list: Vec<Bytes>) -> Result<Vec<Vec<u8>>, Malformed> {
-        self.bounded(&list, LONG_LIST_MAX)?;
-        list.into_iter().map(|bytes| self.c_string(bytes)).collect()
-    }
-
-    fn secret(self, bytes: Bytes) -> Result<[u8; 16], Malformed> {
-        match <[u8; 16]>::try_from(&bytes[..]) {
-            Ok(secret) => Ok(secret),
-            Err(_) => self.wrong(format_args!("{} bytes, it has to be 16", bytes.len())),
         }
     }
 
@@ -183,19 +142,6 @@ impl Field {
             return self.wrong(format_args!("{n} is too large, {most} is the most"));
         }
         Ok(n)
-    }
-
-    fn positive(self, n: u32) -> Result<u32, Malformed> {
-        self.between(n, 1, u32::MAX)
-    }
-
-    /// A signal's number: Linux has 1 to 64.
-    fn signal(self, n: i32) -> Result<i32, Malformed> {
-        self.between(n, 1, 64)
-    }
-
-    fn exit_code(self, n: i32) -> Result<u8, Malformed> {
-        Ok(self.between(n, 0, 255)? as u8)
     }
 }
 
@@ -209,16 +155,6 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A limit of time: 0 is none, so that the shortest one is 1 ms.
-fn limit_ms(limit: Option<Duration>) -> u64 {
-    limit.map_or(0, |limit| ms(limit).max(1))
-}
-
-/// See [`limit_ms`].
-fn limit(ms: u64) -> Option<Duration> {
-    given(ms).map(Duration::from_millis)
-}
-
 /// A number that is "not given" when it is 0.
 fn given(n: u64) -> Option<u64> {
     Some(n).filter(|n| *n != 0)
@@ -227,8 +163,4 @@ fn given(n: u64) -> Option<u64> {
 /// Every element converted.
 fn all<T, W: From<T>>(list: Vec<T>) -> Vec<W> {
     list.into_iter().map(W::from).collect()
-}
-
-fn bare(nids: Vec<Nid>) -> Vec<u32> {
-    nids.into_iter().map(|nid| nid.0).collect()
 }

@@ -1,130 +1,63 @@
 //! What aprun posts.
 
-use super::{Field, Malformed, given, limit, limit_ms};
+use super::codec::{Codec, Cut, Given, LimitMillis, Optional, Required, Same, Secret, Via, kind};
+use super::table::{kinds, message};
+use super::{Field, Malformed};
 use crate::apteam::choice::{self, Choice};
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
-use crate::apteam::posting::{
-    Account, COMMAND_MAX, Executable, Mpi, PATH_MAX, Posting, Shape, cut,
-};
+use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, PATH_MAX, Posting};
 use crate::apteam::saving::Saving;
 use crate::machine::Nid;
 use crate::rpc::pb;
-use bytes::Bytes;
 
-impl From<Executable> for pb::Executable {
-    fn from(executable: Executable) -> Self {
-        use pb::executable::Mpi as Wire;
-        let mpi = match executable.mpi {
-            Mpi::None => Wire::None,
-            Mpi::Mpich => Wire::Mpich,
-            Mpi::OpenMpi => Wire::Openmpi,
-        };
-        Self {
-            path: executable.path,
-            machine: executable.machine.into(),
-            interpreter: executable.interpreter,
-            script: executable.script,
-            mpi: mpi.into(),
-        }
-    }
+kinds! {
+    Mpi = executable::Mpi { None, Mpich, OpenMpi }
 }
 
-impl TryFrom<pb::Executable> for Executable {
-    type Error = Malformed;
-    fn try_from(executable: pb::Executable) -> Result<Self, Malformed> {
-        use pb::executable::Mpi as Wire;
-        let mpi = match Wire::try_from(executable.mpi) {
-            Ok(Wire::None) => Mpi::None,
-            Ok(Wire::Mpich) => Mpi::Mpich,
-            Ok(Wire::Openmpi) => Mpi::OpenMpi,
-            Err(_) => {
-                return Field("Executable", "mpi")
-                    .wrong(format_args!("{} is no kind", executable.mpi));
-            }
-        };
-        let machine =
-            Field("Executable", "machine").between(executable.machine, 0, u16::MAX.into())?;
-        Ok(Executable {
-            path: cut(Field("Executable", "path").text(executable.path)?, PATH_MAX),
-            machine: machine as u16,
-            interpreter: cut(
-                Field("Executable", "interpreter").text(executable.interpreter)?,
-                PATH_MAX,
-            ),
-            script: executable.script,
-            mpi,
-        })
-    }
+message! {
+    Executable = Executable;
+    path: Cut(PATH_MAX),
+    machine: Via(u32::from, |field: Field, number| {
+        Ok(field.between(number, 0, u16::MAX.into())? as u16)
+    }),
+    interpreter: Cut(PATH_MAX),
+    script: Same,
+    mpi: kind::<pb::executable::Mpi>(),
 }
 
-impl From<Posting> for pb::PostRequest {
-    fn from(posting: Posting) -> Self {
-        let (only, not, downwards) = posting.choice.parts();
-        let sharing = match posting.oversubscribe {
-            Oversubscribe::Shares(sharing) => Some(sharing),
-            Oversubscribe::No | Oversubscribe::Allowed => None,
-        };
-        Self {
-            request_id: Bytes::copy_from_slice(&posting.request_id),
-            shape: Some(posting.shape.into()),
-            memory_per_pe: posting.memory_per_pe.unwrap_or(0),
-            command: cut(posting.command, COMMAND_MAX),
-            cpu_limit_ms: limit_ms(posting.cpu_limit),
-            time_limit_ms: limit_ms(posting.time_limit),
-            immediate: posting.immediate,
-            exclusive: posting.exclusive,
-            account: account_name(posting.account),
-            again: false,
-            only: only.into_iter().map(range).collect(),
-            not: not.into_iter().map(range).collect(),
-            downwards,
-            flexible: posting.flexible,
-            layout: posting
-                .layout
-                .rows()
-                .iter()
-                .map(|row| pb::LayoutRow { nodes: row.nodes, pes: row.pes, depth: row.depth })
-                .collect(),
-            executable: Some(posting.executable.into()),
-            saving: posting.saving.map(Into::into),
-            restart: Bytes::new(),
-            signal: false,
-            oversubscribe: posting.oversubscribe != Oversubscribe::No,
-            shared_processors: sharing.map_or(0, |sharing| sharing.processors),
-            shared_per_node: sharing.and_then(|sharing| sharing.per_node).unwrap_or(0),
-        }
-    }
+// (A record of an older release may have a longer command, too.)
+message! {
+    Posting = PostRequest;
+    request_id: Secret,
+    shape: Required,
+    memory_per_pe: Given,
+    command: Cut(COMMAND_MAX),
+    cpu_limit = cpu_limit_ms: LimitMillis,
+    time_limit = time_limit_ms: LimitMillis,
+    immediate: Same,
+    exclusive: Same,
+    account: AccountName,
+    choice = (only, not, downwards): Choices,
+    flexible: Same,
+    layout: Rows,
+    oversubscribe = (oversubscribe, shared_processors, shared_per_node): Shared,
+    saving: Optional,
+    executable: Required,
+    unread again,
+    unread restart,
+    unread signal,
+    checked by layout_of_shape,
 }
 
-impl TryFrom<pb::PostRequest> for Posting {
-    type Error = Malformed;
-    fn try_from(request: pb::PostRequest) -> Result<Self, Malformed> {
-        let request_id = Field("PostRequest", "request_id").secret(request.request_id)?;
-        let shape: Shape = Field("PostRequest", "shape").need(request.shape)?;
-        let layout = layout(request.layout, &shape)?;
-        Ok(Posting {
-            request_id,
-            shape,
-            layout,
-            memory_per_pe: given(request.memory_per_pe),
-            // (A record of an older release may have more of it, too.)
-            command: cut(Field("PostRequest", "command").text(request.command)?, COMMAND_MAX),
-            cpu_limit: limit(request.cpu_limit_ms),
-            time_limit: limit(request.time_limit_ms),
-            immediate: request.immediate,
-            exclusive: request.exclusive,
-            account: account(Field("PostRequest", "account"), &request.account)?,
-            choice: choice(request.only, request.not, request.downwards)?,
-            flexible: request.flexible,
-            oversubscribe: oversubscribe(
-                request.oversubscribe,
-                request.shared_processors,
-                request.shared_per_node,
-            ),
-            saving: Field("PostRequest", "saving").maybe(request.saving)?,
-            executable: Field("PostRequest", "executable").need(request.executable)?,
-        })
+fn layout_of_shape(posting: Posting) -> Result<Posting, Malformed> {
+    let (layout, shape) = (&posting.layout, &posting.shape);
+    let fits = layout.width() == u64::from(shape.width)
+        && shape.per_node.is_none()
+        && layout.most_depth(shape.depth) == shape.depth;
+    match layout.is_empty() || fits {
+        true => Ok(posting),
+        false => Field("PostRequest", "layout").wrong("it does not add up to the shape"),
     }
 }
 
@@ -151,58 +84,81 @@ impl TryFrom<pb::Saving> for Saving {
     }
 }
 
-fn oversubscribe(asked: bool, processors: u32, per_node: u32) -> Oversubscribe {
-    let per_node = Some(per_node).filter(|count| *count > 0);
-    match (asked, processors) {
-        (false, _) => Oversubscribe::No,
-        (true, 0) => Oversubscribe::Allowed,
-        (true, processors) => Oversubscribe::Shares(Sharing { processors, per_node }),
+/// Whether its PEs share processors, and which.
+struct Shared;
+
+impl Codec<Oversubscribe, (bool, u32, u32)> for Shared {
+    fn write(self, plain: Oversubscribe) -> (bool, u32, u32) {
+        match plain {
+            Oversubscribe::No => (false, 0, 0),
+            Oversubscribe::Allowed => (true, 0, 0),
+            Oversubscribe::Shares(Sharing { processors, per_node }) => {
+                (true, processors, per_node.unwrap_or(0))
+            }
+        }
+    }
+    fn read(
+        self,
+        field: Field,
+        (asked, processors, per_node): (bool, u32, u32),
+    ) -> Result<Oversubscribe, Malformed> {
+        let per_node = Given.read(field, per_node)?;
+        Ok(match (asked, processors) {
+            (false, _) => Oversubscribe::No,
+            (true, 0) => Oversubscribe::Allowed,
+            (true, processors) => Oversubscribe::Shares(Sharing { processors, per_node }),
+        })
     }
 }
 
-fn range((first, last): choice::Range) -> pb::NidRange {
-    pb::NidRange { first: first.0, last: last.0 }
-}
+/// On which nodes: those to take, those to leave out, from the last one downwards.
+struct Choices;
 
-fn choice(
-    only: Vec<pb::NidRange>,
-    not: Vec<pb::NidRange>,
-    downwards: bool,
-) -> Result<Choice, Malformed> {
-    let ranges = |ranges: Vec<pb::NidRange>| {
+type Ranges = Vec<pb::NidRange>;
+
+impl Codec<Choice, (Ranges, Ranges, bool)> for Choices {
+    fn write(self, plain: Choice) -> (Ranges, Ranges, bool) {
+        let range = |(first, last): choice::Range| pb::NidRange { first: first.0, last: last.0 };
+        let (only, not, downwards) = plain.parts();
+        (only.into_iter().map(range).collect(), not.into_iter().map(range).collect(), downwards)
+    }
+    fn read(
+        self,
+        field: Field,
+        (only, not, downwards): (Ranges, Ranges, bool),
+    ) -> Result<Choice, Malformed> {
         let range = |range: pb::NidRange| (Nid(range.first), Nid(range.last));
-        ranges.into_iter().map(range).collect()
-    };
-    Choice::new(ranges(only), ranges(not), downwards)
-        .or_else(|problem| Field("PostRequest", "only").wrong(problem))
-}
-
-fn layout(rows: Vec<pb::LayoutRow>, shape: &Shape) -> Result<Layout, Malformed> {
-    let of = Field("PostRequest", "layout");
-    let row = |row: pb::LayoutRow| Row { nodes: row.nodes, pes: row.pes, depth: row.depth };
-    let layout = match Layout::new(rows.into_iter().map(row).collect()) {
-        Ok(layout) => layout,
-        Err(problem) => return of.wrong(problem),
-    };
-    let fits = layout.width() == u64::from(shape.width)
-        && shape.per_node.is_none()
-        && layout.most_depth(shape.depth) == shape.depth;
-    match layout.is_empty() || fits {
-        true => Ok(layout),
-        false => of.wrong("it does not add up to the shape".to_owned()),
+        let ranges = |ranges: Ranges| ranges.into_iter().map(range).collect();
+        Choice::new(ranges(only), ranges(not), downwards).or_else(|problem| field.wrong(problem))
     }
 }
 
-/// An account as it goes over the wire.
-pub(super) fn account_name(account: Option<Account>) -> String {
-    account.map_or_else(String::new, |account| account.as_str().to_owned())
+/// PEs of each node.
+struct Rows;
+
+impl Codec<Layout, Vec<pb::LayoutRow>> for Rows {
+    fn write(self, plain: Layout) -> Vec<pb::LayoutRow> {
+        let row = |row: &Row| pb::LayoutRow { nodes: row.nodes, pes: row.pes, depth: row.depth };
+        plain.rows().iter().map(row).collect()
+    }
+    fn read(self, field: Field, wire: Vec<pb::LayoutRow>) -> Result<Layout, Malformed> {
+        let row = |row: pb::LayoutRow| Row { nodes: row.nodes, pes: row.pes, depth: row.depth };
+        Layout::new(wire.into_iter().map(row).collect()).or_else(|problem| field.wrong(problem))
+    }
 }
 
-/// One that has come; empty is none.
-pub(super) fn account(field: Field, name: &str) -> Result<Option<Account>, Malformed> {
-    match Account::parse(name) {
-        _ if name.is_empty() => Ok(None),
-        Ok(account) => Ok(Some(account)),
-        Err(problem) => field.wrong(problem),
+/// An account; empty is none.
+pub(super) struct AccountName;
+
+impl Codec<Option<Account>, String> for AccountName {
+    fn write(self, plain: Option<Account>) -> String {
+        plain.map_or_else(String::new, |account| account.as_str().to_owned())
+    }
+    fn read(self, field: Field, wire: String) -> Result<Option<Account>, Malformed> {
+        match Account::parse(&wire) {
+            _ if wire.is_empty() => Ok(None),
+            Ok(account) => Ok(Some(account)),
+            Err(problem) => field.wrong(problem),
+        }
     }
 }

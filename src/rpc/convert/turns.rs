@@ -1,5 +1,7 @@
 //! psched and apinit about turns.
 
+use super::codec::{List, Same};
+use super::table::{kinds, message};
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, nanos};
 use crate::apteam::Key;
 use crate::apteam::protocol::turns::{
@@ -10,22 +12,8 @@ use crate::rpc::pb;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl From<StopMeans> for pb::StopMeans {
-    fn from(means: StopMeans) -> Self {
-        match means {
-            StopMeans::Freezer => Self::Freezer,
-            StopMeans::Signals => Self::Signals,
-        }
-    }
-}
-
-impl From<pb::StopMeans> for StopMeans {
-    fn from(means: pb::StopMeans) -> Self {
-        match means {
-            pb::StopMeans::Freezer => Self::Freezer,
-            pb::StopMeans::Signals => Self::Signals,
-        }
-    }
+kinds! {
+    StopMeans = StopMeans { Freezer, Signals }
 }
 
 /// The members at these indices, each once.
@@ -92,38 +80,17 @@ impl TryFrom<pb::SlicePlan> for SlicePlan {
     }
 }
 
-impl From<Switch> for pb::Switch {
-    fn from(switch: Switch) -> Self {
-        Self {
-            generation: switch.generation,
-            due_mono_ns: switch.due_ns,
-            began_mono_ns: switch.began_ns,
-            freeze_ns: switch.freeze_ns,
-            gap_ns: switch.gap_ns,
-            not_yet_frozen: switch.not_yet_frozen,
-            stopped: all(switch.stopped),
-            started: all(switch.started),
-            brought_bytes: switch.brought,
-        }
-    }
-}
-
-impl TryFrom<pb::Switch> for Switch {
-    type Error = Malformed;
-    fn try_from(switch: pb::Switch) -> Result<Self, Malformed> {
-        let of = |field| Field("Switch", field);
-        Ok(Switch {
-            generation: switch.generation,
-            due_ns: switch.due_mono_ns,
-            began_ns: switch.began_mono_ns,
-            freeze_ns: switch.freeze_ns,
-            gap_ns: switch.gap_ns,
-            not_yet_frozen: switch.not_yet_frozen,
-            stopped: of("stopped").list(switch.stopped, LIST_MAX)?,
-            started: of("started").list(switch.started, LIST_MAX)?,
-            brought: switch.brought_bytes,
-        })
-    }
+message! {
+    Switch = Switch;
+    generation: Same,
+    due_ns = due_mono_ns: Same,
+    began_ns = began_mono_ns: Same,
+    freeze_ns: Same,
+    gap_ns: Same,
+    not_yet_frozen: Same,
+    stopped: List(LIST_MAX),
+    started: List(LIST_MAX),
+    brought = brought_bytes: Same,
 }
 
 impl From<(Key, Nid, u64)> for pb::MemoryPeak {
@@ -152,24 +119,11 @@ impl TryFrom<pb::GangRan> for (Key, Duration) {
     }
 }
 
-impl From<Switches> for pb::Switches {
-    fn from(told: Switches) -> Self {
-        let Switches { switches, left_out, peaks, ran, idle } = told;
-        let (switches, peaks) = (all(switches), all(peaks));
-        Self { switches, left_out, peaks, ran: all(ran), idle: all(idle) }
-    }
-}
-
-impl TryFrom<pb::Switches> for Switches {
-    type Error = Malformed;
-    fn try_from(told: pb::Switches) -> Result<Self, Malformed> {
-        let of = |field| Field("Switches", field);
-        Ok(Switches {
-            switches: of("switches").list(told.switches, SWITCHES_MAX)?,
-            left_out: told.left_out,
-            peaks: of("peaks").list(told.peaks, LIST_MAX)?,
-            ran: of("ran").list(told.ran, LIST_MAX)?,
-            idle: of("idle").list(told.idle, LIST_MAX)?,
-        })
-    }
+message! {
+    Switches = Switches;
+    switches: List(SWITCHES_MAX),
+    left_out: Same,
+    peaks: List(LIST_MAX),
+    ran: List(LIST_MAX),
+    idle: List(LIST_MAX),
 }
