@@ -16,6 +16,7 @@ use crate::apteam::binding::Binding;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
+use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
@@ -52,14 +53,14 @@ impl Home {
     pub fn find(options: &Options) -> Result<Home, Failure> {
         let within = Within::find().map_err(Failure::failed)?;
         let place = inside::place(
-            &options.shape,
-            options.oversubscribe,
+            &options.posting.shape,
+            options.posting.oversubscribe != Oversubscribe::No,
             within.nid,
             &within.cpus,
             within.depth,
         );
         let place = place.map_err(Failure::failed)?;
-        Ok(Home { within, place, cpu_limit: options.cpu_limit })
+        Ok(Home { within, place, cpu_limit: options.posting.cpu_limit })
     }
 
     /// As psched would say it.

@@ -26,7 +26,6 @@ use crate::aprun::decide::session::{Looked, Setup};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
-use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::posting::Posting;
 use crate::commands::question::write_out;
 use crate::os::{instance, name};
@@ -108,26 +107,8 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     }
     let found = program::open_all(&options)?;
     let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
-    let posting = Posting {
-        request_id: random()?,
-        shape: options.shape,
-        memory_per_pe: options.memory_per_pe,
-        command: shown(&options.parts),
-        cpu_limit: options.cpu_limit,
-        time_limit: options.time_limit,
-        immediate: options.immediate,
-        exclusive: options.exclusive,
-        account: options.account.clone(),
-        choice: options.choice.clone(),
-        layout: options.layout.clone(),
-        flexible: options.flexible,
-        oversubscribe: match options.oversubscribe {
-            true => Oversubscribe::Allowed,
-            false => Oversubscribe::No,
-        },
-        saving: options.saving.clone(),
-        executable,
-    };
+    let (request_id, command) = (random()?, shown(&options.parts));
+    let posting = Posting { request_id, command, executable, ..options.posting.clone() };
     let home = options.inside.then(|| Home::find(&options)).transpose()?;
     let request = pb::PostRequest { signal: true, ..posting.into() };
     let socket = socket_path();
@@ -143,7 +124,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
-        immediate: options.immediate,
+        immediate: options.posting.immediate,
         restarts: None,
         within: within().filter(|_| home.is_none()),
         inside: home.is_some(),

@@ -26,21 +26,11 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
         incarnation: Incarnation(2),
         state,
         posting: Posting {
-            request_id: [apid as u8; 16],
-            shape: Shape { width: 4, depth: 2, per_node: Some(2) },
             memory_per_pe: Some(1 << 30),
             command: "./a.out -x".into(),
             cpu_limit: Some(Duration::from_secs(60)),
-            time_limit: None,
-            immediate: false,
-            exclusive: false,
             account: Account::parse("climate").ok(),
-            saving: None,
-            choice: Default::default(),
-            layout: Default::default(),
-            flexible: false,
-            oversubscribe: Default::default(),
-            executable: Default::default(),
+            ..Posting::plain([apid as u8; 16], Shape { width: 4, depth: 2, per_node: Some(2) })
         },
         owner: Owner {
             uid: 1000,

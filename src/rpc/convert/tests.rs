@@ -1070,21 +1070,9 @@ fn a_place_that_is_not_of_the_shape_is_refused() {
 #[test]
 fn a_long_command_is_cut_and_a_short_limit_is_none_the_less_one() {
     let posting = Posting {
-        request_id: [7; 16],
-        shape: Shape { width: 1, depth: 1, per_node: None },
-        memory_per_pe: None,
         command: "ä".repeat(super::TEXT_MAX / 2),
         cpu_limit: Some(Duration::from_micros(1)),
-        time_limit: None,
-        immediate: false,
-        exclusive: false,
-        account: None,
-        choice: Choice::default(),
-        layout: Layout::default(),
-        flexible: false,
-        oversubscribe: Oversubscribe::No,
-        saving: None,
-        executable: Executable::default(),
+        ..Posting::plain([7; 16], Shape { width: 1, depth: 1, per_node: None })
     };
     let back = there_and_back::<_, pb::PostRequest>(&posting).expect("it fits now");
     assert!(back.command.ends_with("ä...") && back.command.len() <= COMMAND_MAX);

@@ -211,7 +211,10 @@ mod tests {
             .collect();
         let expected = [("jobs/f:3", 2, 3, 3), ("jobs/f:5", 4, 3, 2), ("jobs/f:7", 1, 3, 3)];
         assert_eq!(seen, expected);
-        assert_eq!((options.shape.width, options.shape.depth, options.quiet), (7, 3, true));
+        assert_eq!(
+            (options.posting.shape.width, options.posting.shape.depth, options.quiet),
+            (7, 3, true)
+        );
     }
 
     #[test]

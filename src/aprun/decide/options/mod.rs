@@ -17,12 +17,12 @@
 //! else {
 //!     panic!("a good line");
 //! };
-//! assert_eq!((options.shape.width, options.shape.per_node), (8, Some(2)));
+//! assert_eq!((options.posting.shape.width, options.posting.shape.per_node), (8, Some(2)));
 //! assert_eq!(options.parts[0].command.len(), 3);
 //! let Ok(Parsed::Run(options)) = parse(Program::Aprun, &words("./one : -n 15 ./other"), &none) else {
 //!     panic!("a good line");
 //! };
-//! assert_eq!((options.shape.width, options.parts.len()), (16, 2));
+//! assert_eq!((options.posting.shape.width, options.parts.len()), (16, 2));
 //! let refused = parse(Program::Aprun, &words("-L 1-x ./a.out"), &none).unwrap_err();
 //! assert_eq!(refused, "-L: \"x\" is not a node number or a range such as 0-3");
 //! ```
@@ -34,9 +34,9 @@ pub mod values;
 
 use super::output::Template;
 use crate::apteam::binding::Binding;
-use crate::apteam::choice::Choice;
 use crate::apteam::layout::Layout;
-use crate::apteam::posting::{Account, Shape};
+use crate::apteam::oversubscribe::Oversubscribe;
+use crate::apteam::posting::{Account, Posting, Shape};
 use crate::apteam::saving::Saving;
 use load::Loading;
 use parts::{Ends, Given, Part, read_options};
@@ -81,16 +81,11 @@ pub struct Environment {
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// -n, -d, -N of all parts together.
-    pub shape: Shape,
-    /// -m, in bytes for each PE.
-    pub memory_per_pe: Option<u64>,
+    /// What psched is asked: its number, its command and its executable are not known here, and its choice of nodes
+    /// only once [`Options::listed`] was told what the file of -l says.
+    pub posting: Posting,
     /// -cc.
     pub binding: Binding,
-    /// -t.
-    pub cpu_limit: Option<Duration>,
-    /// --time-limit.
-    pub time_limit: Option<Duration>,
     /// -e: NAME=VALUE, in the order given.
     pub environment: Vec<Vec<u8>>,
     /// -q.
@@ -101,28 +96,12 @@ pub struct Options {
     pub label: bool,
     /// --report.
     pub report: bool,
-    /// --immediate.
-    pub immediate: bool,
     /// --wait-for-psched.
     pub wait_for_psched: Option<Duration>,
-    /// -F exclusive.
-    pub exclusive: bool,
-    /// --account.
-    pub account: Option<Account>,
-    /// --checkpoint.
-    pub saving: Option<Saving>,
-    /// -L, -E; with -l once [`Options::listed`] was told what the file says.
-    pub choice: Choice,
-    /// --flexible.
-    pub flexible: bool,
-    /// --oversubscribe.
-    pub oversubscribe: bool,
     /// --inside.
     pub inside: bool,
     /// --nodes.
     pub nodes: Option<u32>,
-    /// PEs of each node, where the shape does not say them.
-    pub layout: Layout,
     /// -l, as long as it is not read.
     pub node_file: Option<Vec<u8>>,
     /// --dry-run.
@@ -251,33 +230,35 @@ impl Options {
         if text.len() > NODE_FILE_MAX {
             return Err(named(format!("it is longer than {NODE_FILE_MAX} bytes")));
         }
-        let choice = std::mem::take(&mut self.choice);
-        self.choice = choice.only(&String::from_utf8_lossy(text)).map_err(named)?;
+        let choice = std::mem::take(&mut self.posting.choice);
+        self.posting.choice = choice.only(&String::from_utf8_lossy(text)).map_err(named)?;
         Ok(())
     }
 
     /// The programs, and what has to be so of all of them together.
     fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
-        (self.shape, self.layout) = parts::one_shape(&parts)?;
+        (self.posting.shape, self.posting.layout) = parts::one_shape(&parts)?;
         self.parts = parts;
         if let Some(nodes) = self.nodes {
-            if self.shape.per_node.is_some() || !self.layout.is_empty() {
+            if self.posting.shape.per_node.is_some() || !self.posting.layout.is_empty() {
                 return Err("--nodes stands beside -N: give one of them".to_owned());
             }
-            let even = Layout::even(self.shape.width, nodes);
+            let even = Layout::even(self.posting.shape.width, nodes);
             let even =
                 even.map_err(|error| format!("--nodes: {error}; lower it, or give a larger -n"));
-            (self.shape, self.layout) = parts::laid(self.shape, even?);
+            (self.posting.shape, self.posting.layout) = parts::laid(self.posting.shape, even?);
         }
-        if self.oversubscribe {
+        let shares = self.posting.oversubscribe != Oversubscribe::No;
+        if shares {
             self.may_share()?;
         }
-        if self.inside && (self.shape.per_node.is_some() || !self.layout.is_empty()) {
+        if self.inside && (self.posting.shape.per_node.is_some() || !self.posting.layout.is_empty())
+        {
             return Err(not_inside("-N, and a -d that differs among parts"));
         }
-        let most = (!self.layout.is_empty()).then(|| self.layout.most());
-        let widest = Shape { per_node: self.shape.per_node.or(most), ..self.shape };
-        match self.oversubscribe || self.inside {
+        let most = (!self.posting.layout.is_empty()).then(|| self.posting.layout.most());
+        let widest = Shape { per_node: self.posting.shape.per_node.or(most), ..self.posting.shape };
+        match shares || self.inside {
             // (How many processors it gets on a node is not known before it is placed.)
             true => Ok(()),
             false => self.binding.fits_shape(&widest),
@@ -289,15 +270,16 @@ impl Options {
         if !self.inside {
             return Ok(());
         }
-        let chosen = !self.choice.is_any() || self.node_file.is_some() || self.nodes.is_some();
+        let chosen =
+            !self.posting.choice.is_any() || self.node_file.is_some() || self.nodes.is_some();
         let given = [
-            (self.memory_per_pe.is_some(), "-m"),
-            (self.time_limit.is_some(), "--time-limit"),
-            (self.account.is_some(), "--account"),
-            (self.saving.is_some(), "--checkpoint"),
-            (self.exclusive, "-F exclusive"),
+            (self.posting.memory_per_pe.is_some(), "-m"),
+            (self.posting.time_limit.is_some(), "--time-limit"),
+            (self.posting.account.is_some(), "--account"),
+            (self.posting.saving.is_some(), "--checkpoint"),
+            (self.posting.exclusive, "-F exclusive"),
             (chosen, "-L, -l, -E and --nodes"),
-            (self.flexible, "--flexible"),
+            (self.posting.flexible, "--flexible"),
         ];
         match given.iter().find(|(given, _)| *given) {
             Some((_, names)) => Err(not_inside(names)),
@@ -307,14 +289,14 @@ impl Options {
 
     /// Whether PEs can share processors in this shape.
     fn may_share(&self) -> Result<(), String> {
-        if self.shape.depth > 1 || !self.layout.one_depth() {
+        if self.posting.shape.depth > 1 || !self.posting.layout.one_depth() {
             return Err(format!(
                 "--oversubscribe lets PEs share processors, and -d {} gives each PE several: leave out one of \
                  them",
-                self.shape.depth
+                self.posting.shape.depth
             ));
         }
-        if !self.layout.is_empty() {
+        if !self.posting.layout.is_empty() {
             return Err(
                 "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
                  out --nodes where it says more than -N could"
@@ -328,28 +310,18 @@ impl Options {
 impl Default for Options {
     /// What holds where nothing is said; without a program.
     fn default() -> Options {
+        let shape = Shape { width: 1, depth: 1, per_node: None };
         Options {
-            shape: Shape { width: 1, depth: 1, per_node: None },
-            memory_per_pe: None,
+            posting: Posting::plain([0; 16], shape),
             binding: Binding::Cpu,
-            cpu_limit: None,
-            time_limit: None,
             environment: Vec::new(),
             quiet: false,
             whole_lines: false,
             label: false,
             report: false,
-            immediate: false,
             wait_for_psched: None,
-            exclusive: false,
-            account: None,
-            saving: None,
-            choice: Choice::default(),
-            flexible: false,
-            oversubscribe: false,
             inside: false,
             nodes: None,
-            layout: Layout::default(),
             node_file: None,
             dry_run: false,
             output: None,
@@ -417,7 +389,7 @@ fn find(
 fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), String> {
     let named = |error: String| format!("{name}: {error}");
     match id {
-        Id::Memory => options.memory_per_pe = Some(values::size(value).map_err(named)?),
+        Id::Memory => options.posting.memory_per_pe = Some(values::size(value).map_err(named)?),
         Id::Binding => options.binding = values::binding(value).map_err(named)?,
         Id::Siblings if value == b"1" => {}
         Id::Siblings => {
@@ -429,9 +401,9 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         }
         Id::CpuTime => {
             let seconds = values::count(value, "seconds of CPU time", SECONDS_MAX);
-            options.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
+            options.posting.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
         }
-        Id::TimeLimit => options.time_limit = Some(values::duration(value).map_err(named)?),
+        Id::TimeLimit => options.posting.time_limit = Some(values::duration(value).map_err(named)?),
         Id::NoTransfer => {}
         Id::Environment => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),
@@ -443,13 +415,13 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::WholeLines => options.whole_lines = true,
         Id::Label => options.label = true,
         Id::Report => options.report = true,
-        Id::Immediate => options.immediate = true,
+        Id::Immediate => options.posting.immediate = true,
         Id::WaitForPsched if value == b"0" => options.wait_for_psched = Some(Duration::ZERO),
         Id::WaitForPsched => {
             options.wait_for_psched = Some(values::duration(value).map_err(named)?);
         }
         Id::Access => {
-            options.exclusive = match value {
+            options.posting.exclusive = match value {
                 b"exclusive" | b"e" => true,
                 b"share" | b"s" => false,
                 _ => return Err(named(format!("{} is neither exclusive nor share", shown(value)))),
@@ -459,35 +431,35 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             let parsed = std::str::from_utf8(value).map_err(|_| ()).map(Account::parse);
             let parsed = parsed.unwrap_or_else(|()| Account::parse(""));
             let wrong = |problem| named(format!("{} is none: {problem}", shown(value)));
-            options.account = Some(parsed.map_err(wrong)?);
+            options.posting.account = Some(parsed.map_err(wrong)?);
         }
         Id::Checkpoint => {
             let text = std::str::from_utf8(value).map_err(|_| named("it is no text".into()))?;
             let wrong = |problem| named(format!("{}: {problem}", shown(value)));
-            options.saving = Some(Saving::parse(text).map_err(wrong)?);
+            options.posting.saving = Some(Saving::parse(text).map_err(wrong)?);
         }
         Id::NodeList | Id::NodeListFile
-            if options.node_file.is_some() || options.choice.names_some() =>
+            if options.node_file.is_some() || options.posting.choice.names_some() =>
         {
             return Err(named("stands beside another list: give -L or -l, once".into()));
         }
         Id::NodeList => {
             let text = String::from_utf8_lossy(value);
-            let choice = std::mem::take(&mut options.choice);
-            options.choice = choice.only(&text).map_err(named)?;
+            let choice = std::mem::take(&mut options.posting.choice);
+            options.posting.choice = choice.only(&text).map_err(named)?;
         }
         Id::Nodes => {
             let count = values::count(value, "nodes", u64::from(values::WIDTH_MAX));
             options.nodes = u32::try_from(count.map_err(named)?).ok();
         }
-        Id::Flexible => options.flexible = true,
-        Id::Oversubscribe => options.oversubscribe = true,
+        Id::Flexible => options.posting.flexible = true,
+        Id::Oversubscribe => options.posting.oversubscribe = Oversubscribe::Allowed,
         Id::Inside => options.inside = true,
         Id::NodeListFile => options.node_file = Some(value.to_vec()),
         Id::ExcludeList => {
             let text = String::from_utf8_lossy(value);
-            let choice = std::mem::take(&mut options.choice);
-            options.choice = choice.not(&text).map_err(named)?;
+            let choice = std::mem::take(&mut options.posting.choice);
+            options.posting.choice = choice.not(&text).map_err(named)?;
         }
         Id::DryRun => options.dry_run = true,
         Id::Output => options.output = Some(Template::parse(value).map_err(named)?),
@@ -510,11 +482,11 @@ fn apply_environment(options: &mut Options, environment: &Environment) -> Result
     options.whole_lines |= on(&environment.sync_tty);
     options.label |= on(&environment.label);
     options.all_limits = environment.transfer_limits.as_deref() == Some(b"1");
-    if let (None, Some(text)) = (options.memory_per_pe, &environment.default_memory)
+    if let (None, Some(text)) = (options.posting.memory_per_pe, &environment.default_memory)
         && !text.is_empty()
     {
         let bytes = values::size(text).map_err(|e| format!("APRUN_DEFAULT_MEMORY: {e}"))?;
-        options.memory_per_pe = Some(bytes);
+        options.posting.memory_per_pe = Some(bytes);
     }
     if on(&environment.reservation) {
         return Err("BATCH_PARTITION_ID is set, and reservations are not yet supported: unset it"

@@ -318,7 +318,7 @@ mod tests {
         ] {
             let options = line(text).expect(text);
             assert_eq!(golden(&options), parts, "{text}");
-            assert_eq!(options.shape, shape, "{text}");
+            assert_eq!(options.posting.shape, shape, "{text}");
         }
         assert!(line("-q a : b").expect("good").quiet);
     }
@@ -347,10 +347,10 @@ mod tests {
             ),
         ] {
             let options = line(text).expect(text);
-            let found = (options.shape.per_node, options.layout.to_string());
+            let found = (options.posting.shape.per_node, options.posting.layout.to_string());
             assert_eq!(found, (per_node, layout.to_owned()), "{text}");
         }
-        assert_eq!(line("-N 2 a : -d 3 b : -d 2 c").expect("good").shape.depth, 3);
+        assert_eq!(line("-N 2 a : -d 3 b : -d 2 c").expect("good").posting.shape.depth, 3);
     }
 
     #[test]

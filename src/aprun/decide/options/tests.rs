@@ -1,5 +1,6 @@
 use super::values::{PER_NODE_MAX, WIDTH_MAX};
 use super::*;
+use crate::apteam::choice::Choice;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -32,34 +33,36 @@ fn bad(line: &str) -> String {
 fn defaults() {
     let expected = Options { parts: vec![alone("a.out")], ..Options::default() };
     assert_eq!(good("a.out"), expected);
-    assert_eq!((expected.shape.width, expected.shape.depth), (1, 1));
+    assert_eq!((expected.posting.shape.width, expected.posting.shape.depth), (1, 1));
 }
 
 #[test]
 fn everything_at_once_in_several_spellings() {
     let shape = Shape { width: 64, depth: 2, per_node: Some(8) };
-    let expected = Options {
-        shape,
+    let choice = Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good");
+    let posting = Posting {
         memory_per_pe: Some(3 << 30),
-        binding: Binding::None,
         cpu_limit: Some(Duration::from_secs(60)),
         time_limit: Some(Duration::from_secs(5400)),
+        immediate: true,
+        exclusive: true,
+        account: Account::parse("climate-2.b").ok(),
+        saving: Saving::parse("USR1").ok(),
+        choice,
+        flexible: true,
+        ..Posting::plain([0; 16], shape)
+    };
+    let expected = Options {
+        posting,
+        binding: Binding::None,
         environment: vec![b"A=1".to_vec(), b"B=".to_vec()],
         quiet: true,
         whole_lines: true,
         label: true,
         report: true,
-        immediate: true,
         wait_for_psched: Some(Duration::from_secs(90)),
-        exclusive: true,
-        account: Account::parse("climate-2.b").ok(),
-        saving: Saving::parse("USR1").ok(),
-        choice: Choice::default().only("9-1").and_then(|choice| choice.not("3")).expect("good"),
-        flexible: true,
-        oversubscribe: false,
         inside: false,
         nodes: None,
-        layout: Default::default(),
         node_file: None,
         dry_run: true,
         output: Some(Template::parse(b"out.%r").expect("good")),
@@ -90,15 +93,15 @@ fn everything_at_once_in_several_spellings() {
 
 #[test]
 fn the_last_one_counts() {
-    assert_eq!(good("-qTn 4 a").shape.width, 4);
-    assert_eq!(good("-n 4 -n 2 a").shape.width, 2);
+    assert_eq!(good("-qTn 4 a").posting.shape.width, 4);
+    assert_eq!(good("-n 4 -n 2 a").posting.shape.width, 2);
 }
 
 #[test]
 fn mpirun_has_np() {
     let parsed = parse(Program::Mpirun, &words("-np 4 a.out"), &Environment::default());
     let Ok(Parsed::Run(options)) = parsed else { panic!("{parsed:?}") };
-    assert_eq!(options.shape.width, 4);
+    assert_eq!(options.posting.shape.width, 4);
     assert_eq!(bad("-np 4 a.out"), "-np is mpirun's: say -n");
 }
 
@@ -198,14 +201,18 @@ fn what_is_not_yet_here_is_refused_whatever_follows() {
 #[test]
 fn pes_may_share_processors() {
     let options = good("-n 64 --oversubscribe --nodes 2 -cc 0-99 a.out");
-    assert_eq!((options.oversubscribe, options.shape.per_node), (true, Some(32)));
-    assert!(good("--oversubscribe -n 1 a : -n 9 b").oversubscribe);
+    assert_eq!(
+        (options.posting.oversubscribe, options.posting.shape.per_node),
+        (Oversubscribe::Allowed, Some(32))
+    );
+    let shared = good("--oversubscribe -n 1 a : -n 9 b").posting.oversubscribe;
+    assert_eq!(shared, Oversubscribe::Allowed);
     let depth = "--oversubscribe lets PEs share processors, and -d 2 gives each PE several: leave out one \
                  of them";
     assert_eq!(bad("-n 9 --oversubscribe -d 2 a.out"), depth);
     let uneven = "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
                   out --nodes where it says more than -N could";
-    assert_eq!(good("-n 9 --oversubscribe --nodes 2 a.out").shape.per_node, Some(5));
+    assert_eq!(good("-n 9 --oversubscribe --nodes 2 a.out").posting.shape.per_node, Some(5));
     assert_eq!(bad("-n 10 --oversubscribe --nodes 4 a.out"), uneven);
     assert_eq!(bad("--oversubscribe -N 2 -n 4 a : -N 3 -n 6 b"), uneven);
 }
@@ -258,7 +265,7 @@ fn variables() {
     assert!(run(with(|e| e.sync_tty = Some(b"1".to_vec()))).whole_lines);
     assert!(run(with(|e| e.label = Some(b"1".to_vec()))).label);
     assert!(!run(with(|e| e.label = Some(b"0".to_vec()))).label);
-    let memory = run(with(|e| e.default_memory = Some(b"100".to_vec()))).memory_per_pe;
+    let memory = run(with(|e| e.default_memory = Some(b"100".to_vec()))).posting.memory_per_pe;
     assert_eq!(memory, Some(100 << 20));
     let wrong = with(|e| e.default_memory = Some(b"much".to_vec())).expect_err("no size");
     assert!(wrong.starts_with("APRUN_DEFAULT_MEMORY: \"much\" is not a size"), "{wrong}");
@@ -267,7 +274,7 @@ fn variables() {
     let environment =
         Environment { default_memory: Some(b"100".to_vec()), ..Environment::default() };
     let parsed = parse(Program::Aprun, &words("-m 1K a"), &environment);
-    assert_eq!(run(parsed).memory_per_pe, Some(1024));
+    assert_eq!(run(parsed).posting.memory_per_pe, Some(1024));
 }
 
 #[test]
@@ -362,10 +369,10 @@ proptest! {
     {
         match parse(Program::Aprun, &line, &Environment::default()) {
             Ok(Parsed::Run(options)) => {
-                prop_assert!((1..=WIDTH_MAX).contains(&options.shape.width));
-                prop_assert!((1..=PER_NODE_MAX).contains(&options.shape.depth));
+                prop_assert!((1..=WIDTH_MAX).contains(&options.posting.shape.width));
+                prop_assert!((1..=PER_NODE_MAX).contains(&options.posting.shape.depth));
                 let widths = options.parts.iter().map(|part| part.shape.width);
-                prop_assert_eq!(widths.sum::<u32>(), options.shape.width);
+                prop_assert_eq!(widths.sum::<u32>(), options.posting.shape.width);
                 prop_assert!(options.parts.iter().all(|part| !part.command.is_empty()));
                 // The command is the end of the line, untouched.
                 let last = options.parts.last().map(|part| &part.command[..]);

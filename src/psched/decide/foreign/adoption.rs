@@ -350,23 +350,18 @@ impl Scheduler {
             posting: match &old {
                 Some(team) => team.posting.clone(),
                 None => Posting {
-                    request_id: place.request_id,
-                    shape: place.shape,
                     memory_per_pe: place.memory_per_pe,
                     command: cut(place.command, COMMAND_MAX),
                     cpu_limit: place.cpu_limit,
                     time_limit: place.time_limit,
-                    immediate: false,
                     exclusive: place.exclusive,
                     account: place.account,
-                    choice: Default::default(),
                     // (What it has asked for, as far as it can be seen.)
                     layout: Layout::of_depths(&place.places),
                     oversubscribe: Oversubscribe::of_places(&place.places, &place.shape),
                     flexible: !place.places.is_contiguous(),
-                    // No apinit knows: a back end of the node's may dump it.
-                    saving: None,
-                    executable: Default::default(),
+                    // (No apinit knows how it saves itself: a back end of the node's may dump it.)
+                    ..Posting::plain(place.request_id, place.shape)
                 },
             },
             owner: place.owner,
