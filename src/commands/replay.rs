@@ -7,7 +7,6 @@
 use super::question::ended;
 use crate::apteam::Apid;
 use crate::apteam::posting::{Owner, Posting, cut, struck_out};
-use crate::apteam::protocol::node::{Command, Report};
 use crate::apteam::record::Apteam;
 use crate::machine::nids_text;
 use crate::psched::decide::{Effect, Event, Looked, Record, Scheduler};
@@ -207,7 +206,7 @@ fn told(event: &Event) -> String {
         }
         Event::Noted { link, notes, .. } => format!("link {}: {}", link.0, joined(notes)),
         Event::LinkClosed { link } => format!("link {}", link.0),
-        Event::Report { link, report } => format!("link {}, {}", link.0, reported(report)),
+        Event::Report { link, report } => format!("link {}, {report}", link.0),
         Event::StoreRefused { apid, why } => format!("application {apid}: {why}"),
         Event::RolledIn { key } => key.to_string(),
         Event::Migrate { apid, nids, dry_run, by, .. } => {
@@ -241,46 +240,6 @@ fn posted(posting: &Posting, owner: &Owner) -> String {
     )
 }
 
-fn reported(report: &Report) -> String {
-    match report {
-        Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => key.to_string(),
-        Report::Stuck { key, nid, processes } => {
-            format!("{key} on NID {nid}: {}", joined(processes))
-        }
-        Report::SignalsTaken { key, number } => format!("{key}, up to {number}"),
-        Report::Ended(end) => {
-            format!(
-                "{} on {}, status {}",
-                end.key,
-                nids_text(end.nids.iter().copied()),
-                end.status()
-            )
-        }
-        Report::ToHear { key, ends } => format!("{key}{}", if *ends { ", its end" } else { "" }),
-        Report::PlanTaken(generation) => format!("plan {generation}"),
-        Report::Switches(all) => {
-            let last = all.switches.last();
-            let stopped = last.map_or_else(String::new, |last| {
-                format!(
-                    "; last stopped {}, started {}",
-                    joined(&last.stopped),
-                    joined(&last.started)
-                )
-            });
-            format!("{} changes{stopped}", all.switches.len())
-        }
-        Report::Movable { key, wall } => {
-            format!("{key}: {}", wall.as_deref().unwrap_or("it can be moved"))
-        }
-        Report::Moved { key, number, .. } => format!("{key}, move {number}"),
-        Report::MoveFailed { key, number, why } => format!("{key}, move {number}: {why}"),
-        Report::RolledOut { key, bytes, why } => {
-            let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-            format!("{key}, {bytes} bytes{why}")
-        }
-    }
-}
-
 /// A line of an effect.
 fn done(effect: &Effect) -> String {
     let more = match effect {
@@ -292,7 +251,7 @@ fn done(effect: &Effect) -> String {
         Effect::Look { looked: Looked::Waiting(why), .. } => format!("it waits: {why}"),
         Effect::Killed { problems, .. } => joined(problems.iter().flatten()),
         Effect::Managed { done, problems, .. } => joined(done.iter().chain(problems)),
-        Effect::Command { link, command } => format!("link {}, {}", link.0, commanded(command)),
+        Effect::Command { link, command } => format!("link {}, {command}", link.0),
         Effect::RollIn { key, to } => format!("{key} on {}", nids_text(to.nids())),
         Effect::RollOut { key } => key.to_string(),
         Effect::Welcome { link, nids } => {
@@ -340,36 +299,6 @@ fn team_text(team: &Apteam) -> String {
         false => format!(" on {}", nids_text(team.places.nids())),
     };
     format!("{} {}{on}", team.key(), team.state.name())
-}
-
-fn commanded(command: &Command) -> String {
-    match command {
-        Command::Place(place) => {
-            format!("{} of {} on {}", place.key, place.owner.name, nids_text(place.places.nids()))
-        }
-        Command::TakeBack(key)
-        | Command::AcknowledgeEnd(key)
-        | Command::Discard(key)
-        | Command::RollOut(key) => key.to_string(),
-        Command::Signal { key, signal } => format!("{key}, signal {}", signal.signal),
-        Command::Terminate { key, cause, .. } => format!("{key}: {cause:?}"),
-        Command::Purge { uid } => format!("by uid {uid}"),
-        Command::Plan(plan) => {
-            let slices = plan
-                .slices
-                .iter()
-                .map(|slice| format!("{} ms: {}", slice.length.as_millis(), joined(&slice.party)));
-            let slices: Vec<String> = slices.collect();
-            format!("plan {}: {}", plan.generation, slices.join("; "))
-        }
-        Command::AgreePlan(generation) | Command::WithdrawPlan(generation) => {
-            format!("plan {generation}")
-        }
-        Command::Move(to) => {
-            format!("{}, move {}, to {}", to.key, to.number, nids_text(to.places.nids()))
-        }
-        Command::Adopt | Command::Bounds(_) => String::new(),
-    }
 }
 
 fn list(apids: &[Apid]) -> String {

@@ -111,7 +111,7 @@ fn key_of(report: &Report) -> Option<Key> {
         | Report::Moved { key, .. }
         | Report::MoveFailed { key, .. }
         | Report::RolledOut { key, .. } => Some(*key),
-        Report::ToHear { .. } | Report::PlanTaken(_) | Report::Switches(_) => None,
+        _ => None,
     }
 }
 

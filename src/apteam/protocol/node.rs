@@ -8,9 +8,10 @@ use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Account, Owner, Shape};
 use crate::apteam::{Apid, Key, SealKey, Ticket};
 use crate::machine::found::Bank;
-use crate::machine::{Nid, Node};
+use crate::machine::{Nid, Node, nids_text};
 use crate::variables::Isolation;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -462,4 +463,138 @@ pub enum Report {
     MoveFailed { key: Key, number: u32, why: String },
     /// So many bytes of it are in swap on this apinit's nodes; `why`: no more of it went. Not repeated.
     RolledOut { key: Key, bytes: u64, why: Option<String> },
+}
+
+impl Command {
+    /// Its kind, as it is counted (`psmgr counters`).
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Command::Place(_) => "command: place",
+            Command::TakeBack(_) => "command: take back",
+            Command::Signal { .. } => "command: signal",
+            Command::Terminate { .. } => "command: terminate",
+            Command::AcknowledgeEnd(_) => "command: acknowledge end",
+            Command::Discard(_) => "command: discard",
+            Command::Adopt => "command: adopt",
+            Command::Purge { .. } => "command: purge",
+            Command::Bounds(_) => "command: bounds",
+            Command::Plan(_) => "command: plan",
+            Command::AgreePlan(_) => "command: agree to plan",
+            Command::WithdrawPlan(_) => "command: withdraw plan",
+            Command::Move(_) => "command: move",
+            Command::RollOut(_) => "command: memory out",
+        }
+    }
+}
+
+/// What it says beside its kind, for who reads a recording.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Command::Place(place) => {
+                format!(
+                    "{} of {} on {}",
+                    place.key,
+                    place.owner.name,
+                    nids_text(place.places.nids())
+                )
+            }
+            Command::TakeBack(key)
+            | Command::AcknowledgeEnd(key)
+            | Command::Discard(key)
+            | Command::RollOut(key) => key.to_string(),
+            Command::Signal { key, signal } => format!("{key}, signal {}", signal.signal),
+            Command::Terminate { key, cause, .. } => format!("{key}: {cause:?}"),
+            Command::Purge { uid } => format!("by uid {uid}"),
+            Command::Plan(plan) => {
+                let slices = plan.slices.iter().map(|slice| {
+                    format!("{} ms: {}", slice.length.as_millis(), joined(&slice.party))
+                });
+                let slices: Vec<String> = slices.collect();
+                format!("plan {}: {}", plan.generation, slices.join("; "))
+            }
+            Command::AgreePlan(generation) | Command::WithdrawPlan(generation) => {
+                format!("plan {generation}")
+            }
+            Command::Move(to) => {
+                format!("{}, move {}, to {}", to.key, to.number, nids_text(to.places.nids()))
+            }
+            Command::Adopt | Command::Bounds(_) => String::new(),
+        };
+        f.write_str(&text)
+    }
+}
+
+impl Report {
+    /// Its kind, as it is counted (`psmgr counters`).
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Report::Launched(_) => "report: launched",
+            Report::Running(_) => "report: running",
+            Report::TakenBack(_) => "report: taken back",
+            Report::Stuck { .. } => "report: stuck",
+            Report::SignalsTaken { .. } => "report: signals taken",
+            Report::Ended(_) => "report: ended",
+            Report::ToHear { .. } => "report: to be heard",
+            Report::PlanTaken(_) => "report: plan taken",
+            Report::Switches(_) => "report: switches",
+            Report::Movable { .. } => "report: movable",
+            Report::Moved { .. } => "report: moved",
+            Report::MoveFailed { .. } => "report: move failed",
+            Report::RolledOut { .. } => "report: memory out",
+        }
+    }
+}
+
+/// What it says beside its kind, for who reads a recording.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => {
+                key.to_string()
+            }
+            Report::Stuck { key, nid, processes } => {
+                format!("{key} on NID {nid}: {}", joined(processes))
+            }
+            Report::SignalsTaken { key, number } => format!("{key}, up to {number}"),
+            Report::Ended(end) => {
+                format!(
+                    "{} on {}, status {}",
+                    end.key,
+                    nids_text(end.nids.iter().copied()),
+                    end.status()
+                )
+            }
+            Report::ToHear { key, ends } => {
+                format!("{key}{}", if *ends { ", its end" } else { "" })
+            }
+            Report::PlanTaken(generation) => format!("plan {generation}"),
+            Report::Switches(all) => {
+                let last = all.switches.last();
+                let stopped = last.map_or_else(String::new, |last| {
+                    format!(
+                        "; last stopped {}, started {}",
+                        joined(&last.stopped),
+                        joined(&last.started)
+                    )
+                });
+                format!("{} changes{stopped}", all.switches.len())
+            }
+            Report::Movable { key, wall } => {
+                format!("{key}: {}", wall.as_deref().unwrap_or("it can be moved"))
+            }
+            Report::Moved { key, number, .. } => format!("{key}, move {number}"),
+            Report::MoveFailed { key, number, why } => format!("{key}, move {number}: {why}"),
+            Report::RolledOut { key, bytes, why } => {
+                let why = why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+                format!("{key}, {bytes} bytes{why}")
+            }
+        };
+        f.write_str(&text)
+    }
+}
+
+fn joined(all: impl IntoIterator<Item = impl ToString>) -> String {
+    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }

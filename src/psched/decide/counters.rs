@@ -5,7 +5,6 @@
 
 use super::keeping::Record;
 use super::{Effect, Event, News};
-use crate::apteam::protocol::node::{Command, Report};
 use std::collections::BTreeMap;
 
 /// Counts since psched was started.
@@ -65,7 +64,7 @@ fn of_event(event: &Event) -> &'static str {
         Event::Hold { .. } => "order: hold, release",
         Event::Noted { .. } => "notes of a node",
         Event::LinkClosed { .. } => "link closed",
-        Event::Report { report, .. } => of_report(report),
+        Event::Report { report, .. } => report.kind(),
         Event::StoreRefused { .. } => "posting refused by the store",
         Event::RolledIn { .. } => "report: memory in (simulated)",
         Event::Migrate { .. } => "order: migrate",
@@ -73,24 +72,6 @@ fn of_event(event: &Event) -> &'static str {
         Event::Tick => "time",
         Event::Settings(_) => "settings",
         Event::Machine(_) => "machine",
-    }
-}
-
-fn of_report(report: &Report) -> &'static str {
-    match report {
-        Report::Launched(_) => "report: launched",
-        Report::Running(_) => "report: running",
-        Report::TakenBack(_) => "report: taken back",
-        Report::Stuck { .. } => "report: stuck",
-        Report::SignalsTaken { .. } => "report: signals taken",
-        Report::Ended(_) => "report: ended",
-        Report::ToHear { .. } => "report: to be heard",
-        Report::PlanTaken(_) => "report: plan taken",
-        Report::Switches(_) => "report: switches",
-        Report::Movable { .. } => "report: movable",
-        Report::Moved { .. } => "report: moved",
-        Report::MoveFailed { .. } => "report: move failed",
-        Report::RolledOut { .. } => "report: memory out",
     }
 }
 
@@ -104,7 +85,7 @@ fn of_effect(effect: &Effect) -> &'static str {
         Effect::Look { .. } => "answer: placement",
         Effect::Killed { .. } => "answer: apkill",
         Effect::Managed { .. } => "answer: order",
-        Effect::Command { command, .. } => of_command(command),
+        Effect::Command { command, .. } => command.kind(),
         Effect::RollIn { .. } => "memory in (simulated)",
         Effect::RollOut { .. } => "memory out (simulated)",
         Effect::Welcome { .. } => "link welcomed",
@@ -130,24 +111,5 @@ fn of_record(record: &Record) -> &'static str {
         Record::Variable { .. } => "keep: variable",
         Record::Change(_) => "keep: change",
         Record::Shares(_) => "keep: shares",
-    }
-}
-
-fn of_command(command: &Command) -> &'static str {
-    match command {
-        Command::Place(_) => "command: place",
-        Command::TakeBack(_) => "command: take back",
-        Command::Signal { .. } => "command: signal",
-        Command::Terminate { .. } => "command: terminate",
-        Command::AcknowledgeEnd(_) => "command: acknowledge end",
-        Command::Discard(_) => "command: discard",
-        Command::Adopt => "command: adopt",
-        Command::Purge { .. } => "command: purge",
-        Command::Bounds(_) => "command: bounds",
-        Command::Plan(_) => "command: plan",
-        Command::AgreePlan(_) => "command: agree to plan",
-        Command::WithdrawPlan(_) => "command: withdraw plan",
-        Command::Move(_) => "command: move",
-        Command::RollOut(_) => "command: memory out",
     }
 }
