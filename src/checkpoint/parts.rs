@@ -145,10 +145,23 @@ impl SharingForm {
 
 impl PostingForm {
     pub fn of(posting: &Posting) -> PostingForm {
-        let Posting { request_id, shape, memory_per_pe, command, .. } = posting.clone();
-        let Posting { cpu_limit, time_limit, immediate, exclusive, .. } = posting.clone();
-        let Posting { account, choice, flexible, layout, executable, saving, .. } = posting.clone();
-        let Posting { oversubscribe, .. } = *posting;
+        let Posting {
+            request_id,
+            shape,
+            memory_per_pe,
+            command,
+            cpu_limit,
+            time_limit,
+            immediate,
+            exclusive,
+            account,
+            choice,
+            flexible,
+            layout,
+            oversubscribe,
+            saving,
+            executable,
+        } = posting.clone();
         let Shape { width, depth, per_node } = shape;
         let Executable { path, machine, interpreter, script, mpi } = executable;
         let (only, not, downwards) = choice.parts();

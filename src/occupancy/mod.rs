@@ -32,7 +32,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 
-pub use room::{End, Room, RuleBook, Rules, Slot, Terms, empty_line};
+pub use room::{Room, RuleBook, Rules, Slot, Terms, empty_line};
 
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;

@@ -2,7 +2,7 @@
 
 use crate::apteam::posting::Shape;
 use crate::machine::{Flavor, Machine, Nid, Node, RegionId, RegionSet};
-use crate::variables::Allocator;
+use crate::variables::{Allocator, End};
 use serde::{Deserialize, Serialize};
 
 /// The part of a node's memory that is its reserve: a sixteenth. Programs grow before that is measured.
@@ -21,15 +21,6 @@ pub struct Rules {
     pub allocator_wide: u64,
 }
 
-/// An end of the line of nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Where the lowest NID is.
-    Low,
-    /// Where the highest is.
-    High,
-}
-
 impl Rules {
     /// Nobody shares, memory is promised once, and the best fit is taken.
     pub const PLAIN: Rules = Rules {
@@ -41,12 +32,7 @@ impl Rules {
 
     /// The end of the line nearest to which so many PEs are placed; none: it goes by something else.
     pub fn end_for(&self, width: u64) -> Option<End> {
-        match self.allocator {
-            Allocator::FirstFit => Some(End::Low),
-            Allocator::WideFromOneEnd if width >= self.allocator_wide => Some(End::High),
-            Allocator::WideFromOneEnd => Some(End::Low),
-            Allocator::BestFit => None,
-        }
+        self.allocator.end(width >= self.allocator_wide)
     }
 
     /// The highest level at which a place is given: residents that a processor may have before.

@@ -17,7 +17,8 @@
 
 use super::window::{self, Need, STEPS_MAX, STRETCH_STEPS};
 use crate::occupancy::index::Ready;
-use crate::occupancy::{End, Room, Rules, Slot};
+use crate::occupancy::{Room, Rules, Slot};
+use crate::variables::End;
 use std::ops::Range;
 
 /// Stretches that are looked at by place, and then as many by room.

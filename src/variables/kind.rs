@@ -74,6 +74,25 @@ impl Allocator {
         (Allocator::FirstFit, "first-fit"),
         (Allocator::WideFromOneEnd, "wide-from-one-end"),
     ];
+
+    /// The end of the line nearest to which an application is placed; none: it goes by something else. `wide`: it
+    /// has `application.allocator_wide` PEs or more.
+    pub fn end(self, wide: bool) -> Option<End> {
+        match self {
+            Allocator::FirstFit => Some(End::Low),
+            Allocator::WideFromOneEnd => Some(if wide { End::High } else { End::Low }),
+            Allocator::BestFit => None,
+        }
+    }
+}
+
+/// An end of the line of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Where the lowest NID is.
+    Low,
+    /// Where the highest is.
+    High,
 }
 
 /// Whether an application has IPC and a /dev/shm of its own on each host.

@@ -32,7 +32,7 @@ mod table;
 mod tests;
 pub mod units;
 
-pub use kind::{Allocator, Isolation, Kind, Private, ShareBy};
+pub use kind::{Allocator, End, Isolation, Kind, Private, ShareBy};
 pub use table::{Definition, TABLE, WEIGHT, WEIGHTS, WEIGHTS_MAX, all};
 
 /// The domain of regions that name none, and of a machine without regions.

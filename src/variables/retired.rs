@@ -51,6 +51,7 @@ pub(super) fn became_of_value(name: &str, word: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::variables::Allocator;
     use crate::variables::Variables;
 
     #[test]
@@ -106,7 +107,8 @@ mod tests {
                 said,
                 format!(
                     "{name} can't be sum-of-squares any more: it did as best-fit does under least attained \
-                     service, which is the only order now; give a word, best-fit, first-fit, wide-from-one-end"
+                     service, which is the only order now; give a word, {}",
+                    Allocator::ALL.map(|(_, name)| name).join(", ")
                 )
             );
         }

@@ -13,8 +13,8 @@ use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Shape;
 use crate::machine::Nid;
 use crate::machine::{Machine, Members, Node, Reach, Region, RegionSet};
-use crate::occupancy::{Claim, End, Rules as OccupancyRules, Terms};
-use crate::variables::Allocator;
+use crate::occupancy::{Claim, Rules as OccupancyRules, Terms};
+use crate::variables::{Allocator, End};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -11,8 +11,8 @@ use super::blocks::Block;
 use super::board::{Board, NOBODY};
 use super::{Candidate, STEPS_ALL_MAX, Seat};
 use crate::machine::RegionSet;
-use crate::occupancy::End;
 use crate::placement::window::Need;
+use crate::variables::End;
 use std::ops::Range;
 
 /// Blocks that a search looks at, at most: a bound on its time. Beyond that it has the best of the
