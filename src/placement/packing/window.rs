@@ -289,10 +289,23 @@ impl<'s, 'a> Search<'s, 'a> {
         Some(window)
     }
 
-    /// Where a window begins that ends with this block, and in which block.
+    /// Where a window begins that ends with this block, and in which block. Of a block whose nodes have room for
+    /// fewer PEs than each node is to have, it ends with the first node: only the last one of a window may have fewer.
     fn ending(&mut self, block: usize) -> Option<(usize, usize)> {
         let Form::Laid(need) = self.form else { return None };
         let (mut rest, mut i) = (need.width, block);
+        let last = &self.blocks[block];
+        let each = self.pes(last, last.at);
+        let full = need.terms.per_node.filter(|full| each < *full && u64::from(*full) < need.width);
+        if let Some(full) = full {
+            let before = usize::try_from((need.width - 1) / u64::from(full)).ok()?;
+            let start = last.at.checked_sub(before)?;
+            while self.blocks[i].at > start {
+                self.scratch.steps += 1;
+                i = i.checked_sub(1)?;
+            }
+            return Some((i, start));
+        }
         // (The last node may have fewer; it does not matter where exactly it begins then.)
         loop {
             self.scratch.steps += 1;
