@@ -68,12 +68,17 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
 }
 
 fn replay(from: impl BufRead, json: bool, out: &mut impl Write) -> Result<(), Stopped> {
-    let because = |text: &dyn ToString| Stopped::Because(text.to_string());
-    let (steps, mut scheduler) = Reader::open(from).map_err(|error| because(&error))?;
+    // (A text of the file's may be in it.)
+    let because = |text: &dyn ToString| Stopped::Because(one_line(text.to_string()));
+    let opened = catch_unwind(AssertUnwindSafe(|| Reader::open(from)));
+    let Ok(opened) = opened else {
+        return Err(Stopped::Because("its state is none that a psched was in".into()));
+    };
+    let (steps, mut scheduler) = opened.map_err(|error| because(&error))?;
     let header = steps.header().clone();
     if !json {
         let written = super::table::moment(header.written_ns, &jiff::tz::TimeZone::UTC);
-        let (psched, why) = (&header.psched, &header.why);
+        let (psched, why) = (one_line(header.psched.clone()), one_line(header.why.clone()));
         writeln!(out, "written {} UTC by psched {psched}: {why}", written.shown())?;
         writeln!(out, "{}", beginning(&scheduler))?;
     }
@@ -100,7 +105,7 @@ fn replay(from: impl BufRead, json: bool, out: &mut impl Write) -> Result<(), St
         others => Err(Stopped::Because(format!(
             "psched decided otherwise in {others} of {} steps; it was version {}, and this is {}",
             header.steps,
-            header.psched,
+            one_line(header.psched),
             env!("CARGO_PKG_VERSION")
         ))),
     }
@@ -310,9 +315,14 @@ fn joined(all: impl IntoIterator<Item = impl ToString>) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
+/// The same without an end of a line, and without anything else that a terminal obeys.
+fn one_line(text: String) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
 /// One line, whatever is in the text.
 fn line(kind: &str, more: String) -> String {
-    let more: String = more.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let more = one_line(more);
     match more.is_empty() {
         true => kind.to_owned(),
         false => cut(format!("{kind}: {more}"), TEXT_MAX),

@@ -3,6 +3,7 @@
 pub mod connect;
 pub mod convert;
 pub mod listen;
+pub mod partial_messages;
 
 pub use convert::Malformed;
 

@@ -205,9 +205,9 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::partial_messages::tests::Channel;
     use super::*;
     use crate::apteam::protocol::attach::{FromApinit, Output};
+    use crate::rpc::partial_messages::tests::Channel;
     use std::time::Duration;
     use tonic::codec::Codec;
 

@@ -8,7 +8,7 @@
 //!
 //! Gangs are stopped and let run by a thread of its own ([`switching`]).
 //!
-//! What front ends have said half is bounded by user ([`partial_messages`]).
+//! What front ends have said half is bounded by user ([`crate::rpc::partial_messages`]).
 //!
 //! The other way nothing may hold the one task back: a front end that does not read must not delay
 //! the others. What waits for a front end is bounded by the output window of its application
@@ -49,7 +49,6 @@ pub mod inside;
 mod link;
 mod memory_out;
 mod notes;
-mod partial_messages;
 mod peers;
 mod places;
 mod process_tracking;
@@ -71,6 +70,7 @@ use crate::rpc::listen::{
     FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
     raise_descriptor_limit,
 };
+use crate::rpc::partial_messages::{Limits, PartialMessages};
 use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
@@ -257,6 +257,15 @@ fn append_to_log() {
     }
 }
 
+/// What a user's front ends may have half said. Most launches are small, and all pieces of stdin; an Attach lasts as
+/// long as its aprun, of which connections_user_max is the bound.
+const HALVES: Limits = Limits {
+    small: 128 * 1024,
+    large: 8,
+    halves: 1_024,
+    requests: tokio::sync::Semaphore::MAX_PERMITS,
+};
+
 /// Until it ends; whether everything ends with it.
 async fn serve(
     options: &Options,
@@ -279,7 +288,7 @@ async fn serve(
     let dialling = task.dial();
     let door_events = events.clone();
     let (fronts, heads) = (attach::service(events.clone()), heads::service(events));
-    let halves = partial_messages::PartialMessages::default();
+    let halves = PartialMessages::new(HALVES);
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
         .initial_stream_window_size(128 * 1024)

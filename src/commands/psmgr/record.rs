@@ -1,6 +1,7 @@
 //! What psched was told of late, in a file.
 
 use super::{ANSWER_BOUND, Client};
+use crate::os::trust::check_directory;
 use crate::rpc::connect::status_text;
 use crate::rpc::pb;
 use clap::Args;
@@ -27,26 +28,71 @@ impl Record {
         let call = client.record(pb::RecordRequest {});
         let reply = tokio::time::timeout(ANSWER_BOUND, call).await.map_err(late)?;
         let mut pieces = reply.map_err(|status| vec![status_text(status)])?.into_inner();
-        let mut file = create(&self.file, self.force).map_err(said)?;
+        let mut to = Target::open(&self.file, self.force).map_err(said)?;
         loop {
             let piece = tokio::time::timeout(ANSWER_BOUND, pieces.message()).await.map_err(late)?;
             match piece.map_err(|status| vec![status_text(status)])? {
-                Some(pb::RecordPiece { data }) => file.write_all(&data).map_err(said)?,
+                Some(pb::RecordPiece { data }) => to.file.write_all(&data).map_err(said)?,
                 None => break,
             }
         }
-        file.sync_all().or_else(unless_special).map_err(said)?;
+        to.done().map_err(said)?;
         Ok(format!("{}: psched replay shows what is in it\n", self.file.display()))
     }
 }
 
-/// A file that only its owner may read.
-fn create(path: &Path, force: bool) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600);
-    match force {
-        true => options.create(true).truncate(true).open(path),
-        false => options.create_new(true).open(path),
+/// Where a recording goes: a new file that only its owner may read, which gets its name once it is whole, so that no
+/// link and no file of somebody else's is written to. A pipe or a terminal is written to as it is.
+struct Target {
+    file: File,
+    /// The file as it is called meanwhile, and the name that it gets; what has that name by then is replaced.
+    named: Option<(PathBuf, PathBuf, bool)>,
+}
+
+impl Target {
+    fn open(path: &Path, force: bool) -> io::Result<Target> {
+        if force && std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Ok(Target { file: OpenOptions::new().write(true).open(path)?, named: None });
+        }
+        let exists = || io::Error::from(io::ErrorKind::AlreadyExists);
+        let path = match std::fs::symlink_metadata(path) {
+            Ok(_) if !force => return Err(exists()),
+            Ok(_) => std::fs::canonicalize(path)?,
+            Err(_) => std::path::absolute(path)?,
+        };
+        let name = path.file_name().ok_or_else(exists)?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        check_directory(folder).map_err(io::Error::other)?;
+        let hidden = format!(".{}.{}", name.to_string_lossy(), std::process::id());
+        let meanwhile = folder.join(hidden);
+        let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
+        let file = options.open(&meanwhile)?;
+        Ok(Target { file, named: Some((meanwhile, path, force)) })
+    }
+
+    fn done(mut self) -> io::Result<()> {
+        self.file.sync_all().or_else(unless_special)?;
+        if let Some((meanwhile, path, force)) = &self.named {
+            match force {
+                true => std::fs::rename(meanwhile, path)?,
+                // (A rename would replace what has come meanwhile.)
+                false => {
+                    std::fs::hard_link(meanwhile, path)?;
+                    std::fs::remove_file(meanwhile)?;
+                }
+            }
+            self.named = None;
+        }
+        Ok(())
+    }
+}
+
+/// What is not whole does not stay.
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some((meanwhile, ..)) = &self.named {
+            let _ = std::fs::remove_file(meanwhile);
+        }
     }
 }
 
@@ -55,5 +101,57 @@ fn unless_special(error: io::Error) -> io::Result<()> {
     match error.kind() {
         io::ErrorKind::InvalidInput => Ok(()),
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn written(path: &Path, force: bool) -> io::Result<()> {
+        let mut target = Target::open(path, force)?;
+        target.file.write_all(b"new")?;
+        target.done()
+    }
+
+    #[test]
+    fn a_recording_is_a_new_file_of_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("events");
+        written(&path, false).expect("written");
+        assert_eq!(written(&path, false).expect_err("there").kind(), io::ErrorKind::AlreadyExists);
+        // What was there with another mode is replaced, and who has it open reads nothing of it.
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).expect("set");
+        std::fs::write(&path, "old").expect("written");
+        let mut open = File::open(&path).expect("open");
+        written(&path, true).expect("replaced");
+        assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+        let mut read = String::new();
+        io::Read::read_to_string(&mut open, &mut read).expect("read");
+        assert_eq!((read.as_str(), std::fs::read(&path).expect("read")), ("old", b"new".to_vec()));
+        // A link is followed to a folder that is one's own; one that leads nowhere is in the way.
+        let link = folder.path().join("link");
+        symlink("nowhere", &link).expect("made");
+        assert!(written(&link, false).is_err() && written(&link, true).is_err());
+        // Nothing is left of one that did not become whole.
+        drop(Target::open(&folder.path().join("half"), false).expect("open"));
+        let mut names: Vec<_> = std::fs::read_dir(folder.path())
+            .expect("there")
+            .map(|entry| entry.expect("one").file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["events", "link"]);
+        // A folder into which everybody may write is refused.
+        let shared = folder.path().join("shared");
+        std::fs::create_dir(&shared).expect("made");
+        std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).expect("set");
+        let error = written(&shared.join("events"), true).expect_err("refused");
+        assert!(error.to_string().contains("shared"), "{error}");
+    }
+
+    #[test]
+    fn a_device_is_written_to() {
+        written(Path::new("/dev/null"), true).expect("written");
     }
 }

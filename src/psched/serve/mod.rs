@@ -47,6 +47,7 @@ use crate::os::signal_helper::{SignalHelper, leave_users_to_the_helper};
 use crate::psched::decide::tuning::Tuning;
 use crate::psched::decide::{Abilities, RollsOut, Scheduler, Settings};
 use crate::psched::drive::Identity;
+use crate::rpc::partial_messages::{Limits, PartialMessages};
 use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
@@ -59,8 +60,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::service::InterceptorLayer;
-use tower::util::MapResponseLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
 
+/// What a user's commands may have half said: requests are small, but for a manifest.
+const HALVES: Limits = Limits { small: 16 * 1024, large: 8, halves: 256, requests: 2_048 };
+/// HTTP/2's windows, in bytes, of a connection and of a stream: what may wait to be read.
+const WINDOW: u32 = 64 * 1024;
 /// Inputs that may wait for the loop: whoever has one more waits himself.
 const INPUTS_MAX: usize = 8_192;
 /// The largest message between psched and an apinit, in bytes, of which each knows that the other is
@@ -269,7 +274,7 @@ async fn serve(
     let core = core::Core::begin(scheduler, effects, parts);
     let notify = Arc::new(notify);
     let told = Arc::clone(&notify);
-    let core = tokio::spawn(async move { core.run(queue, questions, outcomes, &told).await });
+    let mut core = tokio::spawn(async move { core.run(queue, questions, outcomes, &told).await });
     let named = config.clone();
     tokio::task::spawn_blocking(move || people::warn_of_unknown(&named));
     let stop = CancellationToken::new();
@@ -298,11 +303,16 @@ async fn serve(
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
     };
+    let halves = PartialMessages::new(HALVES);
     let server = tonic::transport::Server::builder()
+        // What is not yet looked at waits within these, for each connection that there may be.
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(variables.answer_time()))
         .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
+        .layer(MapRequestLayer::new(move |request| halves.bound(request)))
         .layer(MapResponseLayer::new(budget::metered))
         .add_service(
             pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
@@ -324,11 +334,11 @@ async fn serve(
     tokio::pin!(ended);
     let why = loop {
         tokio::select! {
-            why = &mut ended => break why,
+            why = over(&mut ended, &mut core) => break why,
             _ = look_again.tick() => {
                 if names::names().missed() {
                     tokio::select! {
-                        why = &mut ended => break why,
+                        why = over(&mut ended, &mut core) => break why,
                         () = async { reload.lock().await.names_again().await } => {}
                     }
                 }
@@ -336,7 +346,7 @@ async fn serve(
             _ = hup.recv() => {
                 notify.reloading();
                 tokio::select! {
-                    why = &mut ended => break why,
+                    why = over(&mut ended, &mut core) => break why,
                     () = async { reload.lock().await.hup().await } => notify.ready(),
                 }
             }
@@ -348,8 +358,10 @@ async fn serve(
     let _ = std::fs::remove_file(&socket);
     let over = tokio::time::Instant::now() + END_TIME;
     let stopped = async {
-        let _ = inputs.send(core::Input::Stop).await;
-        let _ = core.await;
+        if why != Why::Loop {
+            let _ = inputs.send(core::Input::Stop).await;
+            let _ = core.await;
+        }
     };
     let _ = tokio::time::timeout_at(over - DRAIN_TIME, stopped).await;
     // A silent peer would hold the server's graceful end for ever.
@@ -369,6 +381,11 @@ async fn serve(
         let (wait, clear) = instance::LEAVE;
         member.leave(wait, clear);
     }
+    // Nobody would be served any more: who has started it is to start it anew.
+    anyhow::ensure!(
+        why != Why::Loop,
+        "its loop has ended by a fault of its own; the log and the state directory say more"
+    );
     Ok(())
 }
 
@@ -376,6 +393,17 @@ async fn serve(
 enum Why {
     Signal,
     Lifeline,
+    /// The loop has panicked.
+    Loop,
+}
+
+/// Resolves when psched ends: it is to, or the loop has ended by itself.
+async fn over(ended: impl Future<Output = Why>, core: &mut tokio::task::JoinHandle<()>) -> Why {
+    tokio::select! {
+        biased;
+        _ = core => Why::Loop,
+        why = ended => why,
+    }
 }
 
 /// Resolves when psched is to end.

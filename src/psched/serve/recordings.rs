@@ -77,18 +77,23 @@ pub(super) fn keep(state: &Path, recording: &Recording, why: &str) {
 }
 
 fn kept(state: &Path, recording: &Recording, why: &str, now_ns: u64) -> io::Result<PathBuf> {
+    let path = state.join(format!("{PREFIX}{now_ns:020}"));
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    let mut to = BufWriter::new(file);
+    if let Err(error) = recording.write(why, now_ns, &mut to) {
+        // (Half of one takes no good one's place.)
+        drop(to);
+        let _ = std::fs::remove_file(&path);
+        return Err(error);
+    }
     let mut names: Vec<String> = std::fs::read_dir(state)?
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.starts_with(PREFIX))
         .collect();
     names.sort_unstable();
-    for old in names.iter().take((names.len() + 1).saturating_sub(FILES_MAX)) {
+    for old in names.iter().take(names.len().saturating_sub(FILES_MAX)) {
         std::fs::remove_file(state.join(old))?;
     }
-    let path = state.join(format!("{PREFIX}{now_ns:020}"));
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    let mut to = BufWriter::new(file);
-    recording.write(why, now_ns, &mut to)?;
     Ok(path)
 }
 

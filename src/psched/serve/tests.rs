@@ -649,3 +649,11 @@ fn a_ticket_has_the_rest_of_its_time_after_another_boot() {
     assert_eq!(firsts("one"), [864_000_000_000_000; 2]);
     assert_eq!(firsts("another"), [0; 2]);
 }
+
+/// psched does not stay without its loop: who has started it sees that it has ended, and starts it anew.
+#[tokio::test]
+async fn the_end_of_the_loop_is_the_end_of_psched() {
+    let mut core = tokio::spawn(async { panic!("a fault of the loop, for this test") });
+    let why = super::over(std::future::pending(), &mut core).await;
+    assert_eq!(why, super::Why::Loop);
+}

@@ -24,7 +24,7 @@ const SHORT_MAX: u64 = 64 << 10;
 /// The longest step.
 const STEP_MAX: u64 = 64 << 20;
 /// The longest state: of a million nodes.
-const STATE_MAX: u64 = 4 << 30;
+const STATE_MAX: u64 = 1 << 30;
 
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,6 +105,9 @@ pub enum Unreadable {
     /// Its last line says that something before it is not what was written.
     #[error("something in it is not what was written: the checksum of the whole is wrong")]
     Damaged,
+    /// A recording, and something else behind it.
+    #[error("there is more after its end")]
+    More,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -199,23 +202,26 @@ impl<R: BufRead> Reader<R> {
     fn step(&mut self) -> Result<Option<Step>, Unreadable> {
         let (told, steps) = (self.steps, self.header.steps);
         let cut = || Unreadable::Cut { told, steps };
-        let line = line(&mut self.from, STEP_MAX)?.ok_or_else(cut)?;
-        if !line.ends_with(b"\n") {
+        let read = line(&mut self.from, STEP_MAX)?.ok_or_else(cut)?;
+        if !read.ends_with(b"\n") {
             return Err(cut());
         }
         self.lines += 1;
         if told < steps {
-            let step = serde_json::from_slice(&line).map_err(|error| self.wrong(error))?;
-            self.sum.update(&line);
+            let step = serde_json::from_slice(&read).map_err(|error| self.wrong(error))?;
+            self.sum.update(&read);
             self.steps += 1;
             return Ok(Some(step));
         }
-        let end: End = serde_json::from_slice(&line).map_err(|error| self.wrong(error))?;
+        let end: End = serde_json::from_slice(&read).map_err(|error| self.wrong(error))?;
         let sum = std::mem::take(&mut self.sum);
         if end.end != steps || end.sha256 != hex(&sum.finalize()) {
             return Err(Unreadable::Damaged);
         }
-        Ok(None)
+        match line(&mut self.from, 1)? {
+            None => Ok(None),
+            Some(_) => Err(Unreadable::More),
+        }
     }
 }
 

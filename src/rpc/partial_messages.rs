@@ -1,0 +1,345 @@
+//! How much one user's clients may have half said.
+//!
+//! A message is kept until all of it has come, and one may be large: on all the streams that a user may have, halves
+//! of messages would fill the host's memory. So only a few of a user's large messages may be on their way at once, and
+//! not many of the small ones that have begun and are not whole; another one waits, unread, until one of these is
+//! whole or its stream is closed. (What it has of the memory meanwhile is bounded by HTTP/2's windows.) A stream that
+//! is opened and says nothing at all takes its headers' memory: of those, too, a user has only so many.
+
+use crate::rpc::listen::Peer;
+use bytes::Bytes;
+use http_body::Frame;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::PollSemaphore;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
+
+/// gRPC's: whether it is compressed, and its length.
+const HEADER: usize = 5;
+
+/// How much that is, for one user.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// A message of more bytes is large.
+    pub small: usize,
+    /// Large messages that may be on their way at once.
+    pub large: usize,
+    /// Small ones that have begun and are not whole. (Those of an honest client come as a whole, mostly.)
+    pub halves: usize,
+    /// Requests of which not all has been read.
+    pub requests: usize,
+}
+
+/// The places of one user.
+#[derive(Clone, Debug)]
+struct Places {
+    large: Arc<Semaphore>,
+    halves: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+}
+
+/// The places of all, by user.
+#[derive(Clone, Debug)]
+pub struct PartialMessages {
+    limits: Limits,
+    of: Arc<Mutex<BTreeMap<u32, Places>>>,
+}
+
+impl PartialMessages {
+    /// Nobody has said anything.
+    pub fn new(limits: Limits) -> PartialMessages {
+        PartialMessages { limits, of: Arc::default() }
+    }
+
+    /// The same request, whose messages keep to the bound. Those of root and of our own user do as
+    /// they are: nodes and heads are among them.
+    pub fn bound(&self, request: Request<Body>) -> Request<Body> {
+        let own = nix::unistd::geteuid().as_raw();
+        let uid = request.extensions().get::<Peer>().map(|peer| peer.uid);
+        match uid.filter(|uid| *uid != 0 && *uid != own) {
+            Some(uid) => request.map(|body| self.body(uid, body)),
+            None => request,
+        }
+    }
+
+    fn body(&self, uid: u32, body: Body) -> Body {
+        let places = self.of(uid);
+        match Arc::clone(&places.requests).try_acquire_owned() {
+            Ok(request) => Body::new(Measured::new(body, places, self.limits.small, request)),
+            Err(_) => Body::new(Refused),
+        }
+    }
+
+    fn of(&self, uid: u32) -> Places {
+        let mut by_uid = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        // (Who has a request has a place of this kind.)
+        by_uid.retain(|_, places| Arc::strong_count(&places.requests) > 1);
+        let Limits { large, halves, requests, .. } = self.limits;
+        let places = |count| Arc::new(Semaphore::new(count));
+        let new =
+            || Places { large: places(large), halves: places(halves), requests: places(requests) };
+        by_uid.entry(uid).or_insert_with(new).clone()
+    }
+}
+
+/// What is read of a request beyond the bound.
+struct Refused;
+
+impl http_body::Body for Refused {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let text = "you have begun more requests than one user may: end some of your commands";
+        Poll::Ready(Some(Err(Status::resource_exhausted(text))))
+    }
+}
+
+/// What is said on a stream; no part of a message goes on before there is a place for it.
+struct Measured {
+    body: Body,
+    large: PollSemaphore,
+    halves: PollSemaphore,
+    place: Option<(Begun, OwnedSemaphorePermit)>,
+    /// Waits for a place.
+    held: Option<Frame<Bytes>>,
+    lengths: Lengths,
+    _request: OwnedSemaphorePermit,
+}
+
+impl Measured {
+    fn new(body: Body, places: Places, small: usize, request: OwnedSemaphorePermit) -> Measured {
+        let Places { large, halves, .. } = places;
+        let (large, halves) = (PollSemaphore::new(large), PollSemaphore::new(halves));
+        let lengths = Lengths { small, ..Lengths::default() };
+        Measured { body, large, halves, place: None, held: None, lengths, _request: request }
+    }
+}
+
+impl http_body::Body for Measured {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.held.is_none() {
+            match ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx)) {
+                Some(Ok(frame)) => self.held = Some(frame),
+                end => return Poll::Ready(end),
+            }
+            let this = &mut *self;
+            if let Some(data) = this.held.as_ref().and_then(Frame::data_ref) {
+                this.lengths.measure(data);
+            }
+        }
+        let begun = self.lengths.begun();
+        if self.place.as_ref().map(|(begun, _)| *begun) != begun {
+            self.place = None;
+            let place = match begun {
+                None => None,
+                Some(Begun::Large) => ready!(self.large.poll_acquire(cx)),
+                Some(Begun::Small) => ready!(self.halves.poll_acquire(cx)),
+            };
+            self.place = begun.zip(place);
+        }
+        Poll::Ready(self.held.take().map(Ok))
+    }
+}
+
+/// A message that has begun and is not whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begun {
+    Small,
+    Large,
+}
+
+/// Where in its messages a stream is.
+#[derive(Debug, Default)]
+struct Lengths {
+    /// A message of more bytes is large.
+    small: usize,
+    header: [u8; HEADER],
+    /// Bytes of the header that have come.
+    header_come: usize,
+    /// Bytes of the message that are to come.
+    left: usize,
+    /// The message of which some are to come is large. (A frame of HTTP/2 is shorter than what is large, so that
+    /// nothing large begins and ends within one.)
+    large: bool,
+}
+
+impl Lengths {
+    fn begun(&self) -> Option<Begun> {
+        match self.left > 0 || self.header_come > 0 {
+            true => Some(if self.large { Begun::Large } else { Begun::Small }),
+            false => None,
+        }
+    }
+
+    fn measure(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            if self.left > 0 {
+                let come = self.left.min(data.len());
+                self.left -= come;
+                self.large &= self.left > 0;
+                data = &data[come..];
+                continue;
+            }
+            let come = (HEADER - self.header_come).min(data.len());
+            self.header[self.header_come..self.header_come + come].copy_from_slice(&data[..come]);
+            self.header_come += come;
+            data = &data[come..];
+            if self.header_come == HEADER {
+                let [_, length @ ..] = self.header;
+                self.left = u32::from_be_bytes(length) as usize;
+                self.large = self.left > self.small;
+                self.header_come = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use tokio::sync::mpsc;
+
+    /// A body that is what comes through a channel.
+    pub struct Channel(pub mpsc::UnboundedReceiver<Bytes>);
+
+    impl http_body::Body for Channel {
+        type Data = Bytes;
+        type Error = tonic::Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+            self.0.poll_recv(cx).map(|data| data.map(|data| Ok(Frame::data(data))))
+        }
+    }
+
+    /// A stream of this user's, and what is said on it.
+    fn stream(places: &Places) -> (mpsc::UnboundedSender<Bytes>, Measured) {
+        let (says, said) = mpsc::unbounded_channel();
+        let request = Arc::clone(&places.requests).try_acquire_owned().expect("a place");
+        (says, Measured::new(Body::new(Channel(said)), places.clone(), SMALL_MAX, request))
+    }
+
+    fn header(length: usize) -> Bytes {
+        let length = u32::try_from(length).expect("short").to_be_bytes();
+        [&[0][..], &length].concat().into()
+    }
+
+    /// Bytes that come at once; `None`: it waits.
+    fn comes(body: &mut Measured) -> Option<usize> {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        match http_body::Body::poll_frame(Pin::new(body), &mut cx) {
+            Poll::Ready(frame) => {
+                Some(frame.expect("no end").expect("no error").into_data().expect("data").len())
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    const SMALL_MAX: usize = 100;
+    const LARGE_MAX: usize = 8;
+    const LIMITS: Limits = Limits { small: SMALL_MAX, large: LARGE_MAX, halves: 20, requests: 30 };
+
+    #[test]
+    fn of_one_user_a_few_large_messages_are_on_their_way() {
+        let halves = PartialMessages::new(LIMITS);
+        let (hers, his) = (halves.of(1000), halves.of(1001));
+        let mut streams: Vec<_> = (0..=LARGE_MAX).map(|_| stream(&hers)).collect();
+        for (says, _) in &streams {
+            says.send(header(SMALL_MAX + 1)).expect("open");
+        }
+        let (more, large) = streams.split_last_mut().expect("there are some");
+        assert!(large.iter_mut().all(|(_, body)| comes(body) == Some(HEADER)));
+        assert_eq!(comes(&mut more.1), None, "not even its length is passed on");
+        // What is small goes on, and so does another user's.
+        for (places, length) in [(&hers, SMALL_MAX), (&his, SMALL_MAX + 1)] {
+            let (says, mut body) = stream(places);
+            says.send(header(length)).expect("open");
+            assert_eq!(comes(&mut body), Some(HEADER));
+        }
+        // One is whole.
+        large[0].0.send(vec![0; SMALL_MAX].into()).expect("open");
+        assert_eq!((comes(&mut large[0].1), comes(&mut more.1)), (Some(SMALL_MAX), None));
+        large[0].0.send(vec![0; 1].into()).expect("open");
+        assert_eq!((comes(&mut large[0].1), comes(&mut more.1)), (Some(1), Some(HEADER)));
+        // One is closed.
+        large[0].0.send(header(SMALL_MAX + 1)).expect("open");
+        assert_eq!(comes(&mut large[0].1), None);
+        streams.pop();
+        assert_eq!(comes(&mut streams[0].1), Some(HEADER));
+        drop((streams, hers, his));
+        halves.of(1002);
+        assert_eq!(halves.of.lock().expect("whole").len(), 1, "who has none is forgotten");
+    }
+
+    #[test]
+    fn of_one_user_not_many_small_ones_are_half_said() {
+        let all = PartialMessages::new(LIMITS);
+        let hers = all.of(1000);
+        let mut streams: Vec<_> = (0..=LIMITS.halves).map(|_| stream(&hers)).collect();
+        for (says, _) in &streams {
+            says.send(header(SMALL_MAX).slice(..3)).expect("open");
+        }
+        let (more, halves) = streams.split_last_mut().expect("there are some");
+        assert!(halves.iter_mut().all(|(_, body)| comes(body) == Some(3)));
+        assert_eq!(comes(&mut more.1), None);
+        // One that comes as a whole needs no place.
+        let (says, mut body) = stream(&hers);
+        says.send([&header(2)[..], &[7; 2]].concat().into()).expect("open");
+        assert_eq!(comes(&mut body), Some(HEADER + 2));
+        // Nor does one that is whole keep it.
+        halves[3].0.send([&header(1)[3..], &[7; 1]].concat().into()).expect("open");
+        assert_eq!((comes(&mut halves[3].1), comes(&mut more.1)), (Some(3), Some(3)));
+    }
+
+    #[test]
+    fn of_one_user_only_so_many_requests_are_unread() {
+        let refused = |mut body: Body| {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            match http_body::Body::poll_frame(Pin::new(&mut body), &mut cx) {
+                Poll::Ready(Some(Err(status))) => status.code() == tonic::Code::ResourceExhausted,
+                _ => false,
+            }
+        };
+        let all = PartialMessages::new(LIMITS);
+        let mut kept: Vec<_> =
+            (0..LIMITS.requests).map(|_| all.body(1000, Body::empty())).collect();
+        assert!(refused(all.body(1000, Body::empty())));
+        assert!(!refused(all.body(1001, Body::empty())));
+        kept.pop();
+        assert!(!refused(all.body(1000, Body::empty())));
+    }
+
+    /// However it is cut into frames.
+    #[test]
+    fn lengths_are_measured_across_frames() {
+        let message = |length: usize| [&header(length)[..], &vec![7; length]].concat();
+        let said = [message(3), message(0), message(SMALL_MAX + 1), message(2)].concat();
+        let (from, to) = (3 + 2 * HEADER + HEADER, said.len() - 2 - HEADER);
+        for cut in [1, 2, 4, 5, 1000, 16_384] {
+            let (mut lengths, mut come) = (Lengths { small: SMALL_MAX, ..Lengths::default() }, 0);
+            for frame in said.chunks(cut) {
+                lengths.measure(frame);
+                come += frame.len();
+                assert_eq!(lengths.large, (from..to).contains(&come), "{come} in {cut}s");
+            }
+            assert_eq!((lengths.left, lengths.header_come), (0, 0));
+        }
+    }
+}
