@@ -54,7 +54,8 @@ impl Target {
         if force && std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             return Ok(Target { file: OpenOptions::new().write(true).open(path)?, named: None });
         }
-        let exists = || io::Error::from(io::ErrorKind::AlreadyExists);
+        let exists =
+            || io::Error::new(io::ErrorKind::AlreadyExists, "File exists: --force replaces it");
         let path = match std::fs::symlink_metadata(path) {
             Ok(_) if !force => return Err(exists()),
             Ok(_) => std::fs::canonicalize(path)?,

@@ -24,7 +24,7 @@ pub fn later() -> Result<&'static Later, &'static str> {
 const SHEPHERD: &str = "src/apteam/protocol/shepherd.rs";
 
 /// What differs: file, text (found once), other text.
-fn edits() -> [(&'static str, String, String); 10] {
+fn edits() -> [(&'static str, String, String); 8] {
     let version = |n| format!("pub const PROTOCOL: u32 = {n};");
     let edit = |file, from: &str, to: &str| (file, from.to_owned(), to.to_owned());
     let (proto, convert) = ("proto/shepherd.proto", "src/rpc/convert/shepherd.rs");
@@ -34,17 +34,14 @@ fn edits() -> [(&'static str, String, String); 10] {
         edit(proto, "uint64 stdin_taken = 7;", "uint64 stdin_taken = 7; string release = 99;"),
         edit(
             convert,
-            "Self { protocol, key, launched, going, ended, output_taken, stdin_taken, several }",
-            "Self { protocol, key, launched, going, ended, output_taken, stdin_taken, several, \
-             release: \"next\".into() }",
-        ),
-        edit(
-            convert,
-            "let key = Field(\"ShepherdHello\", \"key\").need(hello.key)?;",
-            "let release = hello.release;\n\
-             tracing::info!(\"a shepherd of the {} release\", \
-             if release.is_empty() { \"first\" } else { &release });\n\
-             let key = Field(\"ShepherdHello\", \"key\").need(hello.key)?;",
+            "several: Same,",
+            "several = (several, release): Via(\
+                 |several: bool| (several, String::from(\"next\")), \
+                 |_, (several, release): (bool, String)| {\
+                     tracing::info!(\"a shepherd of the {} release\", \
+                     if release.is_empty() { \"first\" } else { &release });\
+                     Ok(several)\
+                 }),",
         ),
         // To it those of this one are as those before they could execute several programs.
         edit(proto, "bool several = 8;", "bool several = 98;"),
@@ -52,13 +49,14 @@ fn edits() -> [(&'static str, String, String); 10] {
         edit(proto, "uint64 memory_per_pe = 12;", "uint64 memory_per_pe = 12; string more = 99;"),
         edit(
             convert,
-            "memory_per_pe: launch.memory_per_pe.unwrap_or(0),",
-            "memory_per_pe: launch.memory_per_pe.unwrap_or(0), more: \"more\".into(),",
+            "memory_per_pe: Given,",
+            "memory_per_pe = (memory_per_pe, more): Via(\
+                 |bytes: Option<u64>| (bytes.unwrap_or(0), String::from(\"more\")), \
+                 |_, (bytes, _): (u64, String)| Ok(Some(bytes).filter(|bytes| *bytes > 0))),",
         ),
         // And one less.
         edit(proto, "uint64 pids_max = 13;", ""),
-        edit(convert, "pids_max: launch.pids_max.unwrap_or(0),", ""),
-        edit(convert, "pids_max: given(launch.pids_max),", "pids_max: None,"),
+        edit(convert, "pids_max: Given,", "here pids_max: None,"),
     ]
 }
 
