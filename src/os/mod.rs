@@ -19,6 +19,7 @@ pub mod inherit;
 pub mod instance;
 pub mod mounts;
 pub mod name;
+pub mod new_file;
 pub mod notify;
 pub mod nudge;
 pub mod peer;

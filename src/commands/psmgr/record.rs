@@ -1,13 +1,13 @@
 //! What psched was told of late, in a file.
 
 use super::{ANSWER_BOUND, Client};
+use crate::os::new_file::{NewFile, folder_of};
 use crate::os::trust::check_directory;
 use crate::rpc::connect::status_text;
 use crate::rpc::pb;
 use clap::Args;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A recording.
@@ -41,60 +41,46 @@ impl Record {
     }
 }
 
-/// Where a recording goes: a new file that only its owner may read, which gets its name once it is whole, so that no
-/// link and no file of somebody else's is written to. A pipe or a terminal is written to as it is.
+/// Where a recording goes: into a new file, so that no other user's file or link is written to. Only a pipe or a device
+/// is written to as it is.
 struct Target {
     file: File,
-    /// The file as it is called meanwhile, and the name that it gets; what has that name by then is replaced.
-    named: Option<(PathBuf, PathBuf, bool)>,
+    /// The new file, the name that it gets, and whether it replaces what has that name.
+    named: Option<(NewFile, PathBuf, bool)>,
 }
 
 impl Target {
     fn open(path: &Path, force: bool) -> io::Result<Target> {
+        let writable = |path| OpenOptions::new().write(true).open(path);
         if force && std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Ok(Target { file: OpenOptions::new().write(true).open(path)?, named: None });
+            return Ok(Target { file: writable(path)?, named: None });
         }
-        let exists =
-            || io::Error::new(io::ErrorKind::AlreadyExists, "File exists: --force replaces it");
         let path = match std::fs::symlink_metadata(path) {
             Ok(_) if !force => return Err(exists()),
             Ok(_) => std::fs::canonicalize(path)?,
             Err(_) => std::path::absolute(path)?,
         };
-        let name = path.file_name().ok_or_else(exists)?;
-        let folder = path.parent().unwrap_or(Path::new("/"));
+        let folder = folder_of(&path);
         check_directory(folder).map_err(io::Error::other)?;
-        let hidden = format!(".{}.{}", name.to_string_lossy(), std::process::id());
-        let meanwhile = folder.join(hidden);
-        let options = OpenOptions::new().write(true).create_new(true).mode(0o600).clone();
-        let file = options.open(&meanwhile)?;
-        Ok(Target { file, named: Some((meanwhile, path, force)) })
+        let new = NewFile::make(folder, &path).map_err(|failed| failed.source)?;
+        Ok(Target { file: writable(new.path())?, named: Some((new, path, force)) })
     }
 
-    fn done(mut self) -> io::Result<()> {
-        self.file.sync_all().or_else(unless_special)?;
-        if let Some((meanwhile, path, force)) = &self.named {
-            match force {
-                true => std::fs::rename(meanwhile, path)?,
-                // (A rename would replace what has come meanwhile.)
-                false => {
-                    std::fs::hard_link(meanwhile, path)?;
-                    std::fs::remove_file(meanwhile)?;
-                }
+    fn done(self) -> io::Result<()> {
+        match self.named {
+            Some((new, path, force)) => {
+                new.put(&path, force).map_err(|failed| match failed.source.kind() {
+                    io::ErrorKind::AlreadyExists => exists(),
+                    _ => failed.source,
+                })
             }
-            self.named = None;
+            None => self.file.sync_all().or_else(unless_special),
         }
-        Ok(())
     }
 }
 
-/// What is not whole does not stay.
-impl Drop for Target {
-    fn drop(&mut self) {
-        if let Some((meanwhile, ..)) = &self.named {
-            let _ = std::fs::remove_file(meanwhile);
-        }
-    }
+fn exists() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "File exists: --force replaces it")
 }
 
 /// A pipe can't be synchronized, and need not be.
@@ -143,7 +129,7 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["events", "link"]);
-        // A folder into which everybody may write is refused.
+        // A folder that every user may write to is refused.
         let shared = folder.path().join("shared");
         std::fs::create_dir(&shared).expect("made");
         std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).expect("set");

@@ -8,12 +8,12 @@
 
 use super::{FILE, SCHEMA, StoreError, commits, explain, records, take_directory};
 use crate::apteam::record::State;
+use crate::os::new_file::{NewFile, NotDone, folder_of};
 use crate::os::trust;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -80,8 +80,9 @@ pub fn back_up(directory: &Path, to: &Path, replace: bool) -> Result<Contents> {
     let not_safe = |why| BackupError::Unsafe { folder: folder.into(), why };
     trust::check_directory(folder).map_err(not_safe)?;
     let new = NewFile::make(folder, to)?;
+    let _journal = Journal::of(new.path());
     let source = open_to_read(&from)?;
-    let contents = copy(&source, &from, &new.path)?;
+    let contents = copy(&source, &from, new.path())?;
     new.put(to, replace)?;
     Ok(contents)
 }
@@ -97,20 +98,14 @@ pub fn restore(directory: &Path, from: &Path) -> Result<(Contents, Option<PathBu
     let _lock = take_directory(directory)?;
     let path = directory.join(FILE);
     let new = NewFile::make(directory, &path)?;
-    let contents = copy(&source, from, &new.path)?;
+    let _journal = Journal::of(new.path());
+    let contents = copy(&source, from, new.path())?;
     let replaced = match path.exists() {
         true => Some(keep_beside(&path)?),
         false => None,
     };
     new.put(&path, true)?;
     Ok((contents, replaced))
-}
-
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }
 
 fn open_to_read(path: &Path) -> Result<Connection> {
@@ -231,42 +226,28 @@ fn keep_beside(path: &Path) -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// A file under a name of its own until it is whole.
-struct NewFile {
-    path: PathBuf,
-}
-
-impl NewFile {
-    fn make(folder: &Path, of: &Path) -> Result<NewFile> {
-        let name = of.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let path = folder.join(format!(".{name}.{}.new", std::process::id()));
-        let failed = |source| BackupError::File { path: path.clone(), what: "made", source };
-        let _ = fs::remove_file(&path);
-        File::options().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
-        Ok(NewFile { path })
-    }
-
-    /// Gives it its name, durably.
-    fn put(self, name: &Path, replace: bool) -> Result<()> {
-        let failed = |what| move |source| BackupError::File { path: name.into(), what, source };
-        File::open(&self.path).and_then(|file| file.sync_all()).map_err(failed("written"))?;
-        match replace {
-            true => fs::rename(&self.path, name).map_err(failed("replaced"))?,
-            // (A link is refused where there is something of that name.)
-            false => fs::hard_link(&self.path, name).map_err(|source| match source.kind() {
-                io::ErrorKind::AlreadyExists => BackupError::Exists(name.into()),
-                _ => BackupError::File { path: name.into(), what: "made", source },
-            })?,
+impl From<NotDone> for BackupError {
+    fn from(NotDone { path, what, source }: NotDone) -> BackupError {
+        match source.kind() {
+            io::ErrorKind::AlreadyExists if what == "made" => BackupError::Exists(path),
+            _ => BackupError::File { path, what, source },
         }
-        File::open(folder_of(name)).and_then(|folder| folder.sync_all()).map_err(failed("written"))
     }
 }
 
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-        let mut journal = self.path.as_os_str().to_owned();
+/// What SQLite may leave beside a copy that it was stopped at.
+struct Journal(PathBuf);
+
+impl Journal {
+    fn of(path: &Path) -> Journal {
+        let mut journal = path.as_os_str().to_owned();
         journal.push("-journal");
-        let _ = fs::remove_file(journal);
+        Journal(journal.into())
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
