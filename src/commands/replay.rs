@@ -7,6 +7,7 @@
 use super::question::ended;
 use crate::apteam::Apid;
 use crate::apteam::posting::{Owner, Posting, cut, struck_out};
+use crate::apteam::protocol::node::joined;
 use crate::apteam::record::Apteam;
 use crate::machine::nids_text;
 use crate::psched::decide::{Effect, Event, Looked, Record, Scheduler};
@@ -310,12 +311,7 @@ fn list(apids: &[Apid]) -> String {
     joined(apids)
 }
 
-fn joined(all: impl IntoIterator<Item = impl ToString>) -> String {
-    let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
-    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
-}
-
-/// The same without an end of a line, and without anything else that a terminal obeys.
+/// The text with a blank for each control character: a hostile recording can't steer the terminal.
 fn one_line(text: String) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -51,7 +51,7 @@ pub struct PartialMessages {
 }
 
 impl PartialMessages {
-    /// Nobody has said anything.
+    /// Without any user's requests.
     pub fn new(limits: Limits) -> PartialMessages {
         PartialMessages { limits, of: Arc::default() }
     }
@@ -299,11 +299,11 @@ pub mod tests {
         let (more, halves) = streams.split_last_mut().expect("there are some");
         assert!(halves.iter_mut().all(|(_, body)| comes(body) == Some(3)));
         assert_eq!(comes(&mut more.1), None);
-        // One that comes as a whole needs no place.
+        // A message that arrives whole needs no place.
         let (says, mut body) = stream(&hers);
         says.send([&header(2)[..], &[7; 2]].concat().into()).expect("open");
         assert_eq!(comes(&mut body), Some(HEADER + 2));
-        // Nor does one that is whole keep it.
+        // A message that has become whole gives its place back.
         halves[3].0.send([&header(1)[3..], &[7; 1]].concat().into()).expect("open");
         assert_eq!((comes(&mut halves[3].1), comes(&mut more.1)), (Some(3), Some(3)));
     }

@@ -487,7 +487,7 @@ impl Command {
     }
 }
 
-/// What it says beside its kind, for who reads a recording.
+/// What a command says beside its kind, as `psched replay` shows it.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
@@ -546,7 +546,7 @@ impl Report {
     }
 }
 
-/// What it says beside its kind, for who reads a recording.
+/// What a report says beside its kind, as `psched replay` shows it.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
@@ -594,7 +594,8 @@ impl fmt::Display for Report {
     }
 }
 
-fn joined(all: impl IntoIterator<Item = impl ToString>) -> String {
+/// `1.1, 2.1`, or `none`.
+pub fn joined(all: impl IntoIterator<Item = impl ToString>) -> String {
     let all: Vec<String> = all.into_iter().map(|one| one.to_string()).collect();
     if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }

@@ -381,7 +381,7 @@ async fn serve(
         let (wait, clear) = instance::LEAVE;
         member.leave(wait, clear);
     }
-    // Nobody would be served any more: who has started it is to start it anew.
+    // Without its loop psched answers nobody: an error, so that systemd restarts it.
     anyhow::ensure!(
         why != Why::Loop,
         "its loop has ended by a fault of its own; the log and the state directory say more"

@@ -650,7 +650,7 @@ fn a_ticket_has_the_rest_of_its_time_after_another_boot() {
     assert_eq!(firsts("another"), [0; 2]);
 }
 
-/// psched does not stay without its loop: who has started it sees that it has ended, and starts it anew.
+/// psched does not stay without its loop: systemd restarts it.
 #[tokio::test]
 async fn the_end_of_the_loop_is_the_end_of_psched() {
     let mut core = tokio::spawn(async { panic!("a fault of the loop, for this test") });

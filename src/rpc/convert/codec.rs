@@ -24,7 +24,7 @@ pub(super) trait Codec<P, W> {
     fn read(self, field: Field, wire: W) -> Result<P, Malformed>;
 }
 
-/// The same on both sides, any value.
+/// The value is the same on both sides, and every value is allowed.
 pub(super) struct Same;
 
 impl<T> Codec<T, T> for Same {
@@ -48,7 +48,7 @@ impl<P: TryFrom<W, Error = Malformed>, W: From<P>> Codec<P, W> for Inner {
     }
 }
 
-/// The same, in a box.
+/// [`Inner`] in a box.
 pub(super) struct Boxed;
 
 impl<P: TryFrom<W, Error = Malformed>, W: From<P>> Codec<Box<P>, W> for Boxed {
@@ -72,7 +72,7 @@ impl<P: TryFrom<W, Error = Malformed>, W: From<P>> Codec<P, Option<W>> for Requi
     }
 }
 
-/// The same, in a box.
+/// [`Required`] in a box.
 pub(super) struct RequiredBox;
 
 impl<P: TryFrom<W, Error = Malformed>, W: From<P>> Codec<Box<P>, Option<W>> for RequiredBox {
