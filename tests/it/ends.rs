@@ -75,9 +75,7 @@ fn what_can_not_be_executed() {
     let directory = instance.directory();
     let file = |name: &str, text: &[u8], mode: u32| {
         let path = directory.join(name);
-        std::fs::write(&path, text).expect("written");
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        std::fs::set_permissions(&path, mode).expect("mode");
+        write_program(&path, text, mode);
         path.to_str().expect("text").to_owned()
     };
     let plain = file("plain", b"#!/bin/sh\n", 0o644);
@@ -211,7 +209,7 @@ fn another_users_application_is_not_ones_own() {
     let bins = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("made");
     std::fs::set_permissions(bins.path(), mode(0o755)).expect("opened");
     for name in ["apkill", "psched-commands"] {
-        std::fs::copy(binaries().join(name), bins.path().join(name)).expect("copied");
+        copy_program(binaries().join(name), bins.path().join(name));
     }
     let uid = USER.to_string();
     let mut command = std::process::Command::new("setpriv");

@@ -23,16 +23,13 @@ fn folder() -> tempfile::TempDir {
 /// A copy of a program in this folder.
 fn copied(name: &str, folder: &Path) -> PathBuf {
     let to = folder.join(name);
-    std::fs::copy(binaries().join(name), &to).expect("copied");
+    copy_program(binaries().join(name), &to);
     to
 }
 
 /// A script in this folder.
 fn script(name: &str, folder: &Path, text: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(folder.join(name), format!("#!/bin/sh\n{text}\n")).expect("written");
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(folder.join(name), mode).expect("executable");
+    write_program(folder.join(name), format!("#!/bin/sh\n{text}\n"), 0o755);
 }
 
 /// Those of Cargo.toml, so all that cargo installs.

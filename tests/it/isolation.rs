@@ -49,7 +49,7 @@ fn instances(test: &str, config: &str) -> Vec<Instance> {
 fn share(test: &str, instance: &Instance) -> Option<PathBuf> {
     let built = plain(test, "share")?;
     let path = instance.directory().join("share");
-    std::fs::copy(built, &path).expect("copied");
+    copy_program(built, &path);
     Some(path)
 }
 
@@ -116,7 +116,7 @@ fn the_new_dev_shm_is_like_the_hosts() {
         }
         // A file there that was named before the launch is named with the reason.
         let file = format!("/dev/shm/it-{}-program", std::process::id());
-        std::fs::copy("/bin/true", &file).expect("copied");
+        copy_program("/bin/true", &file);
         let run = instance.aprun(["-q", &file]);
         std::fs::remove_file(&file).expect("ours");
         run.expect(127).says("/dev/shm of its own");

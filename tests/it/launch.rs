@@ -250,12 +250,10 @@ fn all_go_together_or_none() {
     let long = instance.start_script("-q -n 2", "exec sleep 1000");
     let apid = instance.wait_for("running", 1)[0];
     let (interpreter, script) = (directory.join("interpreter"), directory.join("script"));
-    std::fs::copy("/bin/sh", &interpreter).expect("copied");
+    copy_program("/bin/sh", &interpreter);
     let text =
         format!("#!{}\ntouch {}/ran.$ALPS_APP_PE\n", interpreter.display(), directory.display());
-    std::fs::write(&script, text).expect("written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).expect("executable");
+    write_program(&script, text, 0o755);
     let mut command = instance.command("aprun", ["-q", "-n", "2"]);
     let waits = Running::start(command.arg(&script));
     instance.wait_for("posted", 1);

@@ -106,7 +106,7 @@ fn configured_administrators_may_end_everybodys() {
         let bins = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("made");
         std::fs::set_permissions(bins.path(), mode(0o755)).expect("opened");
         for name in ["apkill", "psched-commands"] {
-            std::fs::copy(binaries().join(name), bins.path().join(name)).expect("copied");
+            copy_program(binaries().join(name), bins.path().join(name));
         }
         let uid = USER.to_string();
         let mut command = std::process::Command::new("setpriv");

@@ -28,7 +28,7 @@ fn a_ring_of_several_programs() {
     let (Some(ring), instance) = (built(test, "ring"), instance(2, 2)) else { return };
     // Another file, so that it is another program.
     let other = instance.directory().join("other");
-    std::fs::copy(&ring, &other).expect("copied");
+    copy_program(&ring, &other);
     let other = other.to_str().expect("text");
     let line = ["-q", "-n", "1", &ring, ":", "-n", "2", other, ":", &ring];
     let run = instance.aprun(line).expect(0);
@@ -124,7 +124,7 @@ fn an_ordinary_users_ranks_meet() {
     }
     let instance = Plan::new().nodes(2, 1).for_user().start();
     let own = instance.directory().join("ring");
-    std::fs::copy(ring, &own).expect("copied");
+    copy_program(ring, &own);
     let run = instance.aprun(["-q", "-n", "2", own.to_str().expect("text")]).expect(0);
     assert_eq!(run.sorted().len(), 2, "{}", run.out());
 }

@@ -55,7 +55,7 @@ impl Inside {
         for name in ["psched", "apinit", "apshepherd", "aprun"] {
             let (from, to) = (binaries().join(name), bins.path().join(name));
             if std::fs::hard_link(&from, &to).is_err() {
-                std::fs::copy(&from, &to).expect("copied");
+                copy_program(&from, &to);
             }
         }
         let mut command = unshare(options);

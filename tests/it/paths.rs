@@ -108,11 +108,10 @@ fn an_executable_that_is_exchanged_after_its_posting_does_not_run() {
     // To a program of root's alone, to a script of hers, to nothing.
     let closed = open_folder();
     let roots = closed.path().join("id");
-    std::fs::copy("/usr/bin/id", &roots).expect("copied");
+    copy_program("/usr/bin/id", &roots);
     mode(&roots, 0o700);
     let another = closed.path().join("another");
-    std::fs::write(&another, "#!/bin/sh\necho another\n").expect("written");
-    mode(&another, 0o755);
+    write_program(&another, "#!/bin/sh\necho another\n", 0o755);
     let absent = closed.path().join("absent");
     for (to, said) in [(&roots, "changed"), (&another, "changed"), (&absent, "No such file")] {
         let hers = ANNA.folder();
@@ -133,7 +132,7 @@ fn an_executable_that_its_user_may_no_longer_execute_is_named() {
     }
     let folder = open_folder();
     let program = folder.path().join("program");
-    std::fs::copy("/bin/echo", &program).expect("copied");
+    copy_program("/bin/echo", &program);
     mode(&program, 0o755);
     let text = program.to_str().expect("text");
     // Only its mode: what apinit may do as root does not count.

@@ -91,7 +91,7 @@ fn a_working_directory_that_has_gone_is_named() {
 fn an_executable_that_has_gone_or_lost_its_mode() {
     let instance = instance(1, 2);
     let program = instance.directory().join("program");
-    std::fs::copy("/bin/hostname", &program).expect("copied");
+    copy_program("/bin/hostname", &program);
     let command = || instance.command("aprun", [Path::new("-q"), &program]);
     let plain = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     let run = after_a_wait(&instance, command(), || {
@@ -100,7 +100,7 @@ fn an_executable_that_has_gone_or_lost_its_mode() {
     assert!([125, 126].contains(&run.status), "{}: {}", run.status, run.stderr);
     assert!(run.stderr.contains("program") && run.out().is_empty(), "{}", run.stderr);
     std::fs::remove_file(&program).expect("there");
-    std::fs::copy("/bin/hostname", &program).expect("copied");
+    copy_program("/bin/hostname", &program);
     // Opened at the posting and kept open: it may run, or be named; it is never another.
     let run = after_a_wait(&instance, command(), || std::fs::remove_file(&program).expect("there"));
     assert!([0, 126, 127].contains(&run.status), "{}: {}", run.status, run.stderr);
@@ -116,7 +116,7 @@ fn what_an_ordinary_user_may_not_read_or_execute() {
     }
     let instance = Plan::new().nodes(1, 1).for_user().start();
     let program = instance.directory().join("program");
-    std::fs::copy("/bin/true", &program).expect("copied");
+    copy_program("/bin/true", &program);
     let path = program.to_str().expect("text");
     let mode = |m| {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(m);

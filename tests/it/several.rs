@@ -67,9 +67,7 @@ fn nothing_runs_where_one_program_is_missing() {
     assert!(!mark.exists(), "{}", run.stderr);
     // It is there for aprun, and not when the PEs are to be executed.
     let script = instance.directory().join("script");
-    std::fs::write(&script, "#!/bin/sh\n").expect("written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&script, mode).expect("chmod");
+    write_program(&script, "#!/bin/sh\n", 0o755);
     let script_text = script.to_str().expect("text");
     let fill = instance.start_script("-q -n 4 -F exclusive", "sleep 1000");
     instance.wait_for("running", 1);

@@ -154,7 +154,7 @@ fn a_process_whose_memory_is_locked_holds_up_no_search() {
     // Without control groups what is left is looked for in the environments of all processes.
     let instance = Plan::new().nodes(2, 1).for_user().start();
     let at = |name: &str| instance.directory().join(name).to_str().expect("text").to_owned();
-    std::fs::copy(program, at("hang")).expect("copied");
+    copy_program(program, at("hang"));
     let file = freezer.path().join("file");
     std::fs::write(&file, [0; 4096]).expect("written");
     let all = std::os::unix::fs::PermissionsExt::from_mode;

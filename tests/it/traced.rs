@@ -52,7 +52,7 @@ fn an_owner_never_traces_his_shepherd() {
     let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
     for name in ["apinit", "apshepherd"] {
         // A copy, for its mode is changed.
-        std::fs::copy(binaries().join(name), folder.path().join(name)).expect("copied");
+        copy_program(binaries().join(name), folder.path().join(name));
     }
     let open = |path: &std::path::Path, mode| {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);

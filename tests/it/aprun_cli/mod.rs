@@ -7,7 +7,6 @@ mod session;
 mod several;
 
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -111,9 +110,7 @@ fn wrong_command_lines() {
 fn wrong_programs() {
     let folder = tempfile::tempdir().expect("a folder");
     let make = |name: &str, text: &[u8], mode: u32| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, text).expect("our folder");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("our file");
+        crate::support::write_program(folder.path().join(name), text, mode);
     };
     make("plain", b"echo hello\n", 0o755);
     make("list", b"# two\ntrue\n-n 2 ./absent x\n", 0o644);

@@ -4,7 +4,7 @@ use super::END_IT;
 use super::rig::Taken;
 use crate::apinit::front::*;
 use crate::apinit::rig::*;
-use crate::support::{children, criu::criu, skip};
+use crate::support::{children, criu::criu, skip, write_program};
 use psched::apteam::Ticket;
 use psched::apteam::ending::{Cause, NOT_THE_PROGRAM};
 use psched::apteam::place::{Place, PlacementList};
@@ -282,9 +282,7 @@ async fn what_had_only_begun_when_its_apinit_died_is_undone() {
         begun.display(),
         at.criu.program().display()
     );
-    std::fs::write(&slow, script).expect("written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&slow, mode).expect("executable");
+    write_program(&slow, script, 0o755);
     at.start_anew(&slow).await;
     let place = at.restart();
     let _front = at.launch(&place).await;

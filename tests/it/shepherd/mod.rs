@@ -4,7 +4,7 @@ mod pmi;
 pub mod rig;
 mod several;
 
-use crate::support::{BOUND, eventually};
+use crate::support::{copy_program, write_program};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{MsgFlags, UnixAddr, connect, recv};
@@ -114,8 +114,7 @@ fn a_script_whose_interpreter_is_gone_does_not_run_anywhere() {
     let mut rig = Rig::new();
     let script = rig.folder().join("script");
     let interpreter = rig.folder().join("interpreter");
-    std::fs::write(&script, format!("#!{}\n", interpreter.display())).expect("written");
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("chmod");
+    write_program(&script, format!("#!{}\n", interpreter.display()), 0o755);
     rig.launch(launch(2, script.to_str().expect("utf-8"), &[]));
     let end = rig.end();
     let Some(Cause::LaunchFailed { text, .. }) = end.first.as_ref().map(|d| &d.cause) else {
@@ -135,8 +134,7 @@ fn what_is_no_program_is_named() {
         let mut rig = Rig::new();
         let file = rig.folder().join("file");
         if !content.is_empty() {
-            std::fs::write(&file, content).expect("written");
-            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).expect("chmod");
+            write_program(&file, content, mode);
         }
         rig.launch(launch(1, file.to_str().expect("utf-8"), &[]));
         let end = rig.end();
@@ -160,13 +158,13 @@ fn identity(path: &Path) -> FileIdentity {
 fn a_program_that_has_changed_since_its_posting_is_refused() {
     let mut rig = Rig::new();
     let file = rig.folder().join("true");
-    std::fs::copy("/bin/true", &file).expect("copied");
+    copy_program("/bin/true", &file);
     let mut posted = launch(2, file.to_str().expect("utf-8"), &[]);
     posted.launch.identity = Some(identity(&file));
     let mut good = Rig::new();
     assert_eq!(good.run(posted.clone()).status(), 0);
     let anew = rig.folder().join("anew");
-    std::fs::copy("/bin/true", &anew).expect("copied");
+    copy_program("/bin/true", &anew);
     std::fs::rename(&anew, &file).expect("moved");
     rig.launch(posted);
     let end = rig.end();
@@ -448,21 +446,12 @@ fn a_stranger_is_not_heard() {
     }
     // A copy, as the build's folder may be closed to others.
     let test = rig.folder().join("test");
-    std::fs::copy(std::env::current_exe().expect("this test"), &test).expect("copied");
+    copy_program(std::env::current_exe().expect("this test"), &test);
     rig.disconnect();
     let mut stranger = Command::new(&test);
     stranger.args(["--exact", "shepherd::a_stranger_is_not_heard"]).env(SOCKET, &socket);
     stranger.uid(54_321).gid(54_321).current_dir("/");
-    let mut output = None;
-    // What another test forked while the copy was written has it open until its execve.
-    eventually(BOUND, "the copy can be executed", || match stranger.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => false,
-        said => {
-            output = Some(said.expect("run"));
-            true
-        }
-    });
-    let output = output.expect("it ran");
+    let output = stranger.output().expect("it ran");
     assert!(output.status.success(), "{output:?}");
     assert!(!rig.connect().launched);
 }

@@ -2,6 +2,7 @@
 
 use super::rig::{Rig, launch, sh};
 use super::{count, identity};
+use crate::support::{copy_program, write_program};
 use psched::apteam::ending::{Cause, PeEnd};
 use psched::apteam::launch::{HostLaunch, Part};
 use psched::apteam::protocol::shepherd::FromShepherd;
@@ -71,9 +72,7 @@ fn one_that_is_not_there_is_named_and_none_runs() {
     refused(Rig::new(), three("./absent"), &[1, 2], "part 2, ", 127);
     let rig = Rig::new();
     let file = rig.folder().join("none");
-    std::fs::write(&file, "echo no program\n").expect("written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&file, mode).expect("chmod");
+    write_program(&file, "echo no program\n", 0o755);
     let launch = three(file.to_str().expect("utf-8"));
     let words = format!("part 2, {}: Exec format error", file.display());
     refused(rig, launch, &[1, 2], &words, 126);
@@ -84,7 +83,7 @@ fn one_that_has_changed_since_its_posting_is_refused() {
     let rig = Rig::new();
     let copy = |name: &str| {
         let to = rig.folder().join(name);
-        std::fs::copy("/bin/true", &to).expect("copied");
+        copy_program("/bin/true", &to);
         to
     };
     let file = copy("true");

@@ -14,9 +14,11 @@ pub mod manager;
 pub mod mpi;
 pub mod nasty;
 pub mod phases;
+pub mod programs;
 pub mod release;
 pub mod users;
 
+pub use programs::{copy_program, write_program};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -319,7 +321,7 @@ impl Plan {
             bins = base.path().join("bin");
             std::fs::create_dir(&bins).expect("made");
             for name in COPIED {
-                std::fs::copy(binaries().join(name), bins.join(name)).expect("copied");
+                copy_program(binaries().join(name), bins.join(name));
                 let mode = std::fs::Permissions::from_mode(0o755);
                 std::fs::set_permissions(bins.join(name), mode).expect("executable");
             }

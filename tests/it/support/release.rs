@@ -144,7 +144,7 @@ fn build() -> Result<Later, String> {
         std::fs::create_dir_all(folder).expect("made");
         for program in PROGRAMS {
             let _ = std::fs::remove_file(folder.join(program));
-            std::fs::copy(built.join(program), folder.join(program)).expect("copied");
+            super::copy_program(built.join(program), folder.join(program));
         }
         let compiled = said.lines().filter(|line| line.contains("Compiling")).count();
         eprintln!("a later release: {compiled} crates compiled after {:?}", began.elapsed());

@@ -35,7 +35,7 @@ impl Bins {
     pub fn add(&self, program: &Path) -> PathBuf {
         let to = self.path(program.file_name().and_then(OsStr::to_str).expect("text"));
         if std::fs::hard_link(program, &to).is_err() {
-            std::fs::copy(program, &to).expect("copied");
+            copy_program(program, &to);
         }
         to
     }
