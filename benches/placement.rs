@@ -55,7 +55,7 @@ use anyhow::{Context, ensure};
 use figures::{Sample, is_bench, machine};
 use psched::apteam::Apid;
 use psched::apteam::place::{Place, PlacementList};
-use psched::apteam::posting::Shape;
+use psched::apteam::shape::Shape;
 use psched::machine::gates::Gate;
 use psched::machine::{Machine, Members, Nid, Node, Reach, Region, RegionSet};
 use psched::occupancy::{Claim, Occupancy, Rules};

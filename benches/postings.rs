@@ -10,7 +10,8 @@
 mod support;
 
 use anyhow::{Context, bail};
-use psched::apteam::posting::{Executable, Posting, Shape};
+use psched::apteam::posting::{Executable, Posting};
+use psched::apteam::shape::Shape;
 use psched::rpc::pb;
 use std::fs;
 use std::io::{Read, Write};

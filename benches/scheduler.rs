@@ -23,9 +23,10 @@ mod figures;
 
 use figures::{Sample, is_bench, machine};
 use psched::apteam::ending::{EndCount, HostEnd, PeEnd};
-use psched::apteam::posting::{Owner, Posting, Shape};
+use psched::apteam::posting::{Owner, Posting};
 use psched::apteam::protocol::node::{Command, Hello, PROTOCOL, Phase, Report};
 use psched::apteam::record::{FrontProcess, State};
+use psched::apteam::shape::Shape;
 use psched::apteam::{Apid, Key, Ticket};
 use psched::machine::{Machine, Nid, Node};
 use psched::psched::decide::{

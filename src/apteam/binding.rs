@@ -18,7 +18,7 @@
 //! ```
 
 use super::place::{self, PlacementList};
-use super::posting::Shape;
+use super::shape::Shape;
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -2,7 +2,7 @@
 //!
 //! An *application* is one parallel program; its *apteam* is the record that psched creates and
 //! destroys. Everything about it that crosses a wall of the house is here: the record itself
-//! ([`record`]), what is asked for ([`posting`]), where it goes ([`place`]), what is to be executed
+//! ([`record`]), what is asked for ([`posting`], [`shape`]), where it goes ([`place`]), what is to be executed
 //! ([`launch`]), on which nodes it is to be ([`choice`]) and how many PEs on each ([`layout`]), how it is bound to processors
 //! ([`binding`]) and may share them ([`oversubscribe`]), within which bounds ([`bounds`]), how it saves itself ([`saving`]), how it ends ([`ending`]), what
 //! administrators change ([`change`]), and the messages that the processes exchange ([`protocol`]).
@@ -21,6 +21,8 @@ pub mod posting;
 pub mod protocol;
 pub mod record;
 pub mod saving;
+pub mod shape;
 pub mod signal;
+pub mod struck_out;
 
 pub use ids::{Apid, Incarnation, Key, SealKey, Ticket};

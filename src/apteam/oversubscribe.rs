@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use psched_pure::apteam::oversubscribe::Sharing;
-//! use psched_pure::apteam::{place::*, posting::Shape};
+//! use psched_pure::apteam::{place::*, shape::Shape};
 //! use psched_pure::machine::Nid;
 //! // aprun -n 5 --oversubscribe on two nodes of two processors:
 //! let posted = Shape { width: 5, depth: 1, per_node: None };
@@ -27,7 +27,7 @@
 //! ```
 
 use super::place::{Place, PlacementList};
-use super::posting::Shape;
+use super::shape::Shape;
 use serde::{Deserialize, Serialize};
 
 /// Whether the PEs of an application share processors.

@@ -1,6 +1,6 @@
 //! The placement list: which nodes, which of their processors, how many PEs on each.
 
-use super::posting::Shape;
+use super::shape::Shape;
 use crate::machine::Nid;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl PlacementList {
     /// Every PE with its node and processors, in rank order.
     ///
     /// ```
-    /// # use psched_pure::{apteam::{place::*, posting::Shape}, machine::Nid};
+    /// # use psched_pure::{apteam::{place::*, shape::Shape}, machine::Nid};
     /// let list = PlacementList([
     ///     Place { nid: Nid(3), processors: vec![0, 1, 2, 3], pes: 2 },
     ///     Place { nid: Nid(4), processors: vec![5, 6], pes: 1 },

@@ -5,27 +5,10 @@ use super::layout::Layout;
 use super::oversubscribe::Oversubscribe;
 use super::place::PlacementList;
 use super::saving::Saving;
-use serde::{Deserialize, Serialize, Serializer};
+use super::shape::Shape;
+use super::struck_out::without_arguments;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// Width, depth and shape: aprun's `-n`, `-d` and `-N`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
-    /// PEs, at least 1.
-    pub width: u32,
-    /// Processors for each PE, at least 1.
-    pub depth: u32,
-    /// PEs on each node; the last node of the application may have fewer. `None`: as the free
-    /// space has it.
-    pub per_node: Option<u32>,
-}
-
-impl Shape {
-    /// width x depth.
-    pub fn processors(&self) -> u64 {
-        u64::from(self.width) * u64::from(self.depth)
-    }
-}
 
 /// Whose it is, as the kernel said when the posting came.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -124,32 +107,6 @@ pub fn cut(mut text: String, most: usize) -> String {
         text.truncate(text.floor_char_boundary(most.saturating_sub(CUT.len())));
         text.push_str(CUT);
         text.shrink_to_fit();
-    }
-    text
-}
-
-/// Writes a command with its arguments struck out, each byte of them a `*`: arguments may hold passwords, and
-/// nothing is decided by them but by how long they are.
-pub(crate) fn without_arguments<S: Serializer>(command: &str, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&struck_out(command))
-}
-
-/// The command with its arguments struck out, as long as before.
-///
-/// ```
-/// # use psched_pure::apteam::posting::struck_out;
-/// assert_eq!(struck_out("./a.out -p ä1"), "./a.out ** ***");
-/// ```
-pub fn struck_out(command: &str) -> String {
-    let program = command.find(char::is_whitespace).unwrap_or(command.len());
-    let (program, arguments) = command.split_at(program);
-    let mut text = String::with_capacity(command.len());
-    text.push_str(program);
-    for c in arguments.chars() {
-        match c.is_whitespace() {
-            true => text.push(c),
-            false => text.extend(std::iter::repeat_n('*', c.len_utf8())),
-        }
     }
     text
 }

@@ -13,8 +13,8 @@
 //! assert!(Saving::parse("KILL").unwrap_err().contains("no program can catch"));
 //! ```
 
-use super::posting::without_arguments;
 use super::signal::{self, KILL, STOP};
+use super::struck_out::without_arguments;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

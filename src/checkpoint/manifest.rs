@@ -3,8 +3,9 @@
 use super::{FILES_MAX, Flaw, MANIFEST};
 use crate::apteam::launch::{LAUNCH_MAX, Launch, Limit};
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, State};
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
 use std::collections::BTreeSet;

@@ -21,8 +21,9 @@ use crate::apteam::Key;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{Place, PlacementList};
-use crate::apteam::posting::{Explanation, Posting, Shape};
+use crate::apteam::posting::{Explanation, Posting};
 use crate::apteam::protocol::node::Restart;
+use crate::apteam::shape::Shape;
 use crate::machine::Nid;
 
 /// What is to be posted.

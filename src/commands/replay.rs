@@ -6,9 +6,10 @@
 
 use super::question::ended;
 use crate::apteam::Apid;
-use crate::apteam::posting::{Owner, Posting, cut, struck_out};
+use crate::apteam::posting::{Owner, Posting, cut};
 use crate::apteam::protocol::node::joined;
 use crate::apteam::record::Apteam;
+use crate::apteam::struck_out::struck_out;
 use crate::machine::nids_text;
 use crate::psched::decide::{Effect, Event, Looked, Record, Scheduler};
 use crate::psched::drive::recorder::form::Reader;

@@ -1,9 +1,11 @@
 //! The second pass: what the values mean, and whether they go together.
 
+use super::contents::{Administrator, Config, NODES_MAX, PROCESSORS_MAX};
 use super::form::MISSING;
+use super::names::{flavors, who};
+use super::problems::{Problem, Problems, quoted};
 use super::regions;
 use super::syntax::{File, Nodes, Pairs, Text};
-use super::{Administrator, Config, NODES_MAX, PROBLEMS_MAX, PROCESSORS_MAX, Problem};
 use crate::machine::gates::Who;
 use crate::machine::{Flavor, Flavors, Machine, Nid, Node, is_host, parse_hosts, parse_nids};
 use crate::variables::Variables;
@@ -14,38 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const SOCKET_PATH_MAX: usize = 107;
 /// The largest number of a real processor.
 const CPU_MAX: u32 = 65_535;
-/// Letters of a wrong value that are repeated in its problem.
-const QUOTED_MAX: usize = 60;
-
-/// The problems so far; where they are is looked up later, by their keys.
-pub(super) struct Problems(Vec<Problem>);
-
-impl Problems {
-    /// Whether there is one of a key that begins like this.
-    pub fn has(&self, key: &str) -> bool {
-        self.0.iter().any(|problem| problem.key.starts_with(key))
-    }
-
-    pub fn add(
-        &mut self,
-        key: impl Into<String>,
-        what: impl Into<String>,
-        cure: impl Into<String>,
-    ) {
-        if self.0.len() < PROBLEMS_MAX {
-            let (key, what, cure) = (key.into(), what.into(), cure.into());
-            self.0.push(Problem { at: None, key, what, cure });
-        }
-    }
-}
-
-/// A wrong value as its problem repeats it: in quotes, cut off where it is long.
-pub(super) fn quoted(text: &str) -> String {
-    match text.char_indices().nth(QUOTED_MAX) {
-        Some((end, _)) => format!("\"{}...\"", &text[..end]),
-        None => format!("\"{text}\""),
-    }
-}
 
 /// Checks the whole file, of which form has these problems.
 pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Problem>> {
@@ -227,20 +197,6 @@ fn hosts(key: &str, entry: &Nodes, nodes: usize, problems: &mut Problems) -> Vec
     vec![String::new(); nodes]
 }
 
-pub(super) fn flavors(key: &str, names: Vec<Text>, problems: &mut Problems) -> Flavors {
-    let mut flavors = Flavors::default();
-    for Text(name) in names {
-        match Flavor::parse(&name) {
-            Some(flavor) => flavors = flavors.with(flavor),
-            None => {
-                let what = format!("{} is not a flavor", quoted(&name));
-                problems.add(format!("{key}.flavors"), what, "the flavors are su, os, ap");
-            }
-        }
-    }
-    flavors
-}
-
 fn check_flavors(machine: &Machine, problems: &mut Problems) {
     for flavor in Flavor::ALL {
         if !machine.nodes.values().any(|node| node.flavors.has(flavor)) {
@@ -336,19 +292,6 @@ fn administrators(texts: Vec<Text>, problems: &mut Problems) -> Vec<Administrato
         }
     }
     administrators.into_iter().collect()
-}
-
-/// A user or a group; none: it can be neither.
-pub(super) fn who(text: &str) -> Option<Who> {
-    // Number -1 stands for "none" in system calls, so it is nobody's.
-    let id = text.parse().ok().filter(|id| *id != u32::MAX);
-    let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-    let odd = |c: char| c.is_whitespace() || c.is_control() || c == ':' || c == '/';
-    match id {
-        Some(id) => Some(Who::Id(id)),
-        None if is_number || text.is_empty() || text.len() > 256 || text.contains(odd) => None,
-        None => Some(Who::Name(text.to_owned())),
-    }
 }
 
 fn path(key: &str, text: Option<Text>, max: usize, problems: &mut Problems) -> Option<String> {

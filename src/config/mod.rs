@@ -33,104 +33,24 @@
 //!
 //! The grammar is in psched.yaml(5).
 
+mod contents;
 mod form;
 mod meaning;
+mod names;
+mod problems;
 mod regions;
 mod syntax;
 #[cfg(test)]
 mod tests;
 mod tree;
 
-use crate::machine::{Flavor, Flavors, Machine, Nid, Node};
-use crate::variables::Variables;
-use std::fmt;
-use std::path::Path;
+use crate::machine::{Flavor, Flavors, Nid, Node};
+pub use contents::{Administrator, Config, NODES_MAX, PROCESSORS_MAX};
+pub use problems::{At, PROBLEMS_MAX, Problem};
 
 /// The largest file that is read, in bytes: a million nodes, each on a line of its own, would take
 /// a tenth of it per word.
 pub const SIZE_MAX: usize = 10 << 20;
-/// Nodes of a machine.
-pub const NODES_MAX: usize = 1_000_000;
-/// Processors of a node.
-pub const PROCESSORS_MAX: u32 = 4_096;
-/// Problems that are reported; more than these say nothing new.
-pub const PROBLEMS_MAX: usize = 100;
-
-/// What psched.yaml says.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Config {
-    /// The nodes.
-    pub machine: Machine,
-    /// What was set, the rest at its default.
-    pub variables: Variables,
-    /// Who may act on everybody's applications, beside root and the instance's owner.
-    pub administrators: Vec<Administrator>,
-    /// Path of psched's unix socket.
-    pub listen: Option<String>,
-    /// Folder of the store.
-    pub state: Option<String>,
-}
-
-/// An administrator, as the file names him. Whether there is such a user is not asked here.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Administrator {
-    /// By user id.
-    Uid(u32),
-    /// By name.
-    Name(String),
-}
-
-impl fmt::Display for Administrator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Administrator::Uid(uid) => uid.fmt(f),
-            Administrator::Name(name) => name.fmt(f),
-        }
-    }
-}
-
-/// A place in the text, both from 1 on; columns are of letters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct At {
-    /// Which line.
-    pub line: u32,
-    /// Which letter of it.
-    pub column: u32,
-}
-
-/// One thing that is wrong with the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// Where it is; none: it is of the whole file.
-    pub at: Option<At>,
-    /// The path of the key, `nodes[1].processors`. Empty: `what` says it all.
-    pub key: String,
-    /// What is wrong.
-    pub what: String,
-    /// What would cure it.
-    pub cure: String,
-}
-
-impl Problem {
-    /// As compilers write it: `/etc/psched/psched.yaml:3:30: nodes[0].processors: what; cure`.
-    pub fn of_file(&self, path: &Path) -> String {
-        let blank = if self.at.is_some() { "" } else { " " };
-        format!("{}:{blank}{self}", path.display())
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(At { line, column }) = self.at {
-            write!(f, "{line}:{column}: ")?;
-        }
-        if !self.key.is_empty() {
-            write!(f, "{}: ", self.key)?;
-        }
-        write!(f, "{}; {}", self.what, self.cure)
-    }
-}
-
 /// Reads the text of a psched.yaml.
 ///
 /// # Errors

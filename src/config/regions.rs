@@ -15,7 +15,8 @@
 //!     - { name: overflow, flavors: [os, su, ap], gates: { width: too wide for ordinary } }
 //! ```
 
-use super::meaning::{Problems, quoted};
+use super::names::{flavors, who};
+use super::problems::{Problems, quoted};
 use super::syntax::{Account, Gates, Region, Text};
 use crate::machine::gates::{AccountEntry, Between, Gate, Hours, Mode, People, Who};
 use crate::machine::{
@@ -88,9 +89,7 @@ pub(super) fn regions(
                     Members::Nids(BTreeSet::new())
                 }
             },
-            (None, Some(names)) => {
-                Members::Signature(super::meaning::flavors(&key, names, problems))
-            }
+            (None, Some(names)) => Members::Signature(flavors(&key, names, problems)),
             (nids, _) => {
                 let what = match nids {
                     Some(_) => "has both nids and flavors",
@@ -277,7 +276,7 @@ fn people(
     let mut all = |name: &str, what: &str, texts: Option<Vec<Text>>| -> BTreeSet<Who> {
         let texts = texts.unwrap_or_default().into_iter().enumerate();
         let one = |(i, Text(text)): (usize, Text)| {
-            let who = super::meaning::who(&text);
+            let who = who(&text);
             if who.is_none() {
                 let said = format!("{} is not a {what}", quoted(&text));
                 let cure = format!("give a {what}'s name or number");

@@ -4,6 +4,7 @@ mod regions;
 
 use super::*;
 use crate::machine::format_nids;
+use crate::variables::Variables;
 use proptest::prelude::*;
 use std::time::Duration;
 

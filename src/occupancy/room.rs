@@ -1,6 +1,6 @@
 //! What one node has to give: its slot on the line, and how many PEs of a kind it could take.
 
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 use crate::machine::{Flavor, Machine, Nid, Node, RegionId, RegionSet};
 use crate::variables::{Allocator, End};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::apteam::place::Place;
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 use crate::machine::{Flavor, Flavors, Node};
 use proptest::prelude::*;
 

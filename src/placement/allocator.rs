@@ -91,7 +91,7 @@ fn enough_with(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::posting::Shape;
+    use crate::apteam::shape::Shape;
     use crate::apteam::{Apid, place::Place, place::PlacementList};
     use crate::machine::{Machine, Nid, Node, Reach};
     use crate::occupancy::{Claim, Occupancy};

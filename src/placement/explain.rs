@@ -6,7 +6,8 @@
 use super::{Cure, Impossible, NoRoom};
 use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
-use crate::apteam::posting::{Explanation, Shape};
+use crate::apteam::posting::Explanation;
+use crate::apteam::shape::Shape;
 use crate::machine::{Nid, format_nids, nids_text};
 use crate::variables::units::{about, count};
 use serde::Serialize;

@@ -101,7 +101,8 @@ pub use sharing::{Unshared, shared};
 
 use crate::apteam::Apid;
 use crate::apteam::place::{Place, PlacementList};
-use crate::apteam::posting::{Posting, Shape};
+use crate::apteam::posting::Posting;
+use crate::apteam::shape::Shape;
 use crate::machine::{Nid, Reach, RegionSet};
 use crate::occupancy::{Occupancy, Room, Rules, Slot, Terms};
 use fixedbitset::FixedBitSet;

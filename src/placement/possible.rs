@@ -15,7 +15,7 @@
 
 use super::window::{self, Need};
 use super::{Wanted, pieces, room_if_empty};
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 use crate::machine::{Nid, RegionSet};
 use crate::occupancy::{Room, Slot};
 use serde::Serialize;

@@ -22,7 +22,8 @@
 use super::Wanted;
 use super::possible::holds;
 use crate::apteam::oversubscribe::Sharing;
-use crate::apteam::posting::{Explanation, Shape};
+use crate::apteam::posting::Explanation;
+use crate::apteam::shape::Shape;
 use crate::occupancy::Slot;
 use crate::variables::raise;
 use crate::variables::units::{about, count};

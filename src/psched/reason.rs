@@ -20,7 +20,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::By;
 use crate::apteam::choice::Choice;
 use crate::apteam::layout::Layout;
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 use crate::machine::Nid;
 use crate::placement::{Impossible, NoRoom, Shut, Unshared};
 use serde::Serialize;

@@ -8,7 +8,7 @@
 //! message whose fields are not those of its type) is written by hand beside it.
 //!
 //! ```
-//! use psched::apteam::posting::Shape;
+//! use psched::apteam::shape::Shape;
 //! use psched::rpc::{Malformed, pb};
 //!
 //! let shape = Shape { width: 8, depth: 1, per_node: None };

@@ -28,10 +28,11 @@ mod tally;
 use super::workload::Job;
 use super::{Capacity, Moves, Outcome, Setup, Watch, nanos};
 use crate::apteam::ending::{EndCount, HostEnd, PeEnd};
-use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::apteam::record::FrontProcess;
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::placement::migration::Gate;
 use crate::psched::decide::{

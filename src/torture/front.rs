@@ -14,9 +14,10 @@ use crate::aprun::decide::session::{
 use crate::aprun::drive::{Driver, Outside};
 use crate::apteam::Apid;
 use crate::apteam::launch::{HostLaunch, Launch};
-use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::record::State;
+use crate::apteam::shape::Shape;
 use crate::machine::Nid;
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! One application as its apinit sees it.
 
-use super::{AWAY_MAX, Conn, LINGER, REPORT_AGAIN, ns};
+use super::events::Conn;
+use super::waits::{AWAY_MAX, LINGER, REPORT_AGAIN, ns};
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
@@ -14,13 +15,13 @@ use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::barriers::Arrivals;
-use super::dumps::Dumping;
-use super::memory_out::Away;
-use super::moves::Moving;
-use super::output::Kept;
-use super::peers::Peer;
-use super::signals::Signals;
+use super::arrivals::Arrivals;
+use super::away::Away;
+use super::dumping::Dumping;
+use super::kept_output::Kept;
+use super::kept_signals::Signals;
+use super::moving::Moving;
+use super::peer::Peer;
 use super::streams::Stream;
 
 /// The largest window of output that there can be: the most of the variable `output_max`.
@@ -384,7 +385,8 @@ impl App {
     pub fn deadlines(&self, reports_ends: bool) -> impl Iterator<Item = u64> {
         let report = self.report_due_ns().filter(|_| reports_ends);
         let limit = self.time_limit_ns().filter(|_| !self.empty());
-        let peers = self.peers.iter().filter_map(|p| p.deadline(self)).min();
+        let peers =
+            self.peers.iter().filter_map(|p| p.deadline(self.discarded && self.empty())).min();
         let waits =
             [self.away_until_ns(), self.grace_ns(), self.backstop_ns(), self.dump_until_ns()];
         [report, limit, peers].into_iter().chain(waits).flatten()

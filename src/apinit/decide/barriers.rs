@@ -20,42 +20,8 @@ use super::{Action, Agent, Out};
 use crate::apshepherd::decide::pmi;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
-use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, PmiEntry, ToPeer};
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
-
-/// The last two barriers in which a host's PEs have arrived.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Arrivals(Vec<BarrierIn>);
-
-impl Arrivals {
-    fn add(&mut self, arrival: BarrierIn) {
-        self.0.retain(|known| known.generation != arrival.generation);
-        self.0.push(arrival);
-        self.0.sort_by_key(|known| known.generation);
-        if self.0.len() > 2 {
-            self.0.remove(0);
-        }
-    }
-
-    fn of(&self, generation: u64) -> Option<&BarrierIn> {
-        self.0.iter().find(|arrival| arrival.generation == generation)
-    }
-
-    fn take(&mut self, generation: u64) -> Vec<PmiEntry> {
-        let of = self.0.iter_mut().find(|arrival| arrival.generation == generation);
-        let entries = of.map(|arrival| std::mem::take(&mut arrival.entries)).unwrap_or_default();
-        self.0.retain(|arrival| arrival.generation > generation);
-        entries
-    }
-
-    pub fn all(&self) -> &[BarrierIn] {
-        &self.0
-    }
-
-    fn cost(&self, generation: u64) -> usize {
-        self.of(generation).map_or(0, |a| a.entries.iter().map(PmiEntry::cost).sum())
-    }
-}
 
 impl Agent {
     /// All PEs here are in the barrier, or were.

@@ -1,8 +1,7 @@
 //! Front ends that are one too many, and what they are told.
 
 use super::Agent;
-use super::fronts::FrontEnd;
-use super::streams::{Opening, Stream};
+use super::streams::{FrontEnd, Opening, Stream};
 use crate::apteam::bounds::reserved;
 use crate::apteam::launch::Launch;
 use crate::variables::raise;

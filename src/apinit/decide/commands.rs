@@ -1,7 +1,7 @@
 //! What psched says.
 
 use super::application::{App, End, Shepherd};
-use super::memory_out::Away;
+use super::away::Away;
 use super::streams::Told;
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};

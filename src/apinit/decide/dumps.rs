@@ -25,55 +25,12 @@
 //! part that is dumped stands until all are, whatever becomes of it then; and it goes on when he is gone.
 
 use super::application::App;
+use super::dumping::{DumpWord, Dumping, NAME_WAIT, PARTS_WAIT};
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use std::time::Duration;
-
-/// How long one that is to end stands and waits for its checkpoint to get its name.
-pub const NAME_WAIT: Duration = Duration::from_secs(60);
-/// The same where others of its parts may have far more memory to write.
-pub const PARTS_WAIT: Duration = Duration::from_secs(2 * 3600);
-
-/// What whoever has asked for a checkpoint says once it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DumpWord {
-    /// All parts are dumped: it goes on, unless it is to end.
-    AllImaged,
-    /// The checkpoint has its name.
-    Named,
-    /// He is gone.
-    Gone,
-}
-
-/// A checkpoint that is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Dumping {
-    /// Of the question.
-    pub number: u64,
-    /// Who asked.
-    uid: u32,
-    /// It is ended once that has its name.
-    end: bool,
-    /// It stands when its images are made, until it is said what becomes of it.
-    holds: bool,
-    /// Its images are made: it waits for that until then.
-    until_ns: Option<u64>,
-}
-
-impl Dumping {
-    /// Its images are to be its end.
-    pub fn ends(&self) -> bool {
-        self.end
-    }
-
-    /// It is dumped, and it is waited what becomes of it.
-    #[cfg(test)]
-    pub fn holds(&self) -> bool {
-        self.until_ns.is_some()
-    }
-}
 
 impl Agent {
     /// Why this user can have no checkpoint of it now, in words; none: he can.

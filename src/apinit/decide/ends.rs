@@ -1,7 +1,7 @@
 //! How applications end here, and how that is told.
 
 use super::application::{App, Doom, End};
-use super::peers::Peer;
+use super::peer::Peer;
 use super::streams::Told;
 use super::{Action, Agent, BACKSTOP, BACKSTOP_AGAIN, Front, Out, ns};
 use crate::apteam::Key;

@@ -28,6 +28,7 @@
 //! the middle, the node is foreign still, and the same command goes on from there.
 
 use super::application::App;
+use super::stranger::Stranger;
 use super::{Action, Agent, Out};
 use crate::apteam::ending::Cause;
 use crate::apteam::protocol::node::{Command, Foreign, ForeignApplication, Welcome};
@@ -36,18 +37,6 @@ use std::time::Duration;
 
 /// Starts of old copies that are remembered.
 const DISTRUSTED_MAX: usize = 64;
-
-/// A psched that this node is linked to and does not obey.
-#[derive(Debug)]
-pub(super) struct Stranger {
-    /// As it introduced itself.
-    welcome: Welcome,
-    /// An administrator has had the node purged.
-    purging: bool,
-    /// Why it is not obeyed, until it has been told that and what is here: not before it is known where those sit
-    /// who are just being bound anew.
-    untold: Option<String>,
-}
 
 impl Agent {
     /// Takes these starts of psched, which a former life of this apinit has met, for old copies.

@@ -2,7 +2,7 @@
 
 use super::application::{App, End, Shepherd};
 use super::bounds::NoRoom;
-use super::streams::{First, Heard, Opening, Purpose, Stream, Told};
+use super::streams::{First, FrontEnd, Heard, Opening, Purpose, Stream, Told};
 use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
@@ -15,15 +15,6 @@ use crate::apteam::{Key, Ticket};
 
 /// What is said of a part that its head takes for launched, and that is not.
 const NEVER_CAME: &str = "its host was restarted, or the launch never came there";
-
-/// A front end's stream.
-#[derive(Debug)]
-pub(super) struct FrontEnd {
-    /// As the kernel says.
-    pub uid: u32,
-    watched: bool,
-    pub opening: Opening<ToApinit>,
-}
 
 /// Compares all of it always, so that the time taken tells nothing about where they differ.
 fn same_ticket(a: &Ticket, b: &Ticket) -> bool {

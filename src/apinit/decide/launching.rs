@@ -2,12 +2,14 @@
 
 use super::application::{App, Shepherd};
 use super::streams::Told;
-use super::{Action, Agent, HostLaunch, NodeSpec, Out};
+use super::{Action, Agent, Out};
 use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
+use crate::apteam::launch::HostLaunch;
 use crate::apteam::launch::LocalPe;
+use crate::apteam::protocol::node::NodeSpec;
 use crate::apteam::protocol::node::Report;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;

@@ -32,35 +32,14 @@
 //! [`News::GoesOut`]: super::switcher::News::GoesOut
 
 use super::application::{App, Shepherd};
+use super::away::Away;
+use super::back::CameBack;
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::place::Place;
 use crate::apteam::protocol::node::{Report, Restoring, Shift};
-use crate::apteam::protocol::shepherd::Hello;
 use crate::machine::Nid;
-
-/// How far one is whose memory goes out by a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Away {
-    /// It is brought to a stand and dumped.
-    Leaves,
-    /// No process of it is left, and its images have so many bytes.
-    Gone(u64),
-    /// It is being brought back.
-    Comes,
-}
-
-/// One that is there again. All of it is frozen, but for its shepherd.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CameBack {
-    /// What its shepherd said.
-    pub hello: Hello,
-    /// Bytes of its images.
-    pub bytes: u64,
-    /// What its clock is ahead of this host's, in nanoseconds.
-    pub clock_ns: i64,
-}
 
 impl Agent {
     /// It stands and has no turn soon, and its host has no swap for it.

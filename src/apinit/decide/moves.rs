@@ -31,7 +31,9 @@
 //! [`Moved::born`]: crate::apteam::protocol::node::Moved::born
 
 use super::application::App;
-use super::memory_out::Away;
+use super::away::Away;
+use super::moving::Moving;
+use super::rebind::Rebind;
 use super::switcher::{Event as TurnEvent, Gang};
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
@@ -44,24 +46,6 @@ use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
-
-/// A move that is under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Moving {
-    order: MoveCommand,
-    /// Since when it stands for it.
-    lifted_ns: Option<u64>,
-}
-
-/// The threads of one node's part: from which real processor to which. Those of a part that is not bound
-/// stay as they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rebind {
-    /// The node on which they were launched: their group has its name.
-    pub born: Nid,
-    /// Each old processor with its new one.
-    pub cpus: Vec<(u32, u32)>,
-}
 
 impl Agent {
     /// psched wants it elsewhere.

@@ -35,13 +35,13 @@
 //! only begun is ended, with the reason, and what was done is as any other.
 
 use super::application::{App, End, Shepherd};
+use super::back::Back;
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd, NOT_THE_PROGRAM};
 use crate::apteam::protocol::attach::{OutputTaken, StdinCredit, ToApinit};
 use crate::apteam::protocol::node::{Restoring, Shift};
-use crate::apteam::protocol::shepherd::{Hello, ToShepherd};
-use crate::machine::Nid;
+use crate::apteam::protocol::shepherd::ToShepherd;
 use std::time::Duration;
 
 /// Messages kept for a shepherd that is being brought back: signals, and the end of stdin.
@@ -49,19 +49,6 @@ const HELD_MAX: usize = 64;
 /// Why one whose apinit was killed meanwhile is ended.
 pub(super) const INTERRUPTED: &str = "apinit was restarted while it was being brought back from its checkpoint, \
                                       which is as it was: restart it once more (cpr -r)";
-
-/// What has been brought back. All of it is frozen, but for its shepherd.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Back {
-    /// The nodes by which its shepherd and its groups are called, in the order of its places here.
-    pub born: Vec<Nid>,
-    /// What its shepherd said when it had been told its new key.
-    pub hello: Hello,
-    /// So much of its output, in bytes, was delivered to whoever ran it before.
-    pub output: u64,
-    /// What its clock is ahead of this host's, in nanoseconds.
-    pub clock_ns: i64,
-}
 
 impl App {
     /// What its shepherd counts more than its front end and this apinit.

@@ -11,37 +11,9 @@ use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS, TakenSigna
 use crate::apteam::protocol::node::Report;
 use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::protocol::shepherd::ToShepherd;
-use std::collections::VecDeque;
 
 /// Signals kept for hosts that can't be reached: a front end and psched have no more under way.
 const KEPT_MAX: usize = 128;
-
-/// What is known of an application's signals.
-#[derive(Debug, Default)]
-pub(super) struct Signals {
-    /// (Head.) Those that not everybody is known to have.
-    kept: VecDeque<NumberedSignal>,
-    /// The highest numbers that have come from above.
-    seen: TakenSignals,
-    /// The highest that the shepherd here has.
-    own: TakenSignals,
-    /// Everybody has them up to here.
-    all: TakenSignals,
-}
-
-impl Signals {
-    /// What a front end that has come back need not say again.
-    pub fn taken(&self, head: bool) -> impl Iterator<Item = u64> {
-        let taken = if head { self.all } else { self.own };
-        // Of a head's front end psched's are none of its business.
-        taken.numbers().filter(move |number| !head || *number <= PSCHED_SIGNALS)
-    }
-
-    /// For a host that has come back.
-    pub fn kept(&self) -> impl Iterator<Item = &NumberedSignal> {
-        self.kept.iter()
-    }
-}
 
 impl Agent {
     /// A signal for the PEs here and, at the head, for those of the other hosts: psched and the

@@ -5,7 +5,9 @@
 //! called ([`Stream`]), and so does what can be said on it ([`ToApinit`], [`ToPeer`]). How a conversation begins is
 //! common to both ([`Opening`]), and so are most answers ([`Told`]).
 
-use super::{Action, Conn, LAUNCH_WAIT, ns};
+use super::actions::Action;
+use super::events::Conn;
+use super::waits::{LAUNCH_WAIT, ns};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{FromApinit, Output, OutputTaken, ToApinit};
@@ -226,4 +228,13 @@ impl<S: Says> Opening<S> {
             Purpose::Has(_) => None,
         }
     }
+}
+
+/// A front end's stream.
+#[derive(Debug)]
+pub(super) struct FrontEnd {
+    /// As the kernel says.
+    pub uid: u32,
+    pub(super) watched: bool,
+    pub opening: Opening<ToApinit>,
 }

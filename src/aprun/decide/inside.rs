@@ -16,7 +16,7 @@
 //!
 //! ```
 //! use psched_pure::aprun::decide::inside::place;
-//! use psched_pure::apteam::posting::Shape;
+//! use psched_pure::apteam::shape::Shape;
 //! use psched_pure::machine::Nid;
 //! // aprun -d 4 ./script, in which: aprun --inside -n 2
 //! let shape = Shape { width: 2, depth: 1, per_node: None };
@@ -26,7 +26,7 @@
 
 use crate::apteam::binding::NUMBER_MAX;
 use crate::apteam::place::Place;
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 use crate::machine::Nid;
 use crate::variables::Variables;
 use crate::variables::units::count;

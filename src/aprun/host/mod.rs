@@ -298,7 +298,7 @@ fn start_log(program: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::posting::Shape;
+    use crate::apteam::shape::Shape;
 
     fn options(commands: &[&str]) -> Options {
         let shape = Shape { width: 2, depth: 1, per_node: None };

@@ -5,7 +5,8 @@ use super::turns::{SlicePlan, StopMeans, Switches};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::place::{HostPart, PlacementList};
-use crate::apteam::posting::{Account, Owner, Shape};
+use crate::apteam::posting::{Account, Owner};
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Key, SealKey, Ticket};
 use crate::machine::found::Bank;
 use crate::machine::{Nid, Node, nids_text};
@@ -267,7 +268,7 @@ pub struct PlaceCommand {
     /// The random number of its posting, which no application of another store shares.
     pub request_id: [u8; 16],
     /// For display.
-    #[serde(serialize_with = "crate::apteam::posting::without_arguments")]
+    #[serde(serialize_with = "crate::apteam::struck_out::without_arguments")]
     pub command: String,
     /// Others may sit on its processors: they take turns.
     pub shares: bool,

@@ -17,7 +17,7 @@
 //! for the first time.
 
 use super::*;
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 use crate::machine::Reach;
 use crate::occupancy::Rules as OccupancyRules;
 use crate::placement::golden::{Scene, apid, letter, with_allocator};

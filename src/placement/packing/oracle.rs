@@ -10,7 +10,7 @@
 
 use super::*;
 use crate::apteam::place::{Place, PlacementList};
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 use crate::machine::Nid;
 use crate::machine::{Machine, Members, Node, Reach, Region, RegionSet};
 use crate::occupancy::{Claim, Rules as OccupancyRules, Terms};

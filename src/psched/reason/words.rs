@@ -3,7 +3,8 @@
 use super::{
     AppName, Barred, Denial, Full, NoRollOut, Obstacle, Reason, Sees, There, Wait, sees_all,
 };
-use crate::apteam::posting::{Explanation, Shape};
+use crate::apteam::posting::Explanation;
+use crate::apteam::shape::Shape;
 use crate::machine::{Nid, nids_text};
 use crate::variables::raise;
 use crate::variables::units::{about, count, format_size};

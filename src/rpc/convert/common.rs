@@ -10,7 +10,7 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::posting::{Explanation, Owner, Shape};
+use crate::apteam::posting::{Explanation, Owner};
 use crate::apteam::{Apid, Incarnation, Key};
 use crate::rpc::pb;
 

@@ -10,9 +10,7 @@ use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Pa
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{HostPart, Place, PlacementList};
-use crate::apteam::posting::{
-    Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting, Shape,
-};
+use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting};
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
@@ -26,6 +24,7 @@ use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, PmiEntry, 
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::saving::Saving;
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation, Key, SealKey, Ticket};
 use crate::machine::Nid;
 use crate::machine::found::Bank;

@@ -6,8 +6,9 @@
 
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
-use crate::apteam::posting::{Posting, Shape};
+use crate::apteam::posting::Posting;
 use crate::apteam::record::Apteam;
+use crate::apteam::shape::Shape;
 use crate::machine::Nid;
 use crate::psched::decide::{Effect, Looked, NodeView, Refusal, RollsOut, Scheduler};
 use crate::psched::reason::{Obstacle, Reason, Wait};

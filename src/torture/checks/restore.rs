@@ -4,9 +4,10 @@
 //! one restored from its records. Both then hear the same, and must do the same.
 
 use crate::apteam::ending::HostEnd;
-use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
 use crate::psched::decide::{Effect, Event, LinkId, Now, ReplyId, Scheduler};

@@ -2,10 +2,11 @@
 
 use psched::apteam::ending::HostEnd;
 use psched::apteam::place::{HostPart, Place, PlacementList};
-use psched::apteam::posting::{Owner, Shape};
+use psched::apteam::posting::Owner;
 use psched::apteam::protocol::node::{
     Command, Hello, HostNote, NodeSpec, Phase, PlaceCommand, Report, Welcome,
 };
+use psched::apteam::shape::Shape;
 use psched::apteam::{Key, SealKey, Ticket};
 use psched::machine::Nid;
 use psched::rpc::listen::{Bounds, incoming, listen};

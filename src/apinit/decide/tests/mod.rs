@@ -17,20 +17,32 @@ mod spread;
 mod turns;
 mod versions;
 
+use super::application::App;
 use super::*;
+use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::launch::HostLaunch;
 use crate::apteam::launch::{Launch, LocalPe};
+use crate::apteam::place::HostPart;
 use crate::apteam::place::{Place, PlacementList};
-use crate::apteam::posting::Shape;
+use crate::apteam::posting::Owner;
+use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::apteam::protocol::attach::{
     FrontReason, NumberedSignal, Output, OutputTaken, PSCHED_SIGNALS, StdinCredit, StdinPiece,
 };
+use crate::apteam::protocol::node::{Command, NodeSpec, Phase, PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::node::{Start, Yields};
 use crate::apteam::protocol::notice::Notice;
+use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::apteam::protocol::turns::SlicePlan;
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation, Ticket};
+use crate::machine::Nid;
 use crate::variables::Isolation;
 use bytes::Bytes;
+use std::time::Duration;
 
 const S: u64 = 1_000_000_000;
 const OWNER: u32 = 1000;

@@ -1,7 +1,9 @@
 //! Anything may happen in any order: what must hold whatever comes.
 
 use super::*;
-use crate::apinit::decide::memory_out::Away;
+use crate::apinit::decide::away::Away;
+use crate::apinit::decide::switcher::News;
+use crate::apinit::decide::switcher::Ran;
 use crate::apteam::protocol::node::Restart;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut};
 use proptest::prelude::*;

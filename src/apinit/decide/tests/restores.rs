@@ -1,6 +1,7 @@
 //! Applications that are brought back from a checkpoint.
 
 use super::*;
+use crate::apinit::decide::switcher::News;
 use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::protocol::node::{Moved, Restart, Restoring, Shift};
 

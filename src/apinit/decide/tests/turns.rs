@@ -1,6 +1,8 @@
 //! Applications that share their processors: when they go, what they run, and how they end.
 
 use super::*;
+use crate::apinit::decide::switcher::News;
+use crate::apinit::decide::switcher::Ran;
 use crate::apinit::decide::switcher::{Event as TurnEvent, Gang};
 use crate::apinit::decide::turns::TURN_WAIT;
 use crate::apteam::protocol::turns::{PlannedSlice, Switch, Switches};

@@ -18,7 +18,7 @@ use super::values::{self, PER_NODE_MAX, WIDTH_MAX};
 use super::{Program, find, unknown};
 use crate::apteam::launch::PARTS_MAX;
 use crate::apteam::layout::Layout;
-use crate::apteam::posting::Shape;
+use crate::apteam::shape::Shape;
 
 /// One program, and how its PEs are to be laid out.
 #[derive(Clone, Debug, PartialEq, Eq)]

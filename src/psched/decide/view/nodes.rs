@@ -12,10 +12,10 @@
 
 use crate::apteam::Apid;
 use crate::apteam::change::{Closed, FlavorOrder, NodeOrder};
-use crate::apteam::posting::Shape;
 use crate::apteam::protocol::node::{HostNote, NoteAbout};
 use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::record::{Apteam, State};
+use crate::apteam::shape::Shape;
 use crate::machine::{Flavors, Nid, Node};
 use crate::occupancy::Terms;
 use crate::psched::decide::{Link, Scheduler};

@@ -2,10 +2,11 @@
 
 use super::form::{Reader, Unreadable};
 use super::{Gave, Recorder, Recording, Step, Told};
-use crate::apteam::posting::{Owner, Posting, Shape};
+use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Report};
 use crate::apteam::record::FrontProcess;
 use crate::apteam::saving::Saving;
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Ticket};
 use crate::machine::{Machine, Nid, Node};
 use crate::psched::decide::{Effect, Event, LinkId, Now, ReplyId, Scheduler, Settings};

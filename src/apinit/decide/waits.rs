@@ -1,0 +1,28 @@
+//! How long an apinit waits for what.
+
+use std::time::Duration;
+
+/// How long a launch waits for its placement to come from psched.
+pub const LAUNCH_WAIT: Duration = Duration::from_secs(10);
+
+/// An end is reported again after this long, until psched acknowledges it.
+pub const REPORT_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a front end that can't be watched may stay away, and how long another host may.
+pub const AWAY_MAX: Duration = Duration::from_secs(10);
+
+/// How long a finished application is kept for a front end that is away and may resume.
+pub const LINGER: Duration = Duration::from_secs(30);
+
+/// So long after the time of an application's KILL apinit kills what its shepherd has not.
+pub const BACKSTOP: Duration = Duration::from_secs(5);
+
+/// And again, as long as it is not over.
+pub const BACKSTOP_AGAIN: Duration = Duration::from_secs(30);
+
+/// Between two attempts to reach another host's apinit.
+pub const PEER_AGAIN: Duration = Duration::from_millis(250);
+
+pub(super) fn ns(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
