@@ -15,7 +15,8 @@
 //! [`STRETCHES_MAX`] of them those are looked at that have just room enough, as many, and of these the
 //! one nearest to the end is taken. If there are no more than that it is the right one too.
 
-use super::window::{self, Need, STEPS_MAX, STRETCH_STEPS};
+use super::need::Need;
+use super::window::{self, STEPS_MAX, STRETCH_STEPS};
 use crate::occupancy::index::Ready;
 use crate::occupancy::{Room, Rules, Slot};
 use crate::variables::End;

@@ -17,7 +17,7 @@
 //! A flexible application without a window has each of its nodes as near to that end as there is room for its PEs
 //! behind the node before: if there are nodes for all, that way finds them.
 
-use super::window::Need;
+use super::need::Need;
 use super::{Kept, Wanted, place_on, room_if_empty, room_now};
 use crate::apteam::Apid;
 use crate::apteam::choice::Choice;

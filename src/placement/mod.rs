@@ -82,6 +82,7 @@ mod explain;
 mod golden;
 mod layout_search;
 pub mod migration;
+mod need;
 mod node_list;
 #[cfg(test)]
 mod oracle;
@@ -106,10 +107,10 @@ use crate::apteam::shape::Shape;
 use crate::machine::{Nid, Reach, RegionSet};
 use crate::occupancy::{Occupancy, Room, Rules, Slot, Terms};
 use fixedbitset::FixedBitSet;
+use need::Need;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
-use window::Need;
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,7 +16,8 @@
 //!
 //! In the mirror only the free processors are weighed; over others it is the first window from the high end.
 
-use super::window::{self, Need};
+use super::need::Need;
+use super::window::{self};
 use super::{Kept, Wanted, list, listed, pieces, room_now};
 use crate::apteam::choice::Choice;
 use crate::apteam::place::PlacementList;

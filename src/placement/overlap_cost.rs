@@ -8,7 +8,7 @@
 //! Windows of a stretch come from the left, and both their ends only move right, so that each node
 //! is added once and taken off once.
 
-use super::window::Need;
+use super::need::Need;
 use crate::apteam::Apid;
 use crate::occupancy::{Occupancy, Room};
 use std::ops::Range;

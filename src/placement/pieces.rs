@@ -27,7 +27,8 @@
 //!
 //! One look at each node, an order of the gaps, and one search for a window.
 
-use super::window::{Need, adjacent};
+use super::need::Need;
+use super::window::adjacent;
 use crate::occupancy::{Room, Slot, Terms};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -13,7 +13,8 @@
 //!                                    "ask for -n 12 or less (--nodes 4 or less), or the same without -N or --nodes"
 //! ```
 
-use super::window::{self, Need};
+use super::need::Need;
+use super::window::{self};
 use super::{Wanted, pieces, room_if_empty};
 use crate::apteam::shape::Shape;
 use crate::machine::{Nid, RegionSet};

@@ -17,7 +17,8 @@
 
 mod pieces;
 
-use super::window::{self, Need};
+use super::need::Need;
+use super::window::{self};
 use super::{Kept, NoRoom, Wanted, exhaustive, room_if_empty, room_now};
 use crate::apteam::Apid;
 use crate::machine::Nid;

@@ -16,6 +16,7 @@
 //! Both ends of a window only move to the right as its first node does, so that a run costs as
 //! many steps as it has nodes.
 
+use super::need::Need;
 use super::overlap_cost::Over;
 use crate::occupancy::index::Ready;
 use crate::occupancy::{Occupancy, Room, Slot, Terms};
@@ -29,15 +30,6 @@ pub(super) const STEPS_MAX: usize = 512;
 /// The same where windows over others are weighed, which costs more.
 const STEPS_OVER_MAX: usize = 128;
 pub(super) const STRETCH_STEPS: usize = 4;
-
-/// What a posting needs of nodes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Need {
-    /// PEs.
-    pub width: u64,
-    /// Of each node.
-    pub terms: Terms,
-}
 
 /// The unbroken runs of usable nodes: as long as can be, NIDs consecutive, each holds a PE.
 pub(super) fn runs(

@@ -1,6 +1,6 @@
 //! What goes into a [`super::Shepherd`] and what comes out.
 
-use super::stuck::Left;
+use super::left::Left;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::launch::HostLaunch;

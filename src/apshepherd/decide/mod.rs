@@ -44,6 +44,7 @@
 mod ends;
 mod events;
 mod input;
+mod left;
 mod limits;
 pub mod mapping;
 pub mod output;
@@ -69,7 +70,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 pub use events::{Action, Event};
-pub use stuck::{Left, NAMED_MAX};
+pub use left::Left;
+pub use stuck::NAMED_MAX;
 
 /// How long a shepherd without a launch waits for an apinit to connect.
 pub const ABSENT: Duration = Duration::from_secs(120);

@@ -5,10 +5,10 @@
 //! waits is told, to the user on stderr and to everybody through psched. The application is not over
 //! until that process is.
 
+use super::left::Left;
 use super::{Action, KILL_AGAIN, Shepherd, after};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::FromShepherd;
-use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -20,17 +20,6 @@ pub(super) const NAME_AGAIN: Duration = Duration::from_secs(5);
 const KILL_RARELY: Duration = Duration::from_secs(5);
 /// The most processes that are named at once.
 pub const NAMED_MAX: usize = 16;
-
-/// A process that does not die.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// Which.
-    pub pid: i32,
-    /// Where.
-    pub nid: Nid,
-    /// The same and more, in words.
-    pub text: String,
-}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stuck {

@@ -4,8 +4,8 @@
 //! processors that are in one state; there are about as many as gangs run. For a search they are
 //! joined to *blocks* (`blocks.rs`).
 
-use super::blocks::Blocks;
-use super::window::Scratch;
+use super::block::Blocks;
+use super::scratch::Scratch;
 use super::{Candidate, Now, Rules, SITS_MAX, Seat};
 use crate::occupancy::{Occupancy, Slot, Terms};
 use std::borrow::Cow;

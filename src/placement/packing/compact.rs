@@ -1,6 +1,6 @@
 //! Compaction: a window made by moving aside those who have taken it.
 
-use super::blocks::Block;
+use super::block::Block;
 use super::board::NOBODY;
 use super::window::{Form, Most, Of, Search, Window};
 use super::{Candidate, Packer, Seat};

@@ -45,6 +45,7 @@
 //! no more than [`STEPS_ALL_MAX`] blocks in sum, [`Rules::compactions_max`] compactions, and keeps nodes for
 //! [`KEEPERS_MAX`].
 
+mod block;
 mod blocks;
 mod board;
 mod compact;
@@ -52,6 +53,7 @@ mod compact;
 mod golden;
 #[cfg(test)]
 mod oracle;
+mod scratch;
 mod seat;
 mod window;
 

@@ -7,11 +7,12 @@
 //! needs no block more. A shape that is kept node by node ([`Form::Kept`]) may fit from the middle only, and
 //! is tried from each node.
 
-use super::blocks::Block;
+use super::block::Block;
 use super::board::{Board, NOBODY};
+use super::scratch::Scratch;
 use super::{Candidate, STEPS_ALL_MAX, Seat};
 use crate::machine::RegionSet;
-use crate::placement::window::Need;
+use crate::placement::need::Need;
 use crate::variables::End;
 use std::ops::Range;
 
@@ -102,27 +103,6 @@ pub(super) struct Most {
 impl Most {
     pub const ANY: Most =
         Most { sit: u16::MAX, cost: u64::MAX, number: usize::MAX, processors: u64::MAX };
-}
-
-/// What one search leaves to the next.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Scratch {
-    /// By candidate: in which walk it was met last.
-    met: Vec<u32>,
-    walk: u32,
-    /// Blocks looked at by this decision.
-    pub steps: usize,
-    /// Who is on a node that is cut, and who of them is hit.
-    on: Vec<(u64, u32, u32)>,
-    who: Vec<u32>,
-}
-
-impl Scratch {
-    /// For another decision.
-    pub fn clear(&mut self) {
-        self.met.clear();
-        (self.walk, self.steps) = (0, 0);
-    }
 }
 
 /// A search: all windows of a form.

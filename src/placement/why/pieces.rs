@@ -19,8 +19,9 @@
 use super::{Nearest, room_without, takes_new, with_level};
 use crate::apteam::Apid;
 use crate::occupancy::{Occupancy, Room};
+use crate::placement::need::Need;
 use crate::placement::pieces::{Tally, fill};
-use crate::placement::window::{self, Need};
+use crate::placement::window::{self};
 use crate::placement::{Wanted, room_if_empty};
 use std::collections::BTreeMap;
 

@@ -28,26 +28,27 @@
 //! [`levels`]: crate::gang::levels
 
 mod again;
+mod decision;
 mod fuller;
 mod home;
+mod in_line;
 mod line;
 mod out;
 mod rank;
+mod ranks;
+mod rolled;
 
-use super::domains::DomainId;
-use super::ends::nanos;
+use super::domain::DomainId;
+use super::now::nanos;
 use super::settings::RollsOut;
-use super::{Effect, Now, Scheduler, Turns, domains};
-use crate::apteam::place::Place;
-use crate::apteam::record::{Apteam, State};
-use crate::apteam::{Apid, Incarnation};
-use crate::occupancy::Occupancy;
+use super::{Effect, Now, Scheduler, Turns, domain};
+use crate::apteam::Apid;
+use crate::apteam::record::State;
 use crate::placement::Wanted;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
-use home::Rolled;
-use line::{InLine, Stands};
-pub(super) use rank::Rank;
-use serde::{Deserialize, Serialize};
+pub(super) use decision::{Decision, Seated, seated};
+use in_line::{InLine, Stands};
+pub(super) use ranks::Rank;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -55,64 +56,6 @@ use std::time::Duration;
 const SEARCHES_MAX: usize = 256;
 /// Gangs for whom others are moved aside in one decision.
 const COMPACTIONS_MAX: usize = 4;
-
-/// Where an application sits, as packing sees it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Seated {
-    incarnation: Incarnation,
-    seat: Seat,
-    /// PEs on each of its nodes.
-    pes: Vec<u32>,
-    wanted: Wanted,
-    /// When it was moved last.
-    moved_ns: Option<u64>,
-}
-
-/// The last decision, and what is known for the next.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Decision {
-    /// Who runs, in all domains.
-    pub party: BTreeSet<Apid>,
-    /// Who is being moved, or is rolled out: they have no turn.
-    pub away: BTreeSet<Apid>,
-    /// Those of them whose memory is out.
-    out: BTreeSet<Apid>,
-    /// Whose memory was to go to swap while they keep their places.
-    rolled: BTreeMap<Apid, Rolled>,
-    /// When each was moved last.
-    pub moved_ns: BTreeMap<Apid, u64>,
-    /// Where each sits.
-    pub seats: BTreeMap<Apid, Seated>,
-    /// The places of users in the last decision.
-    ranks: rank::Ranks,
-    /// Room for the next.
-    line: Vec<InLine>,
-    #[serde(skip)]
-    candidates: Vec<Candidate<'static>>,
-    #[serde(skip)]
-    room: packing::Room,
-}
-
-impl Decision {
-    /// Its memory has gone while it keeps its place, or is on its way.
-    pub(super) fn is_rolled_out(&self, apid: Apid) -> bool {
-        matches!(self.rolled.get(&apid), Some(Rolled::Out(_)))
-    }
-
-    /// Its memory is out.
-    pub(super) fn is_out(&self, apid: Apid) -> bool {
-        self.out.contains(&apid)
-    }
-
-    pub(super) fn forget(&mut self, apid: Apid) {
-        self.party.remove(&apid);
-        self.away.remove(&apid);
-        self.out.remove(&apid);
-        self.rolled.remove(&apid);
-        self.seats.remove(&apid);
-        self.moved_ns.remove(&apid);
-    }
-}
 
 impl Scheduler {
     /// There is something to decide in a domain.
@@ -317,7 +260,7 @@ impl Scheduler {
         let start = party.iter().copied().filter(|apid| !levels.runs(*apid));
         let start: Vec<(Apid, Duration)> =
             start.map(|apid| (apid, self.start_cost(apid))).collect();
-        let rules = &domains::at(&self.domains, domain).turns.levels;
+        let rules = &domain::at(&self.domains, domain).turns.levels;
         let levels = self.schedule.levels.of_mut(domain);
         stop.iter().for_each(|apid| levels.stop(*apid, now.mono_ns));
         for (apid, cost) in &start {
@@ -352,26 +295,6 @@ fn move_cost(turns: &Turns, wanted: &Wanted) -> Duration {
     let each = wanted.memory_per_pe.unwrap_or(0);
     let bytes = each.saturating_mul(u64::from(wanted.shape.width));
     turns.migration.cost_of_bytes(bytes)
-}
-
-/// Where it sits, or is to sit once it has been moved.
-pub(super) fn seated(
-    occupancy: &Occupancy,
-    team: &Apteam,
-    wanted: Wanted,
-    moved_ns: Option<u64>,
-) -> Seated {
-    // By place on the line, whichever way ranks go.
-    let places = team.moves.to.as_ref().unwrap_or(&team.places);
-    let mut sorted: Vec<&Place> = places.0.iter().collect();
-    sorted.sort_unstable_by_key(|place| place.nid);
-    let pes: Vec<u32> = sorted.iter().map(|place| place.placed()).collect();
-    let seat = match team.moves.to.is_some() {
-        // (It holds where it sits as well.)
-        true => Seat::at(occupancy, &sorted, team.posting.exclusive),
-        false => Seat::of(occupancy, team.apid, &pes),
-    };
-    Seated { incarnation: team.incarnation, seat, pes, wanted, moved_ns }
 }
 
 /// The same vector without anybody, for candidates of another time. (It is collected in place, and keeps its

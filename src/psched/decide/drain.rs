@@ -15,28 +15,8 @@ use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::State;
 use crate::machine::{Nid, format_nids, nids_text};
-use serde::{Deserialize, Serialize};
+use crate::psched::decide::NodesTo;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What is to become of nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NodesTo {
-    /// Closed, or gone.
-    Close(Closed),
-    /// Open again.
-    Resume,
-}
-
-impl NodesTo {
-    /// The verb of psmgr.
-    fn verb(self) -> &'static str {
-        match self {
-            NodesTo::Close(Closed::Drained) => "drain",
-            NodesTo::Close(Closed::Down) => "down",
-            NodesTo::Resume => "resume",
-        }
-    }
-}
 
 impl Scheduler {
     /// How an administrator has closed a node, if he has.

@@ -7,6 +7,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, State};
+use crate::psched::decide::now::nanos;
 use crate::variables::Private;
 use std::time::Duration;
 
@@ -262,8 +263,4 @@ pub(super) fn covered(team: &Apteam, end: &HostEnd) -> bool {
     ended.sort_unstable();
     team.places.0.len() <= ended.len()
         && team.places.nids().all(|nid| ended.binary_search(&nid).is_ok())
-}
-
-pub(super) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -10,15 +10,6 @@ use crate::machine::{Flavors, Machine, Nid};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The time of an event, on both clocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Now {
-    /// Nanoseconds of CLOCK_MONOTONIC: what every rule uses.
-    pub mono_ns: u64,
-    /// Nanoseconds since the epoch: for display, and for what is counted in days over restarts.
-    pub wall_ns: u64,
-}
-
 /// Who waits for an answer. The shell hands these out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ReplyId(pub u64);

@@ -26,118 +26,16 @@ mod adoption;
 
 use super::ends::Said;
 use super::postings::refuse;
-use super::{Effect, Link, LinkId, Manage, Now, Record, Refusal, ReplyId, Scheduler};
+use super::purged::PurgedEnd;
+use super::stranger::{Managed, Order, Stranger, name};
+use super::{Effect, Link, LinkId, Manage, Now, Record, Refusal, Scheduler};
 use crate::apteam::change::{By, Change};
-use crate::apteam::ending::HostEnd;
-use crate::apteam::protocol::node::{Command, Foreign, PlaceCommand, Report};
+use crate::apteam::protocol::node::{Command, Foreign, Report};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, nids_text};
-use crate::psched::reason::{AppName, Denial, ForeignNote, name_list, sees_all};
+use crate::psched::reason::{Denial, name_list, sees_all};
 use crate::variables::raise;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, VecDeque};
-
-/// Ends of purged applications that are remembered, for their front ends.
-const PURGED_MAX: usize = 1024;
-
-/// How a purged application has ended, as far as its purged nodes know.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PurgedEnd {
-    /// The random number of its posting.
-    request_id: [u8; 16],
-    /// Its number and its user.
-    pub owner: (Apid, u32),
-    /// Its end.
-    pub end: HostEnd,
-}
-
-/// The ends of the applications that were purged last: no store of this psched's has them, and
-/// their front ends ask for them. They ask again every second, so that a restart of psched loses
-/// few.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct PurgedEnds(VecDeque<PurgedEnd>);
-
-impl PurgedEnds {
-    fn add(&mut self, place: &PlaceCommand, end: HostEnd) {
-        let request_id = place.request_id;
-        if let Some(known) = self.0.iter_mut().find(|known| known.request_id == request_id) {
-            // (A report that is repeated says nothing new.)
-            if !end.nids.iter().any(|nid| known.end.nids.contains(nid)) {
-                known.end = std::mem::take(&mut known.end).and(end);
-            }
-            return;
-        }
-        if self.0.len() == PURGED_MAX {
-            self.0.pop_front();
-        }
-        self.0.push_back(PurgedEnd { request_id, owner: (place.key.apid, place.owner.uid), end });
-    }
-}
-
-/// A foreign node, or several of one apinit.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Stranger {
-    foreign: Foreign,
-    /// What it has been told to do.
-    told: Option<Manage>,
-}
-
-/// An answer that waits until all of these nodes have an inventory for us.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Managed {
-    reply: ReplyId,
-    what: Manage,
-    waits: BTreeSet<LinkId>,
-    done: Vec<String>,
-}
-
-/// What an administrator wants.
-pub(super) struct Order {
-    /// Where the answer goes; none: psched does it by itself.
-    pub reply: Option<ReplyId>,
-    pub what: Manage,
-    pub nids: BTreeSet<Nid>,
-    pub by: By,
-    pub administrator: bool,
-    pub used: BTreeSet<Apid>,
-}
-
-impl Order {
-    /// Who does it, as the log has it.
-    fn actor(&self) -> String {
-        match self.reply {
-            Some(_) => format!("user {}", self.by.uid),
-            None => "psched".into(),
-        }
-    }
-}
-
-impl Stranger {
-    /// What is said of the nodes of its apinit.
-    pub(super) fn note(&self, nids: &[Nid]) -> ForeignNote {
-        ForeignNote {
-            why: self.foreign.why.clone(),
-            nids: nids.to_vec(),
-            runs: self.foreign.applications.iter().map(|a| app_name(&a.place)).collect(),
-            purging: self.told == Some(Manage::Purge),
-        }
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.foreign.applications.iter().map(|a| name(&a.place)).collect()
-    }
-}
-
-/// How an application of another psched is named.
-fn app_name(place: &PlaceCommand) -> AppName {
-    let owner = &place.owner;
-    AppName { apid: place.key.apid, owner: Some((owner.uid, owner.name.clone())) }
-}
-
-/// `12 of alice`.
-fn name(place: &PlaceCommand) -> String {
-    app_name(place).words(&sees_all)
-}
+use std::collections::BTreeSet;
 
 impl Scheduler {
     /// The nodes that are adopted or purged together with a foreign one; `None`: it is not foreign.

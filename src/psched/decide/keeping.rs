@@ -1,7 +1,7 @@
 //! What is kept: one record for each kind of thing that psched's successor must know.
 
-use super::SharesRecord;
-use super::tuning::SetValue;
+use super::set_value::SetValue;
+use super::shares_record::SharesRecord;
 use crate::apteam::Apid;
 use crate::apteam::change::{Change, FlavorOrder, NodeOrder};
 use crate::apteam::record::Apteam;

@@ -26,7 +26,7 @@
 //!
 //! Nothing of this is on record: after a restart of psched its nodes tell it again.
 
-use super::ends::nanos;
+use super::now::nanos;
 use super::{Effect, LinkId, Now, Scheduler};
 use crate::apteam::protocol::node::Hello;
 use crate::apteam::protocol::turns::{Switch, Switches};

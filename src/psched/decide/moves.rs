@@ -29,44 +29,15 @@
 mod orders;
 
 use super::decisions::seated;
-use super::{Effect, LinkId, Now, ReplyId, Scheduler};
+use super::move_sequence::{Order, Sequence};
+use super::{Effect, LinkId, Now, Scheduler};
 use crate::apteam::Apid;
-use crate::apteam::change::By;
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::PlacementList;
 use crate::apteam::protocol::node::{Command, MoveCommand, PlaceCommand};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::nids_text;
-use crate::placement::migration::Move;
-use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 use std::time::Duration;
-
-/// An order of an administrator.
-pub(super) struct Order {
-    pub reply: ReplyId,
-    pub dry_run: bool,
-    pub by: By,
-}
-
-/// Moves that are made one after the other.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Sequence {
-    steps: VecDeque<(Apid, PlacementList)>,
-    /// Who is being moved.
-    waits: Option<Apid>,
-    /// The administrator who waits for the answer.
-    reply: ReplyId,
-    done: Vec<String>,
-}
-
-impl Sequence {
-    /// The moves of an order.
-    pub fn of(moves: Vec<Move>, reply: ReplyId) -> Sequence {
-        let steps = moves.into_iter().map(|one| (one.apid, one.to)).collect();
-        Sequence { steps, waits: None, reply, done: Vec::new() }
-    }
-}
 
 impl Scheduler {
     /// Why a running application can't be moved, in words; `None`: it can.

@@ -4,7 +4,8 @@
 //! there. If it does not, or the application is to end, the nodes are asked not to launch it; only when
 //! all have said so are its processors another's.
 
-use super::ends::{Said, nanos};
+use super::ends::Said;
+use super::now::nanos;
 use super::{Effect, LinkId, News, Now, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive};

@@ -6,8 +6,9 @@
 //! posting that has waited for `longest_wait` and is among the first [`HEAD_MAX`] of its domain:
 //! later postings get none of the nodes that it could use.
 
-use super::domains::DomainId;
-use super::ends::{first_signal, nanos};
+use super::domain::DomainId;
+use super::ends::first_signal;
+use super::now::nanos;
 use super::regions::of_shared;
 use super::{Effect, Looked, News, Now, Origin, Record, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;

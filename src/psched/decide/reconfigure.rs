@@ -14,56 +14,13 @@
 //! What is in force is made in one place, [`Scheduler::machine_anew`], of what is configured, of the
 //! flavors that administrators have ordered, and of what is in use.
 
-use super::{Effect, LinkId, Now, Scheduler, domains, flavors};
+use super::retired::{leaving, with_retired};
+use super::{Effect, LinkId, Now, Scheduler, domain, flavor_orders};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
-use crate::apteam::record::Apteam;
-use crate::machine::{Flavors, Machine, Nid, Node, format_nids};
+use crate::machine::{Machine, Nid, format_nids};
 use crate::occupancy::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The machine, and with it those nodes that applications are on and that it lacks in whole or in
-/// part; these as they were in `old`, if that is known.
-pub(super) fn with_retired<'a>(
-    mut machine: Machine,
-    old: Option<&Machine>,
-    teams: impl Iterator<Item = &'a Apteam>,
-) -> (Machine, BTreeSet<Nid>) {
-    let mut retired = BTreeSet::new();
-    for team in teams.filter(|t| t.state.holds_processors()) {
-        for place in team.holds().0.iter() {
-            let needed = place.processors.iter().max().map_or(0, |p| p.saturating_add(1));
-            if machine.nodes.get(&place.nid).is_some_and(|n| n.processors >= needed) {
-                continue;
-            }
-            retired.insert(place.nid);
-            let bare = || Node { flavors: Flavors::default(), ..Node::plain(place.nid, needed) };
-            let known = old.and_then(|old| old.nodes.get(&place.nid).cloned());
-            let mut node = known.unwrap_or_else(bare);
-            // Without the flavor ap placement passes over it.
-            node.flavors = Flavors::default();
-            machine.nodes.insert(place.nid, node);
-        }
-    }
-    (machine, retired)
-}
-
-/// Nodes in use that are of another domain than who sits there.
-pub(super) fn leaving<'a>(
-    machine: &Machine,
-    teams: impl Iterator<Item = &'a Apteam>,
-) -> BTreeSet<Nid> {
-    let is_of =
-        |node: &Node, name: &str| machine.domain_of(node).is_none_or(|domain| domain == name);
-    let mut leaving = BTreeSet::new();
-    for team in teams.filter(|t| t.state.holds_processors() && !t.domain.is_empty()) {
-        // (Nor does one get to another domain to which somebody is on his way.)
-        let holds = team.holds();
-        let nodes = holds.nids().filter_map(|nid| machine.nodes.get(&nid));
-        leaving.extend(nodes.filter(|node| !is_of(node, &team.domain)).map(|node| node.nid));
-    }
-    leaving
-}
 
 /// What the apinit of a node is told of it, and where it is.
 fn told<'a>(
@@ -105,8 +62,8 @@ impl Scheduler {
 
     /// Puts in force what is configured and ordered now.
     pub(super) fn machine_anew(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let (machine, kept) = flavors::in_force(self.configured.clone(), &self.flavors);
-        out.extend(flavors::warning(&kept));
+        let (machine, kept) = flavor_orders::in_force(self.configured.clone(), &self.flavors);
+        out.extend(flavor_orders::warning(&kept));
         let machine = self.with_found(machine);
         let (machine, retired) = with_retired(machine, Some(&self.machine), self.teams.values());
         let retired_before = std::mem::replace(&mut self.retired, retired);
@@ -123,7 +80,7 @@ impl Scheduler {
         let stale: BTreeSet<LinkId> =
             self.offered.iter().filter(|(n, _)| changed(**n)).map(|(_, link)| *link).collect();
         self.domains_anew(now);
-        self.occupancy = Occupancy::new(&self.machine, domains::rules(&self.domains));
+        self.occupancy = Occupancy::new(&self.machine, domain::rules(&self.domains));
         self.measured.keep(|nid| self.machine.nodes.contains_key(&nid));
         for team in self.teams.values().filter(|t| t.state.holds_processors()) {
             if let Err(conflict) = self.occupancy.take_found(team.apid, &team.holds(), team.into())

@@ -10,54 +10,27 @@
 //! found once for each kind of PEs, and kept until the machine or the rules change. Hours are looked at when
 //! time goes on: when a gate opens or closes, who waits is looked at again.
 
-use super::domains::DomainId;
-use super::{Now, Refusal, Scheduler, flavors};
+use super::domain::DomainId;
+use super::known_regions::Kind;
+use super::{Now, Refusal, Scheduler, flavor_orders};
 use crate::apteam::choice::Choice;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::Apteam;
+use crate::machine::Nid;
 use crate::machine::gates::{Applicant, Bar, DAY, Person};
-use crate::machine::{Machine, Reach, RegionSet};
-use crate::occupancy::{Slot, Terms, empty_line};
+use crate::machine::{Reach, RegionSet};
+use crate::occupancy::{Slot, empty_line};
 use crate::placement::{self, Unshared, Wanted};
 use crate::psched::reason::{Barred, Denial, Reason, Wait};
-use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Kinds of PEs, each in some regions, of which it is kept how many there is room for.
 const HOLDS_MAX: usize = 4_096;
 
-/// What is asked of nodes for each PE, and whether these need not be contiguous.
-type Kind = (Terms, bool);
-
 /// Seconds.
 const HOUR: u32 = 3_600;
-
-/// What is known of regions.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Regions {
-    /// How many PEs there is room for if nobody sits anywhere.
-    #[serde(with = "crate::pairs")]
-    holds: BTreeMap<Kind, u32>,
-    /// Those whose gates are open at this time of day.
-    open: RegionSet,
-    /// When that changes, on the monotonic clock; none: never.
-    change_ns: Option<u64>,
-}
-
-impl Regions {
-    /// Nothing yet: where the time of day counts, it is looked at with the first event.
-    pub fn of(machine: &Machine) -> Regions {
-        let hours = machine.regions.iter().any(|region| region.gate.hours.is_some());
-        Regions { holds: BTreeMap::new(), open: RegionSet::ALL, change_ns: hours.then_some(0) }
-    }
-
-    /// When a gate opens or closes by the time of day.
-    pub fn deadline(&self) -> Option<u64> {
-        self.change_ns
-    }
-}
 
 impl Scheduler {
     /// What an application wants, and where it may go now.
@@ -144,7 +117,7 @@ impl Scheduler {
         match self.retired.is_empty() {
             true => Cow::Borrowed(self.occupancy.line()),
             false => {
-                let (machine, _) = flavors::in_force(self.configured.clone(), &self.flavors);
+                let (machine, _) = flavor_orders::in_force(self.configured.clone(), &self.flavors);
                 Cow::Owned(empty_line(&machine, self.occupancy.rules()))
             }
         }
@@ -416,7 +389,7 @@ impl Scheduler {
         wanted: &Wanted,
         posting: &Posting,
         owner: &Owner,
-        kept: &std::collections::BTreeSet<super::Nid>,
+        kept: &std::collections::BTreeSet<Nid>,
     ) -> Option<Reason> {
         let regions = self.domain(self.domain_for(posting, owner)).regions;
         self.outside_hours(self.reach_in(regions, posting, owner), posting)

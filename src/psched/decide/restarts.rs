@@ -33,13 +33,12 @@ use super::postings::place_of;
 use crate::apteam::choice::Choice;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::Posting;
-use crate::apteam::protocol::node::Restart;
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
 use crate::placement::{self, Wanted};
+use crate::psched::decide::Origin;
 use crate::psched::reason::{Reason, Wait};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Ways to lay the parts of a flexible application on apinits that are tried. (Where nodes have to be contiguous
@@ -47,33 +46,6 @@ use std::collections::BTreeSet;
 const WAYS_MAX: usize = 256;
 /// Apinits that are looked at for these.
 const LOOKS_MAX: u32 = 20_000;
-
-/// What a posting of `cpr -r` comes from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Origin {
-    /// A checkpoint of an application that ran: its processes are restored.
-    Running(Restart),
-    /// A checkpoint of one that waited for a place, or whose program has saved itself: it waits, and is executed
-    /// when it has a place.
-    Waiting {
-        /// The number that it had.
-        apid: Apid,
-        /// The number stands for nothing else by the records: this very posting had it, of this store, has
-        /// ended, and never ran. Its last incarnation then; what follows has a higher one, so that a late
-        /// word of a node about the first is known as that.
-        free: Option<Incarnation>,
-    },
-}
-
-impl Origin {
-    /// The number that it had.
-    pub fn apid(&self) -> Apid {
-        match self {
-            Origin::Running(restart) => restart.from.apid,
-            Origin::Waiting { apid, .. } => *apid,
-        }
-    }
-}
 
 impl Scheduler {
     /// The number of a posting that comes from there, and the incarnation before its first: its own again

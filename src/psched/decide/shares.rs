@@ -11,38 +11,19 @@
 //! when it ended. So a psched that is killed forgets at most the usage of a minute, of those that
 //! ended in that minute.
 
-use super::domains::Domain;
+use super::domain::Domain;
 use super::{Effect, Now, Record, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::posting::Account;
 use crate::gang::shares::Holder;
+use crate::psched::decide::Had;
+use crate::psched::decide::SharesRecord;
 use crate::variables::ShareBy;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How often usage is put on record while something runs.
 const KEPT_EVERY: Duration = Duration::from_secs(60);
-
-/// What the holder of a share had had at a time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Had {
-    /// The name of a user or an account.
-    pub holder: Holder,
-    /// Processor seconds, of which older ones count less.
-    pub had_s: f64,
-    /// When it was that much, in nanoseconds since the epoch.
-    pub at_ns: u64,
-}
-
-/// What is put on record of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SharesRecord {
-    /// Users or accounts whose usage has changed.
-    pub had: Vec<Had>,
-    /// Of all applications that run: how much of the time that they have run is in it.
-    pub charged: Vec<(Apid, Duration)>,
-}
 
 /// The holder of a share, as it is shown.
 #[derive(Clone, Debug, PartialEq)]

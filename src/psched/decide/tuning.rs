@@ -9,18 +9,10 @@
 //! in force then stays so, and whoever changes one is told.
 
 use super::keeping::Record;
+use super::set_value::SetValue;
 use crate::apteam::change::{By, Change};
 use crate::variables::{Definition, Shown, Variables, row};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A value that psmgr has set.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct SetValue {
-    /// The value, as people write it.
-    pub value: String,
-    /// By whom, and when.
-    pub by: By,
-}
 
 /// What somebody wants of variables: a name and its value, none to take psmgr's back.
 pub type Wanted = Vec<(String, Option<String>)>;

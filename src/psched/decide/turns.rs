@@ -38,7 +38,7 @@ pub use view::{PlanView, Share, Turn};
 
 use super::LinkId;
 use super::decisions::{Decision, Rank};
-use super::domains::{Domain, DomainId, LevelsOf};
+use super::domain::{Domain, DomainId, LevelsOf};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::gang::Gang;

@@ -3,8 +3,8 @@
 pub(super) mod nodes;
 
 use super::Scheduler;
-use super::domains::DomainId;
-use super::ends::nanos;
+use super::domain::DomainId;
+use super::now::nanos;
 use super::postings::HEAD_MAX;
 use super::regions::of_shared;
 use crate::apteam::Apid;

@@ -9,7 +9,7 @@ use crate::machine::Nid;
 use bytes::Bytes;
 use std::time::Duration;
 
-use super::report::ReportRow;
+use super::report_row::ReportRow;
 pub use crate::aprun::decide::closing::Ended;
 
 /// A placement, as psched answers a look.

@@ -37,6 +37,7 @@ mod notices;
 mod output;
 mod psched;
 mod report;
+mod report_row;
 mod signals;
 mod stdin;
 
@@ -46,8 +47,8 @@ use crate::apteam::{Apid, posting::Explanation};
 use crate::variables::units::format_duration;
 pub use events::{Action, Ask, Ended, Event, Looked, Loss, Placement, PschedEvent, Setup};
 use output::Received;
-pub use report::ReportRow;
 use report::Reports;
+pub use report_row::ReportRow;
 use signals::{Kept, Withdrawal};
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -10,19 +10,6 @@ use crate::apteam::protocol::attach::Output;
 use crate::machine::Nid;
 use std::collections::BTreeMap;
 
-/// What is known of a PE when its application has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReportRow {
-    /// The file that it has executed, without its folder.
-    pub name: String,
-    /// Its rank.
-    pub rank: u32,
-    /// Its node.
-    pub nid: Nid,
-    /// How it ended; none: nobody has told.
-    pub report: Option<PeReport>,
-}
-
 impl Front {
     /// A report has come in the place of output: nobody writes it out, so it counts as written.
     pub(super) fn reported(&mut self, output: &Output, report: PeReport) {

@@ -21,11 +21,11 @@
 //! [`Levels::next`]: crate::gang::levels::Levels::next
 //! [`Levels::later`]: crate::gang::levels::Levels::later
 
-use super::line::{InLine, Stands};
+use super::in_line::{InLine, Stands};
 use crate::apteam::Apid;
 use crate::gang::levels::Place;
-use crate::psched::decide::domains::DomainId;
-use crate::psched::decide::ends::nanos;
+use crate::psched::decide::domain::DomainId;
+use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Now, Scheduler};
 use std::time::Duration;
 

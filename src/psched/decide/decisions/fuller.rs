@@ -22,10 +22,10 @@
 //!
 //! [`Dues`]: crate::gang::dues::Dues
 
-use super::line::{InLine, Stands};
+use super::in_line::{InLine, Stands};
 use crate::placement::packing::{Candidate, Packing};
 use crate::psched::decide::Scheduler;
-use crate::psched::decide::domains::DomainId;
+use crate::psched::decide::domain::DomainId;
 use std::cmp::Reverse;
 
 /// The part of all processors by which the machine must be fuller. On a recorded log a twentieth had

@@ -32,28 +32,17 @@
 //! [`Hello::roll_out`]: crate::apteam::protocol::node::Hello::roll_out
 //! [`SITS_MAX`]: crate::placement::packing::SITS_MAX
 
+use super::rolled::Rolled;
 use crate::apteam::Apid;
 use crate::apteam::protocol::node::{Command, RollOut};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
-use crate::psched::decide::domains::DomainId;
+use crate::psched::decide::domain::DomainId;
 use crate::psched::decide::settings::RollsOut;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
 use crate::psched::reason::NoRollOut;
 use crate::variables::units::about;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How far the memory of one is that was to go out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Rolled {
-    /// Its nodes have been told; those that have answered, by their lowest NID, with the bytes in swap.
-    Out(BTreeMap<Nid, u64>),
-    /// It runs again, or is about to: what of it is in swap comes in.
-    In,
-    /// It did not go, and why.
-    Stays(String),
-}
 
 /// Reasons that are told, of many.
 const REASONS: usize = 3;

@@ -7,37 +7,19 @@ use crate::gang::levels::{Place, Turn};
 use crate::placement::Wanted;
 use crate::placement::migration::Waiting;
 use crate::placement::packing::{self, Candidate};
-use crate::psched::decide::domains::DomainId;
-use crate::psched::decide::{Now, Scheduler, domains};
-use serde::{Deserialize, Serialize};
+use crate::psched::decide::decisions::InLine;
+use crate::psched::decide::decisions::Stands;
+use crate::psched::decide::domain::DomainId;
+use crate::psched::decide::{Now, Scheduler, domain};
 use std::time::Duration;
 
 /// Postings that are looked at in one decision, from the head of the line: a bound on its time.
 pub(super) const POSTINGS_MAX: usize = 1_024;
 
-/// One of the line: its place in the order of turn, and how it stands.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct InLine {
-    pub(super) place: Place,
-    pub(super) apid: Apid,
-    pub(super) stands: Stands,
-}
-
-/// How one of the line stands.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) enum Stands {
-    /// It takes turns.
-    Turn(Turn),
-    /// It is on its way to its place.
-    Comes,
-    /// It has waited so long for a place.
-    Waits(Duration),
-}
-
 impl Scheduler {
     /// Who may run: the gangs by number, then others.
     pub(super) fn in_line(&mut self, now: Now, domain: DomainId) -> Vec<InLine> {
-        let rules = &domains::at(&self.domains, domain).turns.levels;
+        let rules = &domain::at(&self.domains, domain).turns.levels;
         let mut line = std::mem::take(&mut self.schedule.decision.line);
         line.clear();
         let gang = |(place, turn): (Place, Turn)| InLine {
@@ -67,7 +49,7 @@ impl Scheduler {
             let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
             let waited = waited.min(waited_most);
             waited_most = waited;
-            let turns = &domains::at(&self.domains, domain).turns;
+            let turns = &domain::at(&self.domains, domain).turns;
             let rank = self.schedule.decision.ranks.of(team, turns);
             let place = Place::of_new(apid, waited, rank, rules, now.mono_ns);
             Some(InLine { place, apid, stands: Stands::Waits(waited) })

@@ -27,17 +27,17 @@
 //!
 //! [`Domain::overtakes`]: crate::psched::decide::domains::Domain
 
-use super::line::{InLine, Stands};
+use super::in_line::{InLine, Stands};
+use super::ranks::{Rank, Ranks, place};
 use crate::apteam::Apid;
-use crate::apteam::record::{Apteam, State};
+use crate::apteam::record::State;
 use crate::gang::dues::Want;
 use crate::gang::levels::LEVELS_MAX;
 use crate::gang::plan::SLICE_MIN;
 use crate::gang::shares::Holder;
-use crate::psched::decide::domains::{self, DomainId};
-use crate::psched::decide::ends::nanos;
-use crate::psched::decide::{Effect, Now, Scheduler, Turns};
-use serde::{Deserialize, Serialize};
+use crate::psched::decide::domain::{self, DomainId};
+use crate::psched::decide::now::nanos;
+use crate::psched::decide::{Effect, Now, Scheduler};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -58,51 +58,6 @@ fn grain(level: usize) -> f64 {
     match level {
         0 => 0.0,
         _ => (GRAIN * f64::from(1u32 << (level - 1).min(16))).min(1.0),
-    }
-}
-
-/// The places of a user.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(in crate::psched::decide) struct Rank {
-    /// Of applications that wait, by level.
-    levels: [u32; LEVELS_MAX],
-    /// The lowest level at which an application of the user waits.
-    waits: usize,
-}
-
-impl Rank {
-    /// The rank of an application of this level.
-    pub(in crate::psched::decide) fn of(&self, level: usize, runs: bool) -> u32 {
-        self.levels[place(level, runs, self.waits)]
-    }
-}
-
-/// At which of its user's places an application stands. One that waits stands at its level's. One
-/// that runs stands at the first, unless an application of its user waits that is of a lower level:
-/// then both stand at that level's place, and go by their levels.
-fn place(level: usize, runs: bool, waits: usize) -> usize {
-    let place = match runs {
-        true if level <= waits => 0,
-        true => waits,
-        false => level,
-    };
-    place.min(LEVELS_MAX - 1)
-}
-
-/// The places of users.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Ranks(BTreeMap<Holder, Rank>);
-
-impl Ranks {
-    /// The rank of a posting; 0 where there are no shares.
-    pub(super) fn of(&self, team: &Apteam, turns: &Turns) -> u32 {
-        match self.0.is_empty() {
-            true => 0,
-            false => turns
-                .holder(team)
-                .and_then(|of| self.0.get(&of))
-                .map_or(0, |rank| rank.of(0, false)),
-        }
     }
 }
 
@@ -162,7 +117,7 @@ impl Scheduler {
         }
         let gangs: Vec<Apid> = self.schedule.levels.of(domain).gangs().collect();
         self.schedule.account_for(&gangs, now.mono_ns);
-        let rules = &domains::at(&self.domains, domain).turns.levels;
+        let rules = &domain::at(&self.domains, domain).turns.levels;
         self.schedule.levels.of_mut(domain).bring_up(rules, now.mono_ns);
         let users = self.users(domain, &gangs);
         if users.is_empty() {

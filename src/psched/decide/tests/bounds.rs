@@ -1,7 +1,11 @@
 //! Bounds, what whoever is refused is told, and what nodes are told of theirs.
 
 use super::*;
+use crate::apteam::Apid;
 use crate::apteam::bounds::{Bounds, HostBounds};
+use crate::apteam::protocol::node::Command;
+use crate::machine::Nid;
+use std::collections::BTreeSet;
 
 fn refusal(effects: &[Effect]) -> String {
     let [Effect::Refuse { refusal: Refusal::TooMany, reason, .. }] = effects else {

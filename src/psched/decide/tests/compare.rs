@@ -1,6 +1,9 @@
 //! What another configuration would change, by examples; and nothing changes by asking.
 
 use super::*;
+use crate::apteam::record::State;
+use crate::machine::Machine;
+use crate::machine::Nid;
 
 /// Two nodes of two processors: 1 runs on both, 2 on the second, 3 and 4 wait for room.
 fn busy() -> Scheduler {

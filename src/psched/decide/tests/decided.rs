@@ -2,8 +2,15 @@
 
 use super::turns::ms;
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::protocol::node::Command;
+use crate::apteam::record::Apteam;
+use crate::apteam::record::State;
+use crate::machine::Machine;
+use crate::machine::Nid;
 use crate::machine::{Flavor, Flavors};
 use crate::psched::reason::sees_all;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// One apinit, which does what it is told at once, and front ends that launch what is placed.

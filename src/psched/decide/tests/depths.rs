@@ -2,7 +2,10 @@
 //! (golden/layouts.txt).
 
 use super::*;
+use crate::apteam::Apid;
 use crate::apteam::layout::{Layout, Row};
+use crate::apteam::protocol::node::Command;
+use crate::apteam::record::Apteam;
 use crate::psched::decide::Abilities;
 
 /// Three PEs: one with two processors on a node, two with one each on the next.

@@ -2,8 +2,14 @@
 
 use super::decided::Play;
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::record::Apteam;
+use crate::apteam::record::State;
 use crate::config;
+use crate::machine::Nid;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// NIDs 0-3 without floors, two on a processor; 4-5 with cycles of 100 ms, three on one, for who is narrow.
 const TWO: &str = "

@@ -1,7 +1,14 @@
 //! Ends, and what brings them about: kills, signals, losses.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::change::Orders;
+use crate::apteam::protocol::node::Command;
+use crate::apteam::record::Apteam;
+use crate::apteam::record::State;
+use crate::machine::Nid;
 use crate::psched::reason::sees_all;
+use std::collections::BTreeMap;
 
 #[test]
 fn a_report_of_an_older_incarnation_has_no_effect() {

@@ -1,8 +1,15 @@
 //! Flavors that are given to nodes and taken back.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::change::Orders;
+use crate::apteam::protocol::node::Command;
 use crate::apteam::protocol::node::Yields;
+use crate::apteam::record::State;
+use crate::machine::Machine;
+use crate::machine::Nid;
 use crate::machine::{Flavor, Flavors};
+use std::collections::BTreeMap;
 
 fn carol() -> By {
     By { uid: 9, name: "carol".into(), at_ns: 77 }

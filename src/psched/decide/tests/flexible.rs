@@ -3,8 +3,13 @@
 
 use super::decided::{Play, able};
 use super::*;
+use crate::apteam::Apid;
 use crate::apteam::choice::Choice;
+use crate::apteam::protocol::node::Command;
+use crate::apteam::record::Apteam;
+use crate::machine::Nid;
 use crate::psched::decide::Abilities;
+use std::collections::BTreeMap;
 
 fn flexible(number: u8, width: u32) -> Event {
     let mut event = posted(number, width);

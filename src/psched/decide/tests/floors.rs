@@ -2,7 +2,9 @@
 
 use super::decided::Play;
 use super::*;
+use crate::apteam::Apid;
 use crate::psched::decide::Turn;
+use std::collections::BTreeMap;
 
 /// As shipped.
 fn settings() -> Settings {

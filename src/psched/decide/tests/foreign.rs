@@ -1,10 +1,17 @@
 //! Nodes that obey another psched, by examples.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
+use crate::apteam::change::Orders;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::Account;
 use crate::apteam::protocol::node::{ForeignApplication, PlaceCommand, Restart};
+use crate::apteam::record::State;
+use crate::machine::Nid;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// An application of another store: one PE on processor 0 of each of these nodes.
 fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {

@@ -4,6 +4,7 @@ use super::decided::Play;
 use super::turns::ms;
 use super::*;
 use crate::variables::{ShareBy, Variables};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// After a second a program is of the last level, and what users have had is remembered for so many minutes.

@@ -1,6 +1,8 @@
 //! One application on several hosts, of which some are late or away.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::protocol::node::Command;
 
 /// The apinit of a host that is not the head's died before it had heard of the placement.
 #[test]

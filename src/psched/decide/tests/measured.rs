@@ -1,7 +1,10 @@
 //! What nodes tell of changes of party arrives where it is asked for.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::Key;
 use crate::apteam::protocol::turns::{Switch, Switches};
+use crate::machine::Nid;
 
 /// Application 1 is put onto two apinits, and both let it run, a millisecond apart.
 #[test]

@@ -2,7 +2,11 @@
 
 use super::turns::{MS, cluster, ends, ms, runs, settings, turns_of};
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::Key;
 use crate::apteam::protocol::turns::{Switch, Switches};
+use crate::apteam::record::State;
+use crate::machine::Nid;
 
 const MIB: u64 = 1 << 20;
 /// Of one processor of a node of two processors and a GiB, of which three may be resident.

@@ -1,9 +1,15 @@
 //! Applications moved aside for one that waits, and as an administrator wants.
 
 use super::*;
+use crate::apteam::Apid;
 use crate::apteam::change::Orders;
 use crate::apteam::choice::Choice;
+use crate::apteam::protocol::node::Command;
+use crate::apteam::record::Apteam;
+use crate::apteam::record::State;
+use crate::machine::Nid;
 use crate::psched::decide::Abilities;
+use std::collections::BTreeMap;
 
 /// Four nodes of a processor: 1 to 4 run, then 1 and 3 end, and 5, two wide, waits.
 fn fragments(abilities: Abilities) -> Scheduler {

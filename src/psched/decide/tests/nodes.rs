@@ -1,8 +1,14 @@
 //! What is told of nodes, in every state that one can have.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::Key;
 use crate::apteam::change::Closed;
+use crate::apteam::record::Apteam;
+use crate::apteam::record::State;
+use crate::machine::Nid;
 use crate::machine::{Flavor, Flavors};
+use std::collections::BTreeMap;
 
 /// `NID state room residents seen: why`.
 fn told(s: &Scheduler) -> Vec<String> {

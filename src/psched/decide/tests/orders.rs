@@ -1,8 +1,14 @@
 //! Nodes that are drained, down and resumed; applications that are held and released.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::change::Orders;
 use crate::apteam::change::{By, Closed};
+use crate::apteam::protocol::node::Command;
+use crate::apteam::record::State;
+use crate::machine::Nid;
 use crate::psched::reason::sees_all;
+use std::collections::BTreeMap;
 
 const DRAIN: NodesTo = NodesTo::Close(Closed::Drained);
 const DOWN: NodesTo = NodesTo::Close(Closed::Down);

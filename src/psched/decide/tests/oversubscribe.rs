@@ -1,6 +1,7 @@
 //! PEs that share processors: who has to, where they go, and what their user is told.
 
 use super::*;
+use crate::apteam::Apid;
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::State;

@@ -1,6 +1,9 @@
 //! Postings: accepted or refused, waited for, placed, given back.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::record::State;
+use crate::machine::Nid;
 
 #[test]
 fn a_posting_on_an_idle_machine_lives_and_ends() {

@@ -1,8 +1,15 @@
 //! The configuration is read again, by examples.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::change::Orders;
 use crate::apteam::protocol::node::HostNote;
+use crate::apteam::record::Apteam;
+use crate::apteam::record::State;
+use crate::machine::Machine;
+use crate::machine::Nid;
 use crate::psched::reason::sees_all;
+use std::collections::BTreeMap;
 
 fn reconfigure(s: &mut Scheduler, machine: Machine) -> Vec<String> {
     brief(&s.apply(at(9), Event::Machine(Box::new(machine))))

@@ -15,10 +15,13 @@
 //! ```
 
 use super::*;
+use crate::apteam::Apid;
 use crate::apteam::change::Closed;
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::posting::Account;
+use crate::apteam::record::State;
 use crate::config;
+use crate::machine::Nid;
 use crate::machine::gates::{People, Who};
 use crate::machine::parse_nids;
 use crate::variables::units::{parse_duration, parse_size};

@@ -2,7 +2,10 @@
 
 use super::decided::{Play, settings};
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::protocol::node::Command;
 use crate::apteam::protocol::node::Restart;
+use crate::apteam::record::State;
 
 const RUN: Duration = Duration::from_secs(900);
 

@@ -1,6 +1,8 @@
 //! Turns whose length is changed while they are taken.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::protocol::node::Command;
 use std::time::Duration;
 
 /// Takes an event; nodes have every plan that they are told of at once.

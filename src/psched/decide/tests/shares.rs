@@ -2,8 +2,11 @@
 
 use super::decided::Play;
 use super::*;
+use crate::apteam::Apid;
 use crate::apteam::protocol::turns::Switches;
+use crate::apteam::record::Apteam;
 use crate::gang::shares::Holder;
+use crate::machine::Nid;
 use crate::psched::decide::{Had, Holding, SharesRecord};
 use crate::variables::{ShareBy, Variables};
 

@@ -1,9 +1,16 @@
 //! Applications placed over others.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::change::Orders;
+use crate::apteam::protocol::node::Command;
 use crate::apteam::protocol::node::PlaceCommand;
+use crate::apteam::record::Apteam;
+use crate::apteam::record::State;
+use crate::machine::Nid;
 use crate::psched::reason::sees_all;
 use crate::variables::Allocator;
+use std::collections::BTreeMap;
 
 fn ready_for(max_resident: u32, nodes: u32, processors: u32) -> Scheduler {
     let settings = with_floors(sharing(max_resident));

@@ -2,8 +2,11 @@
 
 use super::decided::{Play, settings};
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::Key;
 use crate::apteam::protocol::node::RollOut;
 use crate::apteam::protocol::turns::{Switch, Switches};
+use crate::apteam::record::State;
 use crate::psched::reason::sees_all;
 
 fn able() -> Settings {

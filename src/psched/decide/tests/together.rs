@@ -3,6 +3,7 @@
 use super::decided::{Play, settings};
 use super::turns::ms;
 use super::*;
+use crate::apteam::Apid;
 use std::time::Duration;
 
 #[test]

@@ -1,7 +1,12 @@
 //! Plans and how they are agreed, by examples. `1.1 + 2.1 1s` is a slice of a second that 1.1 leads.
 
 use super::*;
+use crate::apteam::Apid;
+use crate::apteam::Key;
+use crate::apteam::protocol::node::Command;
 use crate::apteam::protocol::turns::{SlicePlan, Switches};
+use crate::apteam::record::Apteam;
+use crate::machine::Nid;
 
 pub(super) const MS: u64 = 1_000_000;
 

@@ -1,11 +1,16 @@
 //! How the nodes of a component come to follow one plan, or all stay with the former.
 
-use super::planned::{Planned, Round, part};
+use super::planned::{Planned, Round};
 use crate::apteam::Apid;
+use crate::apteam::Key;
 use crate::apteam::protocol::node::Command;
+use crate::apteam::protocol::turns::PlannedSlice;
+use crate::apteam::protocol::turns::SlicePlan;
+use crate::gang::member_index::MemberIndex;
 use crate::gang::plan::Plan;
+use crate::gang::plan::Slice;
 use crate::machine::Nid;
-use crate::psched::decide::ends::nanos;
+use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -178,5 +183,45 @@ impl Scheduler {
             out.push(Effect::Command { link: *link, command: Command::Plan(plan) });
         }
         self.schedule.insert(generation, planned);
+    }
+}
+
+/// The part of a plan that an apinit is told: its members there, and what of each slice is theirs.
+pub(super) fn part(
+    s: &Scheduler,
+    generation: u64,
+    planned: &Planned,
+    link: LinkId,
+    agreed: bool,
+) -> SlicePlan {
+    let here = |apid: &Apid| {
+        let team = s.teams.get(apid)?;
+        s.linked.get(apid)?.contains(&link).then(|| team.key())
+    };
+    // (By number, as those of the plan are.)
+    let members: Vec<Key> = planned.members.iter().filter_map(here).collect();
+    let own: MemberIndex;
+    let index = match members.len() == planned.members.len() {
+        true => &planned.round.index,
+        false => {
+            own = MemberIndex::of(members.iter().map(|key| key.apid));
+            &own
+        }
+    };
+    let key = |apid: &Apid| Some(members[index.get(*apid)?]);
+    let slice = |slice: &Slice| PlannedSlice {
+        length: slice.length,
+        party: slice.party.iter().filter_map(key).collect(),
+    };
+    let slices = planned.plan.slices.iter().map(slice).collect();
+    let takers = planned.takers.iter().filter_map(key).collect();
+    SlicePlan {
+        generation,
+        begins_ns: planned.begins_ns,
+        from_ns: planned.from_ns,
+        agreed,
+        slices,
+        takers,
+        members,
     }
 }

@@ -3,9 +3,9 @@
 use super::{Schedule, Turn};
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
-use crate::psched::decide::domains::DomainId;
-use crate::psched::decide::ends::nanos;
-use crate::psched::decide::{Now, Scheduler, domains};
+use crate::psched::decide::domain::DomainId;
+use crate::psched::decide::now::nanos;
+use crate::psched::decide::{Now, Scheduler, domain};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl Scheduler {
         let out = schedule.decision.is_out(apid);
         let away = out || schedule.decision.away.contains(&apid);
         let takes = |team: &&Apteam| runs(team) && team.held.is_none() && !away;
-        let of = domains::at(&self.domains, domain);
+        let of = domain::at(&self.domains, domain);
         match self.teams.get(&apid).filter(takes) {
             Some(team) => {
                 let had = match team.running_at_ns {
@@ -196,7 +196,7 @@ impl Scheduler {
         self.floors_anew(now);
         for team in self.teams.values() {
             let id = self.domain_named(&team.domain);
-            let of = domains::at(&self.domains, id);
+            let of = domain::at(&self.domains, id);
             let weight = of.turns.weight(&team.owner);
             self.schedule.accounts.set_weight(team.apid, weight);
             self.schedule.set_share(team, of);
@@ -205,7 +205,7 @@ impl Scheduler {
         }
         self.want_decisions();
         self.schedule.changed.extend(self.schedule.plan_of.keys());
-        let rules = domains::rules(&self.domains);
+        let rules = domain::rules(&self.domains);
         if *self.occupancy.rules() != rules {
             self.occupancy.set_rules(rules);
             self.learn_anew(now);

@@ -1,11 +1,10 @@
 //! A plan, how far it is agreed, and what an apinit is told of it.
 
-use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan};
-use crate::apteam::{Apid, Key};
+use crate::apteam::Apid;
 use crate::gang::member_index::MemberIndex;
-use crate::gang::plan::{Plan, SLICE_MIN, Slice};
-use crate::psched::decide::ends::nanos;
-use crate::psched::decide::{LinkId, Scheduler};
+use crate::gang::plan::{Plan, SLICE_MIN};
+use crate::psched::decide::LinkId;
+use crate::psched::decide::now::nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -109,45 +108,5 @@ impl Planned {
             (None, Some(over)) => over.saturating_sub(nanos(SLICE_MIN)),
             (None, None) => u64::MAX,
         }
-    }
-}
-
-/// The part of a plan that an apinit is told: its members there, and what of each slice is theirs.
-pub(super) fn part(
-    s: &Scheduler,
-    generation: u64,
-    planned: &Planned,
-    link: LinkId,
-    agreed: bool,
-) -> SlicePlan {
-    let here = |apid: &Apid| {
-        let team = s.teams.get(apid)?;
-        s.linked.get(apid)?.contains(&link).then(|| team.key())
-    };
-    // (By number, as those of the plan are.)
-    let members: Vec<Key> = planned.members.iter().filter_map(here).collect();
-    let own: MemberIndex;
-    let index = match members.len() == planned.members.len() {
-        true => &planned.round.index,
-        false => {
-            own = MemberIndex::of(members.iter().map(|key| key.apid));
-            &own
-        }
-    };
-    let key = |apid: &Apid| Some(members[index.get(*apid)?]);
-    let slice = |slice: &Slice| PlannedSlice {
-        length: slice.length,
-        party: slice.party.iter().filter_map(key).collect(),
-    };
-    let slices = planned.plan.slices.iter().map(slice).collect();
-    let takers = planned.takers.iter().filter_map(key).collect();
-    SlicePlan {
-        generation,
-        begins_ns: planned.begins_ns,
-        from_ns: planned.from_ns,
-        agreed,
-        slices,
-        takers,
-        members,
     }
 }

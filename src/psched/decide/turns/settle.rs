@@ -1,13 +1,14 @@
 //! The next plan of each component that has changed.
 
 use super::Schedule;
-use super::planned::{Planned, Round, part};
+use super::agree::part;
+use super::planned::{Planned, Round};
 use crate::apteam::Apid;
 use crate::apteam::protocol::node::Command;
 use crate::apteam::protocol::turns::TAKERS_MAX;
 use crate::gang::floor::{self, On};
 use crate::gang::plan::{Plan, Rules, SLICE_MIN, levelled};
-use crate::psched::decide::ends::nanos;
+use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler, Turns};
 use std::collections::BTreeSet;
 use std::time::Duration;
