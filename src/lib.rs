@@ -36,12 +36,14 @@
 //! | [`torture`] | all wings together in a simulated cluster, tried against every fault | pure |
 //! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
 //! | [`commands`] | apstat, apkill, cpr, psmgr, psview, snflv (one program, `psched-commands`) and `psched start` | |
+//! | [`console`] | what a person reads at a terminal: tables, stdout | |
 //! | [`node`] | what apinit and apshepherd have in common: control groups, checkpoints, frames | |
 //! | [`os`] | the operating-system seam: the only `unsafe` | |
 //! | [`logging`] | where diagnostics go | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
 
 pub mod commands;
+pub mod console;
 pub mod logging;
 pub mod node;
 pub mod os;

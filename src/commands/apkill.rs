@@ -4,9 +4,10 @@
 //! end (TERM) and, five minutes later, made to (KILL). clap knows no options that are signals, so a
 //! first `-9` or `-USR1` is rewritten to `--signal=9` before it sees it ([`with_signal_named`]).
 
-use super::question::{answer, asked, parsed, write_out};
-use super::table::whole_seconds;
+use super::question::{answer, asked, parsed};
 use crate::apteam::signal;
+use crate::console::stdout::write_out;
+use crate::console::table::whole_seconds;
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;

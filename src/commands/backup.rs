@@ -1,6 +1,6 @@
 //! `psched backup` and `psched restore`: copies of psched's state.
 
-use super::question::write_out;
+use crate::console::stdout::write_out;
 use crate::psched::serve::committer::RECORDS_WAIT;
 use crate::psched::serve::store::backup::{self, Contents};
 use crate::psched::serve::{configuration_of, state_directory};

@@ -3,8 +3,9 @@
 //! The file is read by the same function as psched's own, so what is good here is good there. What it would
 //! change (`--diff`) the running psched says, to an administrator: it tries the file on a copy of what it knows.
 
-use super::question::{asked, write_out};
+use super::question::asked;
 use crate::config::{self, Config, SIZE_MAX};
+use crate::console::stdout::write_out;
 use crate::psched::serve::people::unknown;
 use crate::rpc::connect::{SOCKET_VARIABLE, connect, socket_path, status_text};
 use crate::rpc::pb;

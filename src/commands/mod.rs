@@ -15,7 +15,6 @@ pub mod replay;
 pub mod simulate;
 pub mod snflv;
 pub mod start;
-pub mod table;
 pub mod torture;
 pub mod worlds;
 

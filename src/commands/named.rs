@@ -2,6 +2,7 @@
 //!
 //! The programs of their names (`src/os/launcher.rs`) execute it so; a link of such a name to it does as well.
 
+use crate::console::stdout::write_out;
 use crate::os::name;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -29,10 +30,7 @@ pub fn run(mut words: Vec<OsString>) -> ExitCode {
         (Some(command), _) => command,
         (None, Some(option)) if option == "--version" || option == "-V" => {
             let text = format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION"));
-            return super::question::ended(
-                PROGRAM,
-                super::question::write_out(&text).map_err(|text| vec![text]),
-            );
+            return super::question::ended(PROGRAM, write_out(&text).map_err(|text| vec![text]));
         }
         (None, Some(first)) if command(first).is_some() => {
             words.remove(0);

@@ -10,6 +10,7 @@ use crate::apteam::posting::{Owner, Posting, cut};
 use crate::apteam::protocol::node::joined;
 use crate::apteam::record::Apteam;
 use crate::apteam::struck_out::struck_out;
+use crate::console::table;
 use crate::machine::nids_text;
 use crate::psched::decide::{Effect, Event, Looked, Record, Scheduler};
 use crate::psched::drive::recorder::form::Reader;
@@ -79,7 +80,7 @@ fn replay(from: impl BufRead, json: bool, out: &mut impl Write) -> Result<(), St
     let (steps, mut scheduler) = opened.map_err(|error| because(&error))?;
     let header = steps.header().clone();
     if !json {
-        let written = super::table::moment(header.written_ns, &jiff::tz::TimeZone::UTC);
+        let written = table::moment(header.written_ns, &jiff::tz::TimeZone::UTC);
         let (psched, why) = (one_line(header.psched.clone()), one_line(header.why.clone()));
         writeln!(out, "written {} UTC by psched {psched}: {why}", written.shown())?;
         writeln!(out, "{}", beginning(&scheduler))?;

@@ -1,6 +1,7 @@
 //! `psched torture`: seeds of the simulated cluster, as many as somebody likes.
 
-use super::question::{ended, number, write_out};
+use super::question::{ended, number};
+use crate::console::stdout::write_out;
 use crate::torture::faults::{CHOSEN, CLASSES};
 use crate::torture::{self, Counts, Failure, Options, scenarios};
 use clap::Args;

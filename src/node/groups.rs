@@ -26,6 +26,7 @@
 mod application;
 mod cgroup_attach;
 mod controllers;
+mod cpu;
 mod freezer;
 mod memory;
 mod reclaim;

@@ -27,8 +27,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::apteam::ending::Usage;
-
 /// Number of the PMI connection in a PE. Low numbers belong to shell scripts (`exec 3<file`), those
 /// from 10 on are where shells keep what they move out of the way.
 pub const PMI_FD: RawFd = 29;
@@ -352,6 +350,21 @@ pub enum Change {
     Died(i32),
 }
 
+/// What a child and those of its own that it waited for have used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// User CPU time.
+    pub utime: Duration,
+    /// System CPU time.
+    pub stime: Duration,
+    /// Its largest resident set, in KiB.
+    pub max_rss_kib: u64,
+    /// Blocks read.
+    pub inblocks: u64,
+    /// Blocks written.
+    pub outblocks: u64,
+}
+
 /// A child of which there is news. One that has ended is gone after this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Child {
@@ -360,7 +373,7 @@ pub struct Child {
     /// What.
     pub change: Change,
     /// What it and those of its own that it waited for have used.
-    pub usage: Usage,
+    pub used: Used,
 }
 
 /// The answer of [`wait_any`].
@@ -419,14 +432,14 @@ pub fn wait_any() -> Waited {
     let time = |t: libc::timeval| {
         Duration::new(t.tv_sec.max(0) as u64, t.tv_usec.clamp(0, 999_999) as u32 * 1000)
     };
-    let usage = Usage {
+    let used = Used {
         utime: time(usage.ru_utime),
         stime: time(usage.ru_stime),
         max_rss_kib: usage.ru_maxrss.max(0) as u64,
         inblocks: usage.ru_inblock.max(0) as u64,
         outblocks: usage.ru_oublock.max(0) as u64,
     };
-    Waited::News(Child { pid, change, usage })
+    Waited::News(Child { pid, change, used })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The conversation with the apinit of PE 0.
 
-use super::shell::Note;
+use super::note::Note;
 use crate::aprun::decide::session::Event;
 use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::node::checkpoint::fd_channel::Door;

@@ -4,7 +4,7 @@
 //! this process, and where it would speak with an apinit it speaks with an apshepherd of this process's own.
 
 use super::Failure;
-use super::shell::Note;
+use super::note::Note;
 use crate::apinit::host::inside::{Inside, Within};
 use crate::aprun::decide::closing::Ended;
 use crate::aprun::decide::inside;

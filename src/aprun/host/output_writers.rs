@@ -11,8 +11,8 @@
 //! reported as taken: a piece is reported only when write(2) has returned.
 
 use super::files::Files;
+use super::note::Note;
 use super::program::plain;
-use super::shell::Note;
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::output::Labels;
 use crate::aprun::decide::session::{Event, Loss};

@@ -3,7 +3,7 @@
 //! Everything runs in tasks, whose outcome goes to the loop as a [`Note`]; what an older connection
 //! still has to say is told apart by its number.
 
-use super::shell::Note;
+use super::note::{Note, Store};
 use crate::aprun::decide::closing::Ended;
 use crate::aprun::decide::session::{Ask, Event, Looked, Placement, PschedEvent};
 use crate::apteam::Apid;
@@ -19,15 +19,6 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-
-/// Which records have the posting: another psched in this one's place has others, perhaps.
-#[derive(Clone, Debug, Default)]
-pub struct Store {
-    /// Empty: not known yet.
-    id: String,
-    epoch: u64,
-    start_id: String,
-}
 
 /// How long aprun waits for psched on the machine's socket while psched is away: an upgrade takes
 /// seconds.

@@ -11,7 +11,7 @@
 
 use crate::aprun::decide::session::ReportRow;
 use crate::apteam::ending::{PeEnd, PeReport, signal_name};
-use crate::commands::table::{Cell, Report, Table};
+use crate::console::table::{Cell, Report, Table};
 use std::time::Duration;
 
 /// The whole table, a line for each PE and one above them.

@@ -1,6 +1,7 @@
 //! The event loop, and the world around aprun's [`Driver`]: connections, terminal, files.
 
 use super::inside::Home;
+use super::note::{Note, Store};
 use super::output_writers::OutputWriters;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, psched, report, signals};
@@ -31,36 +32,6 @@ use tracing::field::Empty;
 const NOTES_MAX: usize = 256;
 /// HUP, INT, QUIT, TERM: what ends this process while it does nothing but write its last lines.
 const ENDING: [i32; 4] = [1, 2, 3, 15];
-
-/// What the tasks and threads tell the loop.
-#[derive(Debug)]
-pub enum Note {
-    /// Of threads.
-    Event(Event),
-    /// Connected with psched: for looks and kills.
-    Channel {
-        /// Of this connection.
-        link: u32,
-        /// The channel.
-        channel: Channel,
-    },
-    /// psched has the posting on record, there.
-    Store(psched::Store),
-    /// From psched.
-    Psched {
-        /// On this connection.
-        link: u32,
-        /// What.
-        event: Event,
-    },
-    /// From the apinit.
-    Apinit {
-        /// On this connection.
-        link: u32,
-        /// What.
-        event: Event,
-    },
-}
 
 /// Stops a conversation. Notes that it has left in the queue have an old number.
 #[derive(Default)]
@@ -104,7 +75,7 @@ struct Shell {
     psched: Task,
     /// The connection with psched, of the conversation of this number.
     channel: Option<(u32, Channel)>,
-    store: psched::Store,
+    store: Store,
     apinit: Task,
     says: Option<mpsc::UnboundedSender<ToApinit>>,
     lanes: OutputWriters,
@@ -140,7 +111,7 @@ pub async fn run(
         waits: setup.patience.is_some(),
         psched: Task::default(),
         channel: None,
-        store: psched::Store::default(),
+        store: Store::default(),
         apinit: Task::default(),
         says: None,
         lanes: OutputWriters::new(options, notes.clone()),

@@ -1,7 +1,7 @@
 //! Reading stdin: only as much as PE 0 has room for, and never so that this process waits for it.
 
+use super::note::Note;
 use super::program::plain;
-use super::shell::Note;
 use crate::aprun::decide::session::Event;
 use bytes::Bytes;
 use nix::errno::Errno;

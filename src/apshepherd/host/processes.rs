@@ -2,6 +2,8 @@
 
 use super::pes;
 use super::*;
+use crate::apteam::ending::Usage;
+use crate::os::fork::Used;
 
 impl Shell {
     pub(super) fn make_pes(&mut self, launch: Box<HostLaunch>) {
@@ -95,7 +97,7 @@ impl Shell {
             // Somebody's child that has come to us; it has ended, and that is all.
             let of = session.filter(|_| killed).and_then(|leader| self.pes.of_pid(leader));
             if let Some(index) = of {
-                let (rank, max_rss_kib) = (self.pes.all[index].rank, child.usage.max_rss_kib);
+                let (rank, max_rss_kib) = (self.pes.all[index].rank, child.used.max_rss_kib);
                 self.happens(Event::OrphanKilled { rank, max_rss_kib });
             }
             return;
@@ -119,7 +121,7 @@ impl Shell {
         self.read_pmi(index, LAST_READS);
         self.close_pmi_of(index);
         let pid = self.pes.all[index].pid.as_raw().unsigned_abs();
-        self.happens(Event::PeEnded { rank, pid, end, usage: child.usage });
+        self.happens(Event::PeEnded { rank, pid, end, usage: usage_of(child.used) });
     }
 
     /// Tells if a fork has failed on this node because of its limit.
@@ -227,4 +229,10 @@ fn kill_group(group: BorrowedFd<'_>) -> nix::Result<()> {
     let flags = nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_CLOEXEC;
     let file = nix::fcntl::openat(group, "cgroup.kill", flags, nix::sys::stat::Mode::empty())?;
     nix::unistd::write(file, b"1").map(|_| ())
+}
+
+/// As reports have it.
+fn usage_of(used: Used) -> Usage {
+    let Used { utime, stime, max_rss_kib, inblocks, outblocks } = used;
+    Usage { utime, stime, max_rss_kib, inblocks, outblocks }
 }

@@ -8,9 +8,10 @@ mod views;
 
 use super::apkill::parse_apid;
 use super::pages;
-use super::question::{asked, parsed, write_out};
-use super::table::{self, Report};
+use super::question::{asked, parsed};
 use crate::apteam::Apid;
+use crate::console::stdout::write_out;
+use crate::console::table::{self, Report};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;

@@ -8,7 +8,7 @@ pub use parse::parse;
 
 use crate::apteam::Apid;
 use crate::apteam::ending::Decisive;
-use crate::commands::table::{Cell, Report, Table, moment, short, whole_seconds};
+use crate::console::table::{Cell, Report, Table, moment, short, whole_seconds};
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;

@@ -2,8 +2,9 @@
 
 use super::problem;
 use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, SealKey, manifest_of, verify};
-use crate::commands::question::{answer, write_out};
-use crate::commands::table::{Cell, Report, Table, clean, moment, terminal_columns};
+use crate::commands::question::answer;
+use crate::console::stdout::write_out;
+use crate::console::table::{Cell, Report, Table, clean, moment, terminal_columns};
 use crate::node::checkpoint::dir::{self, KEY_FILE, Leftover, Spot, load_key};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;

@@ -8,58 +8,28 @@
 //! A signal (^C) gives it up: the folder is removed once nobody writes into it any more, and the application
 //! is as it was.
 
+use super::ends::{ANSWER_BOUND, DUMP_BOUND, Ends, ended, no_checkpoint};
 use super::saving::of_saving;
+use super::wanted::{After, Make, made};
 use super::{parts, problem};
-use crate::apteam::{Apid, Key};
+use crate::apteam::Key;
 use crate::checkpoint::Flaw;
-use crate::commands::question::{answer, asked, write_out};
-use crate::commands::table::clean;
-use crate::node::checkpoint::CheckpointError;
+use crate::commands::question::{answer, asked};
+use crate::console::stdout::write_out;
+use crate::console::table::clean;
 use crate::node::checkpoint::dir::{Partial, Spot};
 use crate::node::checkpoint::fd_channel::{self, Answer, Ask, Door};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
-use crate::variables::units::about;
 use pb::checkpoint_reply::Found;
 use pb::psched_client::PschedClient;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::transport::Channel;
 
-/// How long psched may take to answer.
-pub(super) const ANSWER_BOUND: Duration = Duration::from_secs(30);
 /// The largest answer of psched's: a manifest with the largest environment.
 const ANSWER_MAX: usize = 64 * 1024 * 1024;
-/// How long the dump and the seal may take: longer than apinit gives CRIU. Or a program to save itself.
-pub(super) const DUMP_BOUND: Duration = Duration::from_secs(2 * 3600);
-/// How long the end of the application may take to be begun.
-const END_BOUND: Duration = Duration::from_secs(60);
-
-/// What becomes of an application that has been checkpointed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
-    /// It goes on as if nothing had been (`-g`).
-    GoOn,
-    /// It is ended (`-k`).
-    End,
-}
-
-/// What is to be checkpointed, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Make {
-    /// The folder that is to be the checkpoint.
-    pub dir: PathBuf,
-    /// The application.
-    pub apid: Apid,
-    /// An older checkpoint there is replaced (`-f`).
-    pub force: bool,
-    /// What becomes of it. None: nobody said; it goes on, unless it ends by saving itself.
-    pub after: Option<After>,
-}
-
 /// Makes it, and gives the status to exit with.
 pub fn checkpoint(options: Make) -> ExitCode {
     asked("cpr", async move { make(options).await.map_err(|problem| vec![problem]) })
@@ -123,58 +93,6 @@ async fn of_running(
         Ok(Ok(())) => Ok(format!("{made}; it is ended")),
         Ok(Err(why)) => Err(format!("{made}, and is not known to be ended: {why}")),
         Err(error) => Err(format!("{made}, and is not known to be ended: {error}")),
-    }
-}
-
-/// What there is now.
-pub(super) fn made(options: &Make, bytes: u64, total: Duration) -> String {
-    format!(
-        "application {} is checkpointed in {}: {}, in {:.2} s",
-        options.apid,
-        options.dir.display(),
-        about(bytes),
-        total.as_secs_f64()
-    )
-}
-
-/// The signals that give it up.
-pub(super) struct Ends {
-    int: Signal,
-    term: Signal,
-    hup: Signal,
-}
-
-impl Ends {
-    pub fn catch() -> std::io::Result<Ends> {
-        Ok(Ends {
-            int: signal(SignalKind::interrupt())?,
-            term: signal(SignalKind::terminate())?,
-            hup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    /// One has come: in words.
-    pub async fn came(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.int.recv() => "interrupted",
-            _ = self.term.recv() => "asked to end",
-            _ = self.hup.recv() => "hung up on",
-        }
-    }
-}
-
-/// It was given up.
-pub(super) fn no_checkpoint(why: &str) -> String {
-    format!("{why}: no checkpoint was made, and the application goes on")
-}
-
-/// Has it ended.
-pub(super) fn ended(mut door: Door) -> Result<(), String> {
-    let answer = door.say(&Ask::Published).and_then(|()| door.answer(END_BOUND));
-    match answer.map_err(|e: CheckpointError| e.to_string())? {
-        Answer::Ended => Ok(()),
-        Answer::Refused(why) => Err(why),
-        _ => Err("apinit's answer is none to this question".to_owned()),
     }
 }
 

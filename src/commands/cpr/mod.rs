@@ -11,20 +11,22 @@
 //! tonight    yes   verified running   12 alice   2 1.2G 2026-05-28 20:26:40.000 n0   criu 4.2 ./ring 1000
 //! ```
 
+mod ends;
 mod info;
 mod make;
 mod parts;
 mod restart;
 mod saving;
+mod wanted;
 
-pub use make::{After, Make};
 pub use restart::Restart;
+pub use wanted::{After, Make};
 
 use super::apkill::parse_apid;
 use super::question::{ended, parsed};
-use super::table::clean;
 use crate::apteam::Apid;
 use crate::checkpoint::{Flaw, MANIFEST};
+use crate::console::table::clean;
 use crate::node::checkpoint::dir::{self, Spot};
 use clap::{ArgGroup, Parser};
 use std::ffi::OsString;

@@ -16,8 +16,9 @@
 //! is removed when the last of them does not write into it any more. So does a cpr that is killed itself, but for
 //! the folder.
 
-use super::make::{After, DUMP_BOUND, Ends, Make, ended, made, no_checkpoint};
+use super::ends::{DUMP_BOUND, Ends, ended, no_checkpoint};
 use super::problem;
+use super::wanted::{After, Make, made};
 use crate::apteam::Key;
 use crate::checkpoint::{Flaw, Kind};
 use crate::node::checkpoint::CheckpointError;

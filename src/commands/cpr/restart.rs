@@ -19,7 +19,7 @@ use crate::aprun::decide::session::Setup;
 use crate::aprun::host::{self as aprun, Failure, shell};
 use crate::apteam::launch::Launch;
 use crate::checkpoint::{Files, Flaw, MANIFEST, MANIFEST_MAX, Manifest, listed};
-use crate::commands::table::clean;
+use crate::console::table::clean;
 use crate::node::checkpoint::dir::{Dir, Spot};
 use crate::rpc::REQUEST_MAX;
 use crate::rpc::connect::socket_path;

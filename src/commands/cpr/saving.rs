@@ -13,8 +13,9 @@
 //!
 //! A command may save a program that goes on (`-g`); then its own status is the word.
 
-use super::make::{ANSWER_BOUND, After, DUMP_BOUND, Ends, Make};
+use super::ends::{ANSWER_BOUND, DUMP_BOUND, Ends};
 use super::problem;
+use super::wanted::{After, Make};
 use crate::apteam::Key;
 use crate::apteam::saving::Saving;
 use crate::checkpoint::{Flaw, Manifest};

@@ -1,7 +1,7 @@
 //! What psched is busy with: how many events of each kind it has heard, and what it has decided.
 
 use super::{Client, answer};
-use crate::commands::table::{Cell, Report, Table, moment};
+use crate::console::table::{Cell, Report, Table, moment};
 use crate::rpc::pb;
 use clap::Args;
 use jiff::tz::TimeZone;

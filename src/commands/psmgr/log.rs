@@ -2,7 +2,7 @@
 
 use super::{Client, answer};
 use crate::commands::question::number;
-use crate::commands::table::{Cell, Report, Table, moment};
+use crate::console::table::{Cell, Report, Table, moment};
 use crate::rpc::pb;
 use clap::Args;
 use jiff::tz::TimeZone;

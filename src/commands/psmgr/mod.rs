@@ -13,7 +13,8 @@ pub(super) mod nodes;
 mod record;
 mod variables;
 
-use super::question::{asked, parsed, write_out};
+use super::question::{asked, parsed};
+use crate::console::stdout::write_out;
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;

@@ -5,7 +5,7 @@
 use super::nodes::{Nids, nids};
 use super::{Client, done};
 use crate::commands::apkill::parse_apid;
-use crate::commands::question::write_out;
+use crate::console::stdout::write_out;
 use crate::rpc::pb;
 use clap::Args;
 

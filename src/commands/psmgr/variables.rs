@@ -2,7 +2,7 @@
 
 use super::log::user;
 use super::{Client, answer, done};
-use crate::commands::table::{Cell, Report, Table, moment};
+use crate::console::table::{Cell, Report, Table, moment};
 use crate::rpc::pb;
 use crate::variables;
 use clap::Args;

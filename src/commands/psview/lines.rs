@@ -3,7 +3,7 @@
 //! What is made here fits a width in letters, whatever it is: columns that matter less go, what is too
 //! long is cut, sentences are wrapped.
 
-use crate::commands::table::clean;
+use crate::console::table::clean;
 
 /// What a part of a line is, for whoever can show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -4,7 +4,7 @@
 //! still does not fit goes below, under the same rows.
 
 use super::lines::{Line, Role, Span, cut, sentence, wrap};
-use crate::commands::table::short;
+use crate::console::table::short;
 use crate::machine::{Nid, format_nids, nids_text};
 use crate::rpc::pb;
 use std::collections::{BTreeMap, BTreeSet};

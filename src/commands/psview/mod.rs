@@ -15,7 +15,8 @@ mod trace;
 mod golden;
 
 use super::pages;
-use super::question::{asked, parsed, write_out};
+use super::question::{asked, parsed};
+use crate::console::stdout::write_out;
 use crate::node::checkpoint::OF_ROOT_ALONE;
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;

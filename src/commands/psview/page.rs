@@ -3,7 +3,7 @@
 
 use super::lines::{Column, Line, Role, Span, fit, sentence, table};
 use super::matrix;
-use crate::commands::table::short;
+use crate::console::table::short;
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use crate::rpc::pb::turn::Kind;

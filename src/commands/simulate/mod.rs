@@ -12,8 +12,9 @@ mod table;
 mod tsv;
 mod values;
 
-use super::question::{ended, write_out};
+use super::question::ended;
 use super::start::assignment;
+use crate::console::stdout::write_out;
 use crate::simulate::Moves;
 use crate::simulate::series::Series;
 use crate::simulate::summary::Summary;

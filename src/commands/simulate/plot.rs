@@ -219,7 +219,7 @@ fn style() -> String {
 
 /// As it stands in XML.
 fn escaped(text: &str) -> String {
-    let clean = crate::commands::table::clean(text);
+    let clean = crate::console::table::clean(text);
     clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

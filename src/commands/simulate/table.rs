@@ -1,7 +1,7 @@
 //! The figures as tables: a row for each setting beneath the others, so that they can be compared.
 
 use super::Told;
-use crate::commands::table::{Cell, Report, Table};
+use crate::console::table::{Cell, Report, Table};
 use crate::simulate::classes::{Class, Classes};
 use crate::simulate::figures::{Felt, Spread};
 use crate::variables::units::format_duration;

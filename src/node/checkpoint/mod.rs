@@ -92,6 +92,7 @@ mod known;
 mod memory;
 mod proc;
 mod restore;
+pub mod restore_order;
 mod resume;
 mod saved;
 mod tcp;

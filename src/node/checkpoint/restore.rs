@@ -9,6 +9,7 @@
 
 use super::criu::{Child, Criu, readable};
 use super::images::Owner;
+use super::restore_order::{ARGUMENT, GO, MESSAGE_MAX, Order, Outcome, SURE};
 use super::saved::{Role, Saved};
 use super::{CheckpointError, proc, root_alone};
 use crate::machine::Nid;
@@ -16,21 +17,14 @@ use crate::node::groups::AppGroups;
 use crate::os::space::Space;
 use crate::os::spawn::{Namespaces, Spawn, Spawned, spawn};
 use rustix::fs::{Mode, OFlags};
-use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The largest message.
-pub(super) const MESSAGE_MAX: u64 = 1024 * 1024;
-/// What the first process is told when all images are there.
-pub(super) const GO: u8 = b'g';
-/// What it is told when they are what they were.
-pub(super) const SURE: u8 = b's';
 /// What the first process of the namespace may take beyond CRIU's own bound.
 const BEYOND: Duration = Duration::from_secs(20);
 
@@ -67,32 +61,6 @@ pub struct Restored {
     pub shepherd: i32,
     /// How long it took.
     pub total: Duration,
-}
-
-/// What the first process is told. Descriptors are its own.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Order {
-    pub criu: PathBuf,
-    pub images: RawFd,
-    pub files: Vec<(Role, RawFd)>,
-    pub groups: Vec<(u32, RawFd)>,
-    /// The group in which the first process is itself.
-    pub own_group: RawFd,
-    pub own_memory: bool,
-    /// The processors of each node's part.
-    pub cpus: Vec<(u32, Vec<u32>)>,
-    pub owner: Owner,
-    pub bound_ms: u64,
-}
-
-/// What it answers.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Outcome {
-    /// The shepherd's pid in the namespace.
-    Restored(i32),
-    Failed(String),
 }
 
 /// The nodes of an application by the names that its shepherd and its groups have for them, in the order of
@@ -207,7 +175,7 @@ pub fn restore_application(
     let spawned = spawn(&Spawn {
         program: CString::new(given.apshepherd.as_os_str().as_bytes())
             .map_err(|e| failed(e.into()))?,
-        arguments: vec![text("apshepherd"), text(super::within::ARGUMENT), text(&number)],
+        arguments: vec![text("apshepherd"), text(ARGUMENT), text(&number)],
         environment: vec![text("PATH=/usr/sbin:/usr/bin:/sbin:/bin")],
         keep,
         group: Some(group.as_fd()),

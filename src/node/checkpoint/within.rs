@@ -12,7 +12,7 @@
 use super::access::{self, Given};
 use super::criu::{Criu, RestoreRequest};
 use super::images::Images;
-use super::restore::{GO, MESSAGE_MAX, Order, Outcome, SURE};
+use super::restore_order::{ARGUMENT, GO, MESSAGE_MAX, Order, Outcome, SURE};
 use super::saved::Saved;
 use super::{CheckpointError, binding, image_files, memory, tcp};
 use crate::node::groups::Eager;
@@ -32,8 +32,6 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What its command line begins with, where that of a shepherd has its application.
-pub const ARGUMENT: &str = "restore";
 /// The stage at which nothing of it is there and no image of pages has been opened: CRIU obeys.
 const EMPTY: &str = "pre-restore";
 /// The stage at which all sockets are there and none has said a word: CRIU obeys.

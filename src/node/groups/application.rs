@@ -1,5 +1,6 @@
 //! The groups of one application on this host.
 
+use super::cpu::cpu_of_group;
 use super::{Freezer, Memory};
 use crate::machine::Nid;
 use std::collections::BTreeSet;
@@ -441,20 +442,6 @@ fn had(stat: &str, swap: u64) -> Option<u64> {
     Some(all.saturating_sub(of("swapcached").unwrap_or(0)))
 }
 
-/// User and system time of all that ever ran in this group; `None`: it can't be read.
-pub(super) fn cpu_of_group(group: &Path) -> Option<(Duration, Duration)> {
-    cpu_of(&fs::read_to_string(group.join("cpu.stat")).ok()?)
-}
-
-/// User and system time in the text of cpu.stat.
-fn cpu_of(text: &str) -> Option<(Duration, Duration)> {
-    let value = |name: &str| {
-        let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?;
-        line.trim().parse().ok().map(Duration::from_micros)
-    };
-    Some((value("user_usec")?, value("system_usec")?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -466,12 +453,5 @@ mod tests {
         assert_eq!(had(stat, 300), Some(1_032));
         assert_eq!(had("anon 700\nshmem 40\n", 300), Some(1_040));
         assert_eq!(had("anon 700\nfile 5000\n", 300), None);
-    }
-
-    #[test]
-    fn cpu_time_is_read() {
-        let text = "usage_usec 7\nuser_usec 5\nsystem_usec 2\nnice_usec 0\n";
-        assert_eq!(cpu_of(text), Some((Duration::from_micros(5), Duration::from_micros(2))));
-        assert_eq!(cpu_of("usage_usec 7\n"), None);
     }
 }

@@ -79,7 +79,7 @@ impl Freezer {
     /// The processor time of all that ever ran in it, the kernel's work for them included; `None`:
     /// it can't be read.
     pub fn used(&self) -> Option<Duration> {
-        let (user, system) = super::application::cpu_of_group(&self.group)?;
+        let (user, system) = super::cpu::cpu_of_group(&self.group)?;
         Some(user + system)
     }
 

@@ -4,7 +4,8 @@
 //! and the apinit that has it does the rest. Of one that still waits for a place there is nothing to dump: its
 //! aprun is asked for the launch, and what comes of it is a checkpoint without images.
 
-use super::core::{Input, now};
+use super::clock::now;
+use super::input::Input;
 use super::services::{Service, caller, ending};
 use crate::apteam::launch::Launch;
 use crate::apteam::record::Apteam;
@@ -13,48 +14,11 @@ use crate::checkpoint::{Kind, Made, Manifest, Recovery};
 use crate::os::host;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 /// How long an aprun may take to say what it would launch.
 const DEPOSIT_WAIT: Duration = Duration::from_secs(10);
-/// Checkpoints without images that are made at once.
-const DEPOSITS_MAX: usize = 64;
-
-/// Who waits for the launch of which application.
-#[derive(Clone, Debug, Default)]
-pub struct Deposits(Arc<Mutex<Waiting>>);
-
-/// Of each: the application, and a number that tells it from others who wait for the same.
-type Waiting = BTreeMap<(Apid, u64), oneshot::Sender<Launch>>;
-
-impl Deposits {
-    fn expect(&self, apid: Apid) -> Option<oneshot::Receiver<Launch>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, waits| !waits.is_closed());
-        if all.len() >= DEPOSITS_MAX {
-            return None;
-        }
-        let (sender, launch) = oneshot::channel();
-        let next = all.keys().map(|(_, number)| number + 1).max().unwrap_or(0);
-        all.insert((apid, next), sender);
-        Some(launch)
-    }
-
-    fn came(&self, apid: Apid, launch: &Launch) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys: Vec<_> = all.keys().filter(|(of, _)| *of == apid).copied().collect();
-        for key in keys {
-            if let Some(waits) = all.remove(&key) {
-                let _ = waits.send(launch.clone());
-            }
-        }
-    }
-}
-
 impl Service {
     /// cpr -c.
     pub(super) async fn checkpoint_of(

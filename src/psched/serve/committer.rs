@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// An answer to a question that was asked after what is on its way to the disk.
-pub type Answer = super::core::Look;
+pub type Answer = super::input::Look;
 /// Something that waits for records to be durable.
 pub type Release = outbox::Release<Answer>;
 /// What one event left to be done.

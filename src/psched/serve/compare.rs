@@ -3,7 +3,7 @@
 //! The file comes in pieces, for it may be larger than a request. It is read as at SIGHUP, by
 //! the same functions, and the scheduler tries it on a copy of itself; so what is told is what would be.
 
-use super::core::Input;
+use super::input::Input;
 use super::people::groups_looked_up;
 use super::reload::merged;
 use super::services::{Service, ending};

@@ -16,107 +16,27 @@ mod together;
 
 pub use streams::status;
 
+use super::clock::now;
 use super::committer::{Commit, Outcome, Trouble};
 use super::fair;
-use super::fronts::{FrontHandle, Fronts};
-use super::recordings;
-use super::tune::Tuner;
-use crate::apteam::Apid;
-use crate::apteam::change::By;
-use crate::apteam::protocol::node::Hello;
-use crate::machine::Machine;
-use crate::os::host::{monotonic_ns, wall_ns};
+use super::fronts::Fronts;
+use super::input::{EventSender, Input, LinkSender, Look};
+use super::kept_recordings;
+use super::tuner::Tuner;
+use crate::os::host::monotonic_ns;
 use crate::os::notify::Notify;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::wait;
-use crate::psched::decide::outbox::{Kept, Outbox};
-use crate::psched::decide::tuning::{Told, Wanted};
-use crate::psched::decide::{Effect, Event, LinkId, Looked, Now, ReplyId, Scheduler};
-use crate::psched::drive::recorder::Recording;
-use crate::psched::drive::requests::Kill;
-use crate::psched::drive::{Driver, Front, Identity, Killed, Managed, Refused};
-use crate::psched::serve::private::Viewer;
-use crate::rpc::pb;
-use crate::variables::Variables;
+use crate::psched::decide::outbox::Outbox;
+use crate::psched::decide::{Effect, Event, Scheduler};
+use crate::psched::drive::{Driver, Identity};
 use outside::Real;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use store_watch::{DISK_PATIENCE, Patience, StoreWatch};
-use tokio::sync::{mpsc, oneshot};
-use tonic::Status;
-
-/// Where a client hears of an application.
-pub struct EventSender {
-    /// Its stream.
-    pub stream: mpsc::Sender<Result<pb::ApplicationEvent, Status>>,
-    /// Who reads it.
-    pub viewer: Viewer,
-}
-/// What an apinit's stream carries.
-pub type LinkSender = mpsc::Sender<Result<pb::ToNode, Status>>;
-
-/// An answer to a question that only looks, given with word whether what it says is on the disk.
-pub type Look = Box<dyn FnOnce(Kept) + Send>;
-/// A question that only looks.
-pub type Read = Box<dyn FnOnce(&Scheduler) -> Look + Send>;
-/// An event that is made with the number of its reply.
-pub type Asked = Box<dyn FnOnce(ReplyId) -> Event + Send>;
-/// A front end as it called.
-pub type FrontEnd = Front<FrontHandle>;
-
-/// What comes into the loop.
-pub enum Input {
-    /// A posting, with the stream for its events and the process that waits.
-    Post { event: Asked, front: FrontEnd, events: EventSender },
-    /// Events of an application from now on. The answer: whether it is there, or why it can't be
-    /// watched.
-    Watch {
-        apid: Apid,
-        front: Option<FrontEnd>,
-        events: EventSender,
-        found: oneshot::Sender<Result<bool, Refused>>,
-    },
-    /// The front end of a posting is to say what it would launch.
-    AskLaunch { apid: Apid },
-    /// A front end looks.
-    Look { apid: Apid, answer: oneshot::Sender<Result<Looked, Refused>> },
-    /// apkill.
-    Kill { kill: Kill, answer: oneshot::Sender<Killed> },
-    /// An order of psmgr's for the scheduler.
-    Manage { event: Asked, answer: oneshot::Sender<Result<Managed, Refused>> },
-    /// psmgr set.
-    Set { wanted: Wanted, by: By, answer: oneshot::Sender<Result<Managed, Refused>> },
-    /// psmgr show.
-    Show { answer: oneshot::Sender<pb::ShowReply> },
-    /// An apinit calls.
-    LinkOpened { link: LinkId, hello: Box<Hello>, sender: LinkSender },
-    /// An apinit's heartbeat.
-    Beat(LinkId),
-    /// Anything for the scheduler that needs no answer.
-    Event(Box<Event>),
-    /// A question. What it returns is called when everything before it is durable, or is known to
-    /// wait.
-    Read(Read),
-    /// The whole state, for whoever only looks at it.
-    Snapshot { answer: oneshot::Sender<Arc<Scheduler>> },
-    /// psched.yaml was read again. The answer: what that changed of the variables.
-    Reconfigured {
-        new: Box<super::tune::Reconfigured>,
-        answer: oneshot::Sender<super::tune::Answer>,
-    },
-    /// What would that change, were it read? Of the variables, and for applications.
-    Compare {
-        variables: Box<Variables>,
-        machine: Box<Machine>,
-        answer: oneshot::Sender<(Told, Vec<String>)>,
-    },
-    /// What happened of late.
-    Record { answer: oneshot::Sender<Recording> },
-    /// Stop.
-    Stop,
-}
+use tokio::sync::mpsc;
 
 /// The driver with the world around it.
 pub struct Core {
@@ -153,14 +73,9 @@ pub struct Parts {
 impl Drop for Core {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            recordings::keep(&self.state, &self.driver.recording(), "psched has panicked");
+            kept_recordings::keep(&self.state, &self.driver.recording(), "psched has panicked");
         }
     }
-}
-
-/// Both clocks, now.
-pub fn now() -> Now {
-    Now { mono_ns: monotonic_ns(), wall_ns: wall_ns() }
 }
 
 impl Core {

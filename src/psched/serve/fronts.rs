@@ -6,7 +6,8 @@
 //! can never reach a process that has taken over the number. Only a front end that asks for the signal gets
 //! it, and with no more rights than its user has ([`SignalHelper`]): it may have executed another program.
 
-use super::core::Input;
+use super::front_handle::FrontHandle;
+use super::input::Input;
 use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
 use crate::os::signal_helper::SignalHelper;
@@ -30,14 +31,6 @@ pub struct Fronts {
     signals: HashMap<Apid, u32>,
     /// None: there is no helper, and no signal is sent.
     helper: Option<SignalHelper>,
-}
-
-/// By which the process of a front end is known.
-#[derive(Debug)]
-pub struct FrontHandle {
-    pub pidfd: Arc<OwnedFd>,
-    /// The user, if the front end asks for SIGUSR1.
-    pub signal_as: Option<u32>,
 }
 
 struct Watched {

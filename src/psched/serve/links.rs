@@ -1,6 +1,6 @@
 //! The service Nodes: the streams of apinits.
 
-use super::core::Input;
+use super::input::Input;
 use super::services::caller;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
@@ -71,7 +71,7 @@ async fn listen(
     mut incoming: Streaming<pb::FromNode>,
     link: LinkId,
     pid: i32,
-    sender: super::core::LinkSender,
+    sender: super::input::LinkSender,
     inputs: &mpsc::Sender<Input>,
 ) -> Result<(), Status> {
     let closed = sender.downgrade();

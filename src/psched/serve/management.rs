@@ -1,6 +1,8 @@
 //! What psmgr and snflv ask: for administrators only. Who calls is what the kernel said of the connection.
 
-use super::core::{Input, now, status};
+use super::clock::now;
+use super::core::status;
+use super::input::Input;
 use super::names::names;
 use super::people::no_users_of;
 use super::private::Viewer;

@@ -11,17 +11,23 @@
 
 mod budget;
 mod checkpoints;
+mod clock;
 pub mod committer;
 mod compare;
 pub mod core;
+mod deposits;
 mod fair;
+mod front_handle;
 mod fronts;
+mod input;
+mod kept_recordings;
 mod links;
 mod management;
 mod names;
 pub mod people;
 mod private;
 mod reading;
+mod record_pieces;
 mod recordings;
 pub mod records;
 mod reload;
@@ -30,6 +36,8 @@ mod services;
 mod serving;
 pub mod store;
 mod tune;
+mod tuner;
+mod turn;
 mod turns;
 mod usage;
 mod views;
@@ -160,7 +168,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         applications = restored.teams.len(),
         "psched starts"
     );
-    let now = core::now();
+    let now = clock::now();
     let (mut scheduler, effects) = Scheduler::restore(
         config.machine.clone(),
         settings(&variables),
@@ -259,7 +267,7 @@ async fn serve(
         hidden.send_replace(variables.private());
         connections_bounds.send_replace(bounds(variables, files));
     });
-    let tuner = tune::Tuner { tuning, tuned };
+    let tuner = tuner::Tuner { tuning, tuned };
     let weak = inputs.downgrade();
     let parts = core::Parts {
         commits,
@@ -296,7 +304,7 @@ async fn serve(
         identity: identity.clone(),
         trouble: trouble.clone(),
         running: Arc::clone(&running),
-        deposits: checkpoints::Deposits::default(),
+        deposits: deposits::Deposits::default(),
     };
     let nodes = links::Nodes {
         inputs: inputs.clone(),
@@ -359,7 +367,7 @@ async fn serve(
     let over = tokio::time::Instant::now() + END_TIME;
     let stopped = async {
         if why != Why::Loop {
-            let _ = inputs.send(core::Input::Stop).await;
+            let _ = inputs.send(input::Input::Stop).await;
             let _ = core.await;
         }
     };

@@ -5,8 +5,9 @@
 //! their own, within the budget of the user who asks ([`super::budget`]), a page at a time: a page ends when it is
 //! large, or has taken long.
 
+use super::clock::now;
 use super::committer::Trouble;
-use super::core::{Input, now};
+use super::input::Input;
 use super::names::names;
 use super::private::Viewer;
 use super::services::{Service, caller, ending};
@@ -17,6 +18,7 @@ use crate::apteam::record::Apteam;
 use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
 use crate::psched::decide::Scheduler;
+use crate::psched::serve::turn;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::variables::ShareBy;
@@ -359,7 +361,7 @@ fn shares(s: &Scheduler, viewer: &Viewer, name: &str) -> pb::SharesReply {
     rows.sort_by(|a, b| b.had_s.total_cmp(&a.had_s));
     rows.truncate(SHARES_MAX);
     let by = ShareBy::ALL.iter().find(|(of, _)| *of == by).map_or("", |(_, word)| *word).into();
-    pb::SharesReply { by, half_life_ns: turns::nanos(half_life), rows, notices: Vec::new() }
+    pb::SharesReply { by, half_life_ns: turn::nanos(half_life), rows, notices: Vec::new() }
 }
 
 fn who_runs(

@@ -7,9 +7,10 @@
 //! A file with any problem changes nothing, and all its problems are in the log.
 
 use super::Arguments;
-use super::core::{Input, now};
+use super::clock::now;
+use super::input::Input;
 use super::people::{administrators, groups_looked_up, warn_of_unknown};
-use super::tune::{Answer, Reconfigured};
+use super::tuner::{Answer, Reconfigured};
 use crate::apteam::change::By;
 use crate::config::Config;
 use crate::machine::{Machine, Nid, nids_text};

@@ -4,11 +4,13 @@
 //! Who calls is what the kernel said of the connection ([`Peer`]); a request never says it.
 
 use super::budget::Budgets;
-use super::checkpoints::Deposits;
+use super::clock::now;
 use super::committer::Trouble;
-use super::core::{EventSender, FrontEnd, Input, now, status};
+use super::core::status;
+use super::deposits::Deposits;
 use super::fair;
-use super::fronts::FrontHandle;
+use super::front_handle::FrontHandle;
+use super::input::{EventSender, FrontEnd, Input};
 use super::names::names;
 use super::private::Viewer;
 use super::reload::Reload;
@@ -312,7 +314,7 @@ fn front(peer: &Peer, signal: bool) -> Option<FrontEnd> {
 impl pb::psched_server::Psched for Service {
     type PostStream = Events;
     type WatchStream = Events;
-    type RecordStream = super::recordings::Pieces;
+    type RecordStream = super::record_pieces::Pieces;
 
     async fn post(&self, request: Request<pb::PostRequest>) -> Result<Response<Events>, Status> {
         let peer = caller(&request)?;
@@ -472,7 +474,7 @@ impl pb::psched_server::Psched for Service {
             _ => Default::default(),
         };
         let kill_in_ns =
-            |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::turns::nanos);
+            |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::turn::nanos);
         let problem = |apid: &u64| told.get(&Apid(*apid)).cloned().unwrap_or_default();
         Ok(Response::new(pb::KillReply {
             problems: request.apids.iter().map(problem).collect(),
@@ -604,7 +606,7 @@ impl pb::psched_server::Psched for Service {
     async fn record(
         &self,
         request: Request<pb::RecordRequest>,
-    ) -> Result<Response<super::recordings::Pieces>, Status> {
+    ) -> Result<Response<super::record_pieces::Pieces>, Status> {
         self.recorded(request).await
     }
 

@@ -15,7 +15,7 @@ use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::{Flavor, Nid};
-use crate::psched::decide::tuning::SetValue;
+use crate::psched::decide::SetValue;
 use crate::psched::decide::{Effect, ReplyId};
 use crate::psched::decide::{Had, SharesRecord};
 use std::sync::atomic::Ordering;

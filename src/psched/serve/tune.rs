@@ -4,41 +4,21 @@
 //! inside psched is so at once; whoever set it is answered when it is on the record, and so is
 //! everything that leaves psched because of it.
 
-use super::core::{Core, now};
+use super::clock::now;
+use super::core::Core;
 use super::settings;
+use super::tuner::{Answer, Reconfigured};
 use crate::apteam::change::{By, Change};
 use crate::machine::Machine;
 use crate::psched::decide::Record;
 use crate::psched::decide::outbox::Kept;
-use crate::psched::decide::tuning::{Source, Told, Tuning, Wanted};
+use crate::psched::decide::tuning::{Source, Told, Wanted};
 use crate::psched::decide::{Event, Settings};
 use crate::psched::drive::{Managed, Refused};
 use crate::rpc::pb;
 use crate::variables::Variables;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-
-/// A psched.yaml that was read again.
-#[derive(Debug)]
-pub struct Reconfigured {
-    pub variables: Variables,
-    pub machine: Box<Machine>,
-    /// Who has had it read; none: psched by itself, which is no change of an administrator's.
-    pub by: Option<By>,
-    /// What it changes that the loop does not know of.
-    pub told: Told,
-}
-
-/// What has changed, and why that is not on record yet; or why nothing has.
-pub type Answer = Result<(Told, Option<String>), String>;
-
-/// What the loop knows of variables.
-pub struct Tuner {
-    /// What is set.
-    pub tuning: Tuning,
-    /// To be called with what is in force, for what is not the scheduler's.
-    pub tuned: Arc<dyn Fn(&Variables) + Send + Sync>,
-}
 
 impl Core {
     /// psmgr set.

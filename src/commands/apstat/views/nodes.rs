@@ -1,6 +1,6 @@
 //! `apstat -n`: the nodes as ALPS shows them, and their summary.
 
-use crate::commands::table::{Cell, Table};
+use crate::console::table::{Cell, Table};
 use crate::rpc::pb;
 use std::collections::BTreeSet;
 

@@ -10,8 +10,10 @@ use crate::psched::drive::{
     Front, Identity, Note, Outside, Refused, Reply, Sent, ToNode, Told, Waits,
 };
 use crate::psched::serve::committer::{Commit, Release, Trouble};
-use crate::psched::serve::fronts::{FrontHandle, Fronts};
-use crate::psched::serve::{recordings, usage};
+use crate::psched::serve::front_handle::FrontHandle;
+use crate::psched::serve::fronts::Fronts;
+use crate::psched::serve::kept_recordings;
+use crate::psched::serve::usage;
 use crate::rpc::pb;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -178,7 +180,7 @@ impl Outside for Real {
     fn keep_recording(&mut self, recording: Recording, why: String) {
         let state = self.state.clone();
         // (Writing takes longer than the loop may wait. An Err: there are no threads any more.)
-        let write = move || recordings::keep(&state, &recording, &why);
+        let write = move || kept_recordings::keep(&state, &recording, &why);
         if let Err(error) = std::thread::Builder::new().name("psched-records".into()).spawn(write) {
             tracing::warn!(%error, "no recording is written");
         }

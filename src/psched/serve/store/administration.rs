@@ -3,7 +3,7 @@
 
 use crate::apteam::change::{By, Change, Closed, FlavorOrder, NodeOrder};
 use crate::machine::{Flavor, Flavors, Nid};
-use crate::psched::decide::tuning::SetValue;
+use crate::psched::decide::SetValue;
 use rusqlite::{Connection, Result, Row, Transaction, params};
 use std::collections::BTreeMap;
 

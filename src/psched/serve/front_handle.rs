@@ -1,0 +1,12 @@
+//! What is kept of the process of a front end.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// By which the process of a front end is known.
+#[derive(Debug)]
+pub struct FrontHandle {
+    pub pidfd: Arc<OwnedFd>,
+    /// The user, if the front end asks for SIGUSR1.
+    pub signal_as: Option<u32>,
+}
