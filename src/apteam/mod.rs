@@ -15,6 +15,7 @@ pub mod ending;
 mod ids;
 pub mod launch;
 pub mod layout;
+pub mod migration_blocker;
 pub mod oversubscribe;
 pub mod place;
 pub mod posting;

@@ -272,7 +272,7 @@ fn done(effect: &Effect) -> String {
         Effect::TellEnd { apid, end } => {
             format!("application {apid}, status {}", end.status())
         }
-        Effect::Warn(text) => text.clone(),
+        Effect::Warn(text) | Effect::Fault(text) => text.clone(),
     };
     line(effect.kind(), more)
 }

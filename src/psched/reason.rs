@@ -10,9 +10,11 @@
 //!            which regions refuse it  barred     region night lets in only ...
 //! ```
 
+mod immovable;
 mod notes;
 mod words;
 
+pub use immovable::Immovable;
 pub use notes::{ForeignNote, NodeNote, name_list};
 pub use words::shape_text;
 

@@ -22,6 +22,7 @@
 mod attach;
 mod codec;
 mod common;
+mod migration_blocker;
 mod node;
 mod notice;
 mod peers;

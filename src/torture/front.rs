@@ -438,6 +438,9 @@ impl Outside for Around<'_> {
         if let Some(aprun) = self.aprun() {
             aprun.apid = front.apid();
         }
+        if front.lacks_output() {
+            self.world.checks.lacks_output(self.pid);
+        }
         if self.world.trace.on() {
             for action in actions {
                 let text = format!("aprun {} does {}", self.pid, super::trace::cut(action));

@@ -683,8 +683,11 @@ impl Outside for World {
     }
 
     fn note(&mut self, note: Note) {
-        if let Note::Warning(text) = note {
-            self.checks.warned(&text);
+        match note {
+            Note::Warning(text) => self.checks.warned(&text),
+            // Placement and occupancy never disagree.
+            Note::Fault(text) => self.checks.broken(text),
+            _ => {}
         }
     }
 

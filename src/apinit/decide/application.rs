@@ -6,6 +6,7 @@ use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::Launch;
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::protocol::attach::StdinCredit;
 use crate::apteam::protocol::node::{Phase, PlaceCommand};
 use crate::apteam::protocol::notice::Notice;
@@ -172,7 +173,7 @@ pub(super) struct App {
     /// It is being moved.
     pub moving: Option<Moving>,
     /// The last move that failed, and why.
-    pub not_moved: Option<(u32, String)>,
+    pub not_moved: Option<(u32, MigrationBlocker)>,
     /// It is being checkpointed.
     pub dumping: Option<Dumping>,
     /// Its memory is in a checkpoint of this apinit's own, or on its way.

@@ -40,6 +40,7 @@ use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::Decisive;
 use crate::apteam::launch::Launch;
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::place::{HostPart, Place};
 use crate::apteam::protocol::node::{MoveCommand, Moved, PlaceCommand, Report};
 use crate::apteam::protocol::notice::{Notice, Seen};
@@ -53,7 +54,7 @@ impl Agent {
         let MoveCommand { key, number, .. } = order;
         let nids = &self.me.nids;
         let Some(app) = self.apps.get_mut(&key) else {
-            let why = "it is not here any more".to_owned();
+            let why = MigrationBlocker::NotHere;
             return self.report(Report::MoveFailed { key, number, why }, out);
         };
         if app.place.moved.number >= number {
@@ -69,13 +70,12 @@ impl Agent {
         if under_way == Some(number) {
             return;
         }
-        let another = || under_way.map(|_| "another move of it is under way".to_owned());
-        let dumped = || app.dumping.map(|_| "it is being checkpointed".to_owned());
-        let under_way =
-            || app.on_its_way().then(|| "its memory is being taken out or brought in".to_owned());
-        let hindrance = app.wall().or_else(another).or_else(dumped).or_else(under_way);
-        let hindrance = hindrance.or_else(|| app.unfit(&order.places.0, nids));
-        if let Some(why) = hindrance {
+        let another = || under_way.map(|_| MigrationBlocker::AnotherMove);
+        let dumped = || app.dumping.map(|_| MigrationBlocker::Checkpointing);
+        let under_way = || app.on_its_way().then_some(MigrationBlocker::MemoryUnderWay);
+        let blocker = app.migration_blocker().or_else(another).or_else(dumped).or_else(under_way);
+        let blocker = blocker.or_else(|| app.unfit(&order.places.0, nids));
+        if let Some(why) = blocker {
             app.not_moved = Some((number, why.clone()));
             return self.report(Report::MoveFailed { key, number, why }, out);
         }
@@ -96,12 +96,11 @@ impl Agent {
             };
         };
         if !stands {
-            let why = "it can't be stopped (see the notes of its node: apstat -n)";
-            return self.move_failed(key, why.to_owned(), out);
+            return self.move_failed(key, MigrationBlocker::NotStopped, out);
         }
         if self.stranger.is_some() {
             // It judges by where everybody sits, and has been told that.
-            return self.move_failed(key, "its psched is not obeyed any more".to_owned(), out);
+            return self.move_failed(key, MigrationBlocker::NotObeyed, out);
         }
         moving.lifted_ns = Some(now);
         let place = moved_to(&app.place, &moving.order);
@@ -137,7 +136,7 @@ impl Agent {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(Moving { order, lifted_ns }) = app.moving.clone() else { return };
         if let Err(why) = result {
-            return self.move_failed(key, why, out);
+            return self.move_failed(key, MigrationBlocker::NotBound(why), out);
         }
         app.moving = None;
         app.place = moved_to(&app.place, &order);
@@ -151,7 +150,7 @@ impl Agent {
         self.start_others(out);
     }
 
-    fn move_failed(&mut self, key: Key, why: String, out: &mut Out) {
+    fn move_failed(&mut self, key: Key, why: MigrationBlocker, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(Moving { order, .. }) = app.moving.take() else { return };
         app.processors =
@@ -175,7 +174,7 @@ impl Agent {
     pub(super) fn report_movable(&self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key).filter(|app| app.head()) else { return };
         if app.going_ns.is_some() && app.running() && app.doom.is_none() && !app.discarded {
-            self.report(Report::Movable { key, wall: app.wall() }, out);
+            self.report(Report::Movable { key, blocker: app.migration_blocker() }, out);
         }
     }
 
@@ -261,31 +260,30 @@ impl App {
     }
 
     /// Why it can't be moved at all, nor its processors be changed.
-    fn wall(&self) -> Option<String> {
-        let why = if self.place.hosts.len() > 1 {
-            "it is on several hosts"
+    fn migration_blocker(&self) -> Option<MigrationBlocker> {
+        if self.place.hosts.len() > 1 {
+            Some(MigrationBlocker::SeveralHosts)
         } else if self.place.moved.fixed {
-            "its processors were named (-cc)"
+            Some(MigrationBlocker::ProcessorsNamed)
         } else if self.going_ns.is_none() {
-            "its PEs do not go yet"
+            Some(MigrationBlocker::NotGoing)
         } else if !self.running() || self.doom.is_some() {
-            "it is ending"
+            Some(MigrationBlocker::Ending)
         } else {
-            return None;
-        };
-        Some(why.to_owned())
+            None
+        }
     }
 
     /// Why it can't sit there.
-    fn unfit(&self, to: &[Place], own: &BTreeSet<Nid>) -> Option<String> {
+    fn unfit(&self, to: &[Place], own: &BTreeSet<Nid>) -> Option<MigrationBlocker> {
         let strange = to.iter().find(|place| !own.contains(&place.nid));
         if let Some(place) = strange {
-            return Some(format!("NID {} is not one of its apinit's", place.nid));
+            return Some(MigrationBlocker::StrangeNode(place.nid));
         }
         let from = &self.place.places.0;
         let alike =
             |(a, b): (&Place, &Place)| a.pes == b.pes && a.processors.len() == b.processors.len();
         let same_shape = from.len() == to.len() && from.iter().zip(to).all(alike);
-        (!same_shape).then(|| "its shape would be another there".to_owned())
+        (!same_shape).then_some(MigrationBlocker::OtherShape)
     }
 }

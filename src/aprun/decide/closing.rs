@@ -24,12 +24,38 @@ pub struct Ended {
     pub told: bool,
 }
 
+/// A closing line: what it tells, and who tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// What happened on a node, with its number and the time in front.
+    OfNode(String),
+    /// What the front end says, behind the name of its program.
+    OfProgram(String),
+    /// What is said of this application as a whole, behind its number.
+    OfApplication(Apid, String),
+}
+
+impl Line {
+    /// As it is shown by this program. `inside`: the application tells of its end in the same words, of which
+    /// those of what runs inside it differ (`aprun --inside`).
+    pub fn words(&self, program: &str, inside: bool) -> String {
+        match self {
+            Line::OfNode(text) => text.clone(),
+            Line::OfProgram(text) => format!("{program}: {text}"),
+            Line::OfApplication(apid, text) if inside => {
+                format!("Inside application {apid} {text}")
+            }
+            Line::OfApplication(apid, text) => format!("Application {apid} {text}"),
+        }
+    }
+}
+
 /// All closing lines, for stderr. `stamp` is the local time of the decisive end; `quiet` (-q) leaves
 /// out all but what ended the application before its time.
-pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
+pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<Line> {
     let apid = ended.end.key.apid;
     let cause = ended.end.first.as_ref().map(|d| &d.cause);
-    let mut lines: Vec<String> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
     if let Some(cause) = cause
         && (cause.ends_application() || !quiet)
         && !ended.told
@@ -52,13 +78,14 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
 }
 
 /// `Application N ...` about nodes that could not tell how their part ended.
-fn lost_line(apid: Apid, lost: &[Nid]) -> Option<String> {
+fn lost_line(apid: Apid, lost: &[Nid]) -> Option<Line> {
     let nodes = format_nids(lost.iter().copied());
     (!lost.is_empty()).then(|| {
-        format!(
-            "Application {apid} lost its apshepherd on NID {nodes}: what its PEs wrote last there may \
-             be missing, and how they ended is not known"
-        )
+        let text = format!(
+            "lost its apshepherd on NID {nodes}: what its PEs wrote last there may be missing, and how they \
+             ended is not known"
+        );
+        Line::OfApplication(apid, text)
     })
 }
 
@@ -68,8 +95,9 @@ pub fn of_node(nid: Nid, stamp: &str, text: &str) -> String {
 }
 
 /// The line about what decided the end.
-pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
-    let on = |nid: Nid, text: String| of_node(nid, stamp, &format!("Apid {apid}: {text}"));
+pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> Line {
+    let on =
+        |nid: Nid, text: String| Line::OfNode(of_node(nid, stamp, &format!("Apid {apid}: {text}")));
     if let Some((nid, text)) = cause.notice() {
         return on(nid, text);
     }
@@ -86,7 +114,9 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
             on(*nid, format!("the node lost the application: {text}{ended}"))
         }
         // An aprun that can say so has not died.
-        Cause::FrontGone => format!("aprun: Apid {apid}: this aprun was taken for dead{ended}"),
+        Cause::FrontGone => {
+            Line::OfProgram(format!("Apid {apid}: this aprun was taken for dead{ended}"))
+        }
         Cause::PeSignal { .. }
         | Cause::Abort { .. }
         | Cause::NoFinalize { .. }
@@ -98,12 +128,12 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> String {
         | Cause::StdoutClosed
         | Cause::NoRecord
         | Cause::Purge { .. }
-        | Cause::Checkpointed { .. } => format!("aprun: Apid {apid}: {cause}{ended}"),
+        | Cause::Checkpointed { .. } => Line::OfProgram(format!("Apid {apid}: {cause}{ended}")),
     }
 }
 
 /// `Application N exit codes: ...` and `Application N exit signals: ...`, where there are any.
-pub fn exit_lines(apid: Apid, ends: &[EndCount]) -> Vec<String> {
+pub fn exit_lines(apid: Apid, ends: &[EndCount]) -> Vec<Line> {
     let bad = |consequence: bool| {
         let bad: Vec<PeEnd> = ends
             .iter()
@@ -128,30 +158,32 @@ pub fn exit_lines(apid: Apid, ends: &[EndCount]) -> Vec<String> {
         })
         .collect();
     let line = |what: &str, ends: Vec<String>| {
-        (!ends.is_empty()).then(|| format!("Application {apid} exit {what}: {}", ends.join(", ")))
+        let text = || format!("exit {what}: {}", ends.join(", "));
+        (!ends.is_empty()).then(|| Line::OfApplication(apid, text()))
     };
     line("codes", codes).into_iter().chain(line("signals", signals)).collect()
 }
 
 /// `Application N resources: ...`.
-pub fn resources_line(apid: Apid, usage: &Usage) -> String {
+pub fn resources_line(apid: Apid, usage: &Usage) -> Line {
     // ALPS gives whole seconds, rounded.
     let seconds =
         |time: std::time::Duration| (time + std::time::Duration::from_millis(500)).as_secs();
-    format!(
-        "Application {apid} resources: utime ~{}s, stime ~{}s, Rss ~{}, inblocks ~{}, outblocks ~{}",
+    let text = format!(
+        "resources: utime ~{}s, stime ~{}s, Rss ~{}, inblocks ~{}, outblocks ~{}",
         seconds(usage.utime),
         seconds(usage.stime),
         usage.max_rss_kib,
         usage.inblocks,
         usage.outblocks
-    )
+    );
+    Line::OfApplication(apid, text)
 }
 
 /// The line about processes that the PEs left behind.
-pub fn leftovers_line(apid: Apid, leftovers: u32) -> String {
+pub fn leftovers_line(apid: Apid, leftovers: u32) -> Line {
     let (what, were) = if leftovers == 1 { ("process", "was") } else { ("processes", "were") };
-    format!("Application {apid} left {leftovers} {what} behind, which {were} ended")
+    Line::OfApplication(apid, format!("left {leftovers} {what} behind, which {were} ended"))
 }
 
 #[cfg(test)]
@@ -186,6 +218,24 @@ mod tests {
         Ended { status: end.status(), end, told: false }
     }
 
+    fn in_words(lines: Vec<Line>) -> Vec<String> {
+        lines.iter().map(|line| line.words("aprun", false)).collect()
+    }
+
+    fn shown(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
+        in_words(lines(ended, stamp, quiet))
+    }
+
+    /// Another program has its name in front, and what runs inside an application is told from that.
+    #[test]
+    fn who_tells_it() {
+        let said = Line::OfProgram("Apid 12: ended".into());
+        assert_eq!(said.words("cpr", false), "cpr: Apid 12: ended");
+        let of_all = Line::OfApplication(Apid(12), "exit codes: 3".into());
+        assert_eq!(of_all.words("aprun", true), "Inside application 12 exit codes: 3");
+        assert_eq!(of_all.words("aprun", false), "Application 12 exit codes: 3");
+    }
+
     const RESOURCES: &str = "Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks \
                              ~11665, outblocks ~19014";
     const STAMP: &str = "2026-11-21 22:21:27";
@@ -193,8 +243,8 @@ mod tests {
     #[test]
     fn a_good_end() {
         let good = ended(None, &[(PeEnd::Exit(0), 4, false)]);
-        assert_eq!(lines(&good, STAMP, false), [RESOURCES]);
-        assert!(lines(&good, STAMP, true).is_empty());
+        assert_eq!(shown(&good, STAMP, false), [RESOURCES]);
+        assert!(shown(&good, STAMP, true).is_empty());
     }
 
     #[test]
@@ -202,14 +252,14 @@ mod tests {
         let cause = Cause::PeExit { rank: 1, nid: Nid(4), code: 127 };
         let bad = ended(Some(cause), &[(PeEnd::Exit(0), 3, false), (PeEnd::Exit(127), 1, false)]);
         assert_eq!(
-            lines(&bad, STAMP, false),
+            shown(&bad, STAMP, false),
             [
                 "[NID 00004] 2026-11-21 22:21:27 Apid 12: PE 1 exited with code 127",
                 "Application 12 exit codes: 127",
                 RESOURCES
             ]
         );
-        assert!(lines(&bad, STAMP, true).is_empty());
+        assert!(shown(&bad, STAMP, true).is_empty());
     }
 
     #[test]
@@ -220,13 +270,13 @@ mod tests {
         let died = "[NID 00002] 2026-11-21 22:21:27 Apid 12: PE 5 died: Segmentation fault \
                     (signal 11); initiated application termination";
         assert_eq!(
-            lines(&bad, STAMP, false),
+            shown(&bad, STAMP, false),
             [died, "Application 12 exit signals: Segmentation fault", RESOURCES]
         );
-        assert_eq!(lines(&bad, STAMP, true), [died]);
+        assert_eq!(shown(&bad, STAMP, true), [died]);
         // Shown when it happened: not again.
         let told = Ended { told: true, ..bad };
-        assert!(lines(&told, STAMP, true).is_empty());
+        assert!(shown(&told, STAMP, true).is_empty());
     }
 
     #[test]
@@ -235,7 +285,7 @@ mod tests {
         let mut bad = ended(Some(cause), &[(PeEnd::Signal(9), 2, true)]);
         bad.end.leftovers = 3;
         assert_eq!(
-            lines(&bad, STAMP, false),
+            shown(&bad, STAMP, false),
             [
                 "aprun: Apid 12: killed by user 1000 (Killed (signal 9)); initiated application \
                  termination",
@@ -251,9 +301,9 @@ mod tests {
         let mut end = ended(Some(Cause::FrontGone), &[]);
         let line =
             "aprun: Apid 12: this aprun was taken for dead; initiated application termination";
-        assert_eq!(lines(&end, STAMP, true), [line]);
+        assert_eq!(shown(&end, STAMP, true), [line]);
         end.told = true;
-        assert!(lines(&end, STAMP, true).is_empty());
+        assert!(shown(&end, STAMP, true).is_empty());
     }
 
     #[test]
@@ -263,9 +313,9 @@ mod tests {
         part.end.lost = vec![Nid(1), Nid(2)];
         let lost = "Application 12 lost its apshepherd on NID 1-2: what its PEs wrote last there may \
                     be missing, and how they ended is not known";
-        assert_eq!(lines(&part, STAMP, true), [lost]);
+        assert_eq!(shown(&part, STAMP, true), [lost]);
         assert_eq!(
-            lines(&part, STAMP, false)[1..],
+            shown(&part, STAMP, false)[1..],
             [lost, "Application 12 exit codes: 3", RESOURCES]
         );
     }
@@ -280,7 +330,7 @@ mod tests {
         ];
         let all = ended(None, &counts);
         assert_eq!(
-            exit_lines(Apid(3), &all.end.ends),
+            in_words(exit_lines(Apid(3), &all.end.ends)),
             ["Application 3 exit codes: 2, 7", "Application 3 exit signals: Killed, signal 40"]
         );
     }
@@ -296,7 +346,7 @@ mod tests {
         let mut never = ended(Some(cause), &[]);
         never.end.launched = false;
         assert_eq!(
-            lines(&never, STAMP, false),
+            shown(&never, STAMP, false),
             ["[NID 00001] 2026-11-21 22:21:27 Apid 12: PE 0 could not be started, so none was: \
               ./a.out: no such file"]
         );

@@ -370,15 +370,7 @@ impl Outside for Shell {
     fn close(&mut self, ended: Box<Ended>) -> Vec<Event> {
         let mut at_once = Vec::new();
         for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
-            let line = match line.strip_prefix("aprun: ") {
-                Some(text) => format!("{}: {text}", self.program),
-                None => line,
-            };
-            // The application itself tells of its end in the same words.
-            let line = match line.strip_prefix("Application ") {
-                Some(rest) if self.home.is_some() => format!("Inside application {rest}"),
-                _ => line,
-            };
+            let line = line.words(self.program, self.home.is_some());
             self.lanes.say(line, &mut at_once);
         }
         at_once

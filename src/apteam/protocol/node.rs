@@ -4,6 +4,7 @@ use super::attach::NumberedSignal;
 use super::turns::{SlicePlan, StopMeans, Switches};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Account, Owner};
 use crate::apteam::shape::Shape;
@@ -455,13 +456,13 @@ pub enum Report {
     /// How changes of party went, and what else is measured. Not repeated.
     Switches(Box<Switches>),
     /// Whether a running application can be moved here, once it runs and to a psched that has just come;
-    /// `wall`: why not.
-    Movable { key: Key, wall: Option<String> },
+    /// `blocker`: why not.
+    Movable { key: Key, blocker: Option<MigrationBlocker> },
     /// It sits where the move of this number was to bring it. `frozen`: for how long it stood for that; zero
     /// where it is said again.
     Moved { key: Key, number: u32, frozen: Duration },
     /// It sits where it sat, and why.
-    MoveFailed { key: Key, number: u32, why: String },
+    MoveFailed { key: Key, number: u32, why: MigrationBlocker },
     /// So many bytes of it are in swap on this apinit's nodes; `why`: no more of it went. Not repeated.
     RolledOut { key: Key, bytes: u64, why: Option<String> },
 }
@@ -581,9 +582,8 @@ impl fmt::Display for Report {
                 });
                 format!("{} changes{stopped}", all.switches.len())
             }
-            Report::Movable { key, wall } => {
-                format!("{key}: {}", wall.as_deref().unwrap_or("it can be moved"))
-            }
+            Report::Movable { key, blocker: None } => format!("{key}: it can be moved"),
+            Report::Movable { key, blocker: Some(why) } => format!("{key}: {why}"),
             Report::Moved { key, number, .. } => format!("{key}, move {number}"),
             Report::MoveFailed { key, number, why } => format!("{key}, move {number}: {why}"),
             Report::RolledOut { key, bytes, why } => {

@@ -32,7 +32,7 @@ impl Scheduler {
         let effects = events.into_iter().flat_map(|event| copy.apply(now, event));
         let warnings: Vec<String> = effects
             .filter_map(|effect| match effect {
-                Effect::Warn(text) => Some(text),
+                Effect::Warn(text) | Effect::Fault(text) => Some(text),
                 _ => None,
             })
             .collect();

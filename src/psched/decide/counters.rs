@@ -96,6 +96,7 @@ fn of_effect(effect: &Effect) -> &'static str {
         Effect::Tell { news: News::Running, .. } => "tell: running",
         Effect::Tell { news: News::Ended(_), .. } | Effect::TellEnd { .. } => "tell: ended",
         Effect::Warn(_) => "warning",
+        Effect::Fault(_) => "fault",
     }
 }
 

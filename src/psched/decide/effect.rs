@@ -93,6 +93,8 @@ pub enum Effect {
     TellEnd { apid: Apid, end: Box<HostEnd> },
     /// Something for the daemon's log.
     Warn(String),
+    /// The same of a fault of psched itself.
+    Fault(String),
 }
 
 impl Effect {

@@ -71,7 +71,7 @@ impl Scheduler {
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.taken_back.remove(&team.key());
         self.placed_again.remove(&team.key());
-        self.walls.remove(&apid);
+        self.migration_blockers.remove(&apid);
         self.requests.remove(&team.posting.request_id);
         self.occupancy.release(apid);
         self.note_left(&team.holds());

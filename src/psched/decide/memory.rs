@@ -208,7 +208,7 @@ impl Scheduler {
             if let Err(conflict) = self.occupancy.take_found(apid, &holds, claim) {
                 // They were its own a moment ago: a fault of ours.
                 let text = format!("application {apid} was not placed anew: {conflict}");
-                out.push(Effect::Warn(text));
+                out.push(Effect::Fault(text));
             }
             self.count_memory(now, apid);
             if self.teams.get(&apid).is_some_and(|team| team.state == State::Running) {

@@ -85,6 +85,7 @@ pub use ends::SIGNALS_MAX;
 pub use event::{Event, LinkId, Manage, ReplyId};
 pub use keeping::Record;
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
+pub use nodes::LACKS;
 pub use nodes_to::NodesTo;
 pub use now::Now;
 pub use origin::Origin;

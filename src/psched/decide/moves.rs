@@ -12,7 +12,7 @@
 //! ```text
 //!   move_to    Save(to)  Command(Move 1)      holds from and to, has no turn
 //!   Moved      Save                           sits at `to`
-//!   MoveFailed Save                           sits at `from`, and is a wall from then on
+//!   MoveFailed Save                           sits at `from`, and stays there from then on
 //!   inventory                                 the move is said again: nodes know its number
 //! ```
 //!
@@ -32,54 +32,51 @@ use super::decisions::seated;
 use super::move_sequence::{Order, Sequence};
 use super::{Effect, LinkId, Now, Scheduler};
 use crate::apteam::Apid;
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::PlacementList;
 use crate::apteam::protocol::node::{Command, MoveCommand, PlaceCommand};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::nids_text;
+use crate::psched::reason::Immovable;
 use std::time::Duration;
 
 impl Scheduler {
-    /// Why a running application can't be moved, in words; `None`: it can.
-    pub(super) fn wall_of(&self, team: &Apteam) -> Option<String> {
+    /// Why an application can't be moved; `None`: it can.
+    pub(super) fn immovable(&self, team: &Apteam) -> Option<Immovable> {
         let apid = team.apid;
         let why = match team.state {
-            State::Posted | State::Lapsed => "it has no place yet",
-            State::Placed | State::Launching => "it does not run yet",
-            _ if team.doomed.is_some() || team.end.is_some() => "it is ending",
-            State::TakingBack | State::Ended => "it is ending",
-            State::Running if team.moves.to.is_some() => "it is being moved",
-            State::Running if self.schedule.decision.is_out(apid) => "its memory is out",
-            State::Running if !team.posting.choice.is_any() => "it has chosen its nodes (-L, -E)",
+            State::Posted | State::Lapsed => Immovable::NoPlace,
+            State::Placed | State::Launching => Immovable::NotRunning,
+            _ if team.doomed.is_some() || team.end.is_some() => Immovable::Ending,
+            State::TakingBack | State::Ended => Immovable::Ending,
+            State::Running if team.moves.to.is_some() => Immovable::Moving,
+            State::Running if self.schedule.decision.is_out(apid) => Immovable::MemoryOut,
+            State::Running if !team.posting.choice.is_any() => Immovable::NodesChosen,
             State::Running if matches!(team.posting.oversubscribe, Oversubscribe::Shares(_)) => {
-                "its PEs share processors (--oversubscribe)"
+                Immovable::ProcessorsShared
             }
-            State::Running if team.stays_put() => {
-                "it sits in pieces (--flexible), or its parts differ in -d"
-            }
-            State::Running if self.domain_has_gone(team) => {
-                "its domain is not in psched.yaml any more"
-            }
-            State::Running => return self.wall_said(apid),
+            State::Running if team.stays_put() => Immovable::InPieces,
+            State::Running if self.domain_has_gone(team) => Immovable::NoDomain,
+            State::Running => return self.blocker_said(apid),
         };
-        Some(why.to_owned())
+        Some(why)
     }
 
     /// The same for those who look at a running one: not what will be over in a moment.
-    pub fn why_it_stays(&self, team: &Apteam) -> Option<String> {
-        let known =
-            team.stays_put() || self.domain_has_gone(team) || self.walls.contains_key(&team.apid);
+    pub fn why_it_stays(&self, team: &Apteam) -> Option<Immovable> {
+        let known = team.stays_put()
+            || self.domain_has_gone(team)
+            || self.migration_blockers.contains_key(&team.apid);
         let runs = team.state == State::Running && team.moves.to.is_none();
-        if runs && known { self.wall_of(team) } else { None }
+        if runs && known { self.immovable(team) } else { None }
     }
 
     /// What its nodes say of that.
-    pub(super) fn wall_said(&self, apid: Apid) -> Option<String> {
-        match self.walls.get(&apid) {
-            Some(said) => said.clone(),
-            None if self.settings.abilities.says => {
-                Some("its apinit has not said that it can".to_owned())
-            }
+    pub(super) fn blocker_said(&self, apid: Apid) -> Option<Immovable> {
+        match self.migration_blockers.get(&apid) {
+            Some(said) => said.clone().map(Immovable::OfNode),
+            None if self.settings.abilities.says => Some(Immovable::NotSaid),
             None => None,
         }
     }
@@ -98,7 +95,7 @@ impl Scheduler {
             || self.domain_has_gone(team)
             || team.state == State::Running
                 && self.settings.abilities.says
-                && (self.walls.get(&team.apid) != Some(&None) || !all_in_one())
+                && (self.migration_blockers.get(&team.apid) != Some(&None) || !all_in_one())
     }
 
     /// It is to sit elsewhere, and does not run until its nodes say that it is there. False: it can't be told
@@ -184,7 +181,7 @@ impl Scheduler {
         now: Now,
         apid: Apid,
         number: u32,
-        why: &str,
+        why: MigrationBlocker,
         out: &mut Vec<Effect>,
     ) {
         let Some(team) = self.teams.get_mut(&apid).filter(|team| team.moves.told == number) else {
@@ -192,8 +189,8 @@ impl Scheduler {
         };
         let Some(to) = team.moves.to.take() else { return };
         let from = team.places.clone();
-        self.walls.insert(apid, Some(why.to_owned()));
-        out.push(Effect::Log { apid, name: "not-moved", detail: why.to_owned() });
+        self.migration_blockers.insert(apid, Some(why.clone()));
+        out.push(Effect::Log { apid, name: "not-moved", detail: why.to_string() });
         self.settle_move(now, apid, &from, &to, out);
         let text = format!("application {} was not moved: {why}", self.name_of(apid));
         self.next_after(now, apid, Err(text), out);
@@ -291,7 +288,7 @@ impl Scheduler {
             return self.end_moves(Vec::new(), out);
         };
         sequence.waits = Some(apid);
-        let stands = self.teams.get(&apid).map(|team| self.wall_of(team));
+        let stands = self.teams.get(&apid).map(|team| self.immovable(team));
         let why = match stands {
             // It has ended, and is not in the way.
             None => {
@@ -302,7 +299,7 @@ impl Scheduler {
                     out,
                 );
             }
-            Some(Some(why)) => why,
+            Some(Some(why)) => why.to_string(),
             Some(None) if self.move_to(now, apid, to.clone(), out) => return,
             Some(None) => format!("somebody else has {} by now", nids_text(to.nids())),
         };

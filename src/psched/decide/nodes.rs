@@ -36,8 +36,8 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(15);
 /// Apinits that are named of those that a configuration refuses.
 const REFUSED_MAX: usize = 100;
-/// Why a node has lost an application.
-const LACKS: &str = "its apinit does not know it any more";
+/// What is said of an application that was lost because its apinit does not have it.
+pub const LACKS: &str = "its apinit does not know it any more";
 
 impl Scheduler {
     pub(super) fn link_opened(
@@ -405,15 +405,15 @@ impl Scheduler {
                 self.turn_to_end(now, key.apid)
             }
             Report::ToHear { key, .. } if self.current(key) => self.turn_early(now, key.apid),
-            Report::Movable { key, wall } if self.current(key) => {
-                self.walls.insert(key.apid, wall);
+            Report::Movable { key, blocker } if self.current(key) => {
+                self.migration_blockers.insert(key.apid, blocker);
                 self.want_decision_for(key.apid);
             }
             Report::Moved { key, number, frozen } if self.current(key) => {
                 self.moved(now, key.apid, number, frozen, out);
             }
             Report::MoveFailed { key, number, why } if self.current(key) => {
-                self.move_failed(now, key.apid, number, &why, out);
+                self.move_failed(now, key.apid, number, why, out);
             }
             Report::RolledOut { key, bytes, why } if self.current(key) => {
                 self.rolled_out(link, key.apid, bytes, why, out);

@@ -43,7 +43,7 @@ impl Scheduler {
         if let Err(conflict) = taken {
             // Placement and occupancy disagree: a fault of ours, which must not become two gangs
             // on one processor.
-            out.push(Effect::Warn(format!("application {apid} was not placed: {conflict}")));
+            out.push(Effect::Fault(format!("application {apid} was not placed: {conflict}")));
             return;
         }
         let hosts = self.hosts_of(&places);

@@ -87,7 +87,7 @@ impl Scheduler {
             {
                 // They were its own a moment ago: a fault of ours.
                 let text = format!("application {} was not placed anew: {conflict}", team.apid);
-                out.push(Effect::Warn(text));
+                out.push(Effect::Fault(text));
             }
         }
         self.learn_anew(now);

@@ -17,6 +17,7 @@ use super::settings::Settings;
 use super::stranger::{self, Managed, Stranger};
 use super::turns::Schedule;
 use crate::apteam::change::{FlavorOrder, NodeOrder, Orders};
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::protocol::node::{Command, Hello};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
@@ -80,7 +81,7 @@ pub struct Scheduler {
     #[serde(with = "crate::pairs")]
     pub(super) placed_again: BTreeMap<Key, BTreeSet<LinkId>>,
     /// Whether nodes can move an application, as they have said: why not.
-    pub(super) walls: BTreeMap<Apid, Option<String>>,
+    pub(super) migration_blockers: BTreeMap<Apid, Option<MigrationBlocker>>,
     /// The apinits that can't bring memory to swap.
     pub(super) unable: BTreeSet<LinkId>,
     /// Moves that are being made one after the other.
@@ -157,7 +158,7 @@ impl Scheduler {
             boots: BTreeMap::new(),
             taken_back: BTreeMap::new(),
             placed_again: BTreeMap::new(),
-            walls: BTreeMap::new(),
+            migration_blockers: BTreeMap::new(),
             unable: BTreeSet::new(),
             moving: None,
             stuck: BTreeMap::new(),

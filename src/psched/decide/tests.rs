@@ -250,6 +250,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::RollIn { key, .. } => format!("roll in {}", key.apid),
             Effect::RollOut { key } => format!("roll out {}", key.apid),
             Effect::Warn(_) => "warn".into(),
+            Effect::Fault(_) => "fault".into(),
         })
         .collect()
 }

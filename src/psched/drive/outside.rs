@@ -226,6 +226,8 @@ pub struct Waits {
 pub enum Note {
     /// A warning of the scheduler's.
     Warning(String),
+    /// A fault of psched itself.
+    Fault(String),
     /// An apinit is refused. (It calls again every second or so.)
     Refused(String),
     /// An apinit does not read what it is sent, and its connection is closed.

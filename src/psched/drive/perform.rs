@@ -54,6 +54,7 @@ impl<O: Outside> Driver<O> {
                 self.tell(out, apid, News::Ended(end));
             }
             Effect::Warn(text) => out.note(Note::Warning(text)),
+            Effect::Fault(text) => out.note(Note::Fault(text)),
             // In the store.
             Effect::Keep(_) | Effect::Log { .. } => {}
         }

@@ -29,7 +29,7 @@ pub fn application(
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
     let when = when.filter(|_| waits);
     let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
-    let stays = scheduler.why_it_stays(team).unwrap_or_default();
+    let stays = scheduler.why_it_stays(team).map(|why| why.to_string()).unwrap_or_default();
     let kill_in_ns = scheduler.kill_in(team, now_ns).map(super::turn::nanos);
     let row = pb::ApplicationRow {
         kill_in_ns,

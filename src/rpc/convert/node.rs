@@ -387,8 +387,8 @@ variants! {
     ToHear { key: Required, ends: Same } = ToHearReport,
     PlanTaken(plan_taken: Same),
     Switches(switches: Boxed),
-    Movable { key: Required, wall: Text } = MovableReport,
+    Movable { key: Required, blocker: Optional } = MovableReport,
     Moved { key: Required, number: Same, frozen = frozen_ns: Nanos } = MovedReport,
-    MoveFailed { key: Required, number: Same, why: Text } = MoveFailedReport,
+    MoveFailed { key: Required, number: Same, why: Required } = MoveFailedReport,
     RolledOut { key: Required, bytes: Same, why: Text } = RolledOutReport,
 }

@@ -8,6 +8,7 @@ use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
 use crate::apteam::layout::Layout;
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting};
@@ -634,17 +635,15 @@ fn report() -> impl Strategy<Value = Report> {
         (key(), any::<bool>()).prop_map(|(key, ends)| Report::ToHear { key, ends }),
         any::<u64>().prop_map(Report::PlanTaken),
         switches().prop_map(|told| Report::Switches(Box::new(told))),
-        (key(), option::of("[a-z ]{1,9}")).prop_map(|(key, wall)| Report::Movable { key, wall }),
+        (key(), option::of(migration_blocker()))
+            .prop_map(|(key, blocker)| Report::Movable { key, blocker }),
         (key(), any::<u32>(), any::<u64>()).prop_map(|(key, number, ns)| Report::Moved {
             key,
             number,
             frozen: Duration::from_nanos(ns),
         }),
-        (key(), any::<u32>(), text()).prop_map(|(key, number, why)| Report::MoveFailed {
-            key,
-            number,
-            why
-        }),
+        (key(), any::<u32>(), migration_blocker())
+            .prop_map(|(key, number, why)| Report::MoveFailed { key, number, why }),
         (key(), any::<u64>(), option::of("[a-z ]{1,9}"))
             .prop_map(|(key, bytes, why)| Report::RolledOut { key, bytes, why }),
     ]
@@ -777,6 +776,25 @@ fn from_apinit() -> impl Strategy<Value = FromApinit> {
         any::<u64>().prop_map(FromApinit::SignalsTaken),
         notice().prop_map(FromApinit::Notice),
         Just(FromApinit::Done),
+    ]
+}
+
+fn migration_blocker() -> impl Strategy<Value = MigrationBlocker> {
+    use MigrationBlocker as M;
+    prop_oneof![
+        Just(M::SeveralHosts),
+        Just(M::ProcessorsNamed),
+        Just(M::NotGoing),
+        Just(M::Ending),
+        Just(M::NotHere),
+        Just(M::AnotherMove),
+        Just(M::Checkpointing),
+        Just(M::MemoryUnderWay),
+        Just(M::NotStopped),
+        Just(M::NotObeyed),
+        nid().prop_map(M::StrangeNode),
+        Just(M::OtherShape),
+        text().prop_map(M::NotBound),
     ]
 }
 

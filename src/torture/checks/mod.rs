@@ -50,6 +50,8 @@ pub(super) struct Life {
     /// It was stopped for a while.
     pub napped: bool,
     pub said: Vec<String>,
+    /// Its aprun has told that some of its output is missing, or may be.
+    pub lacks_output: bool,
     /// What its application had done before the checkpoint from which it is restarted.
     pub past: Option<Past>,
 }
@@ -177,6 +179,7 @@ impl Checks {
             interrupted: Vec::new(),
             napped: false,
             said: Vec::new(),
+            lacks_output: false,
             past,
         };
         self.lives.insert(front, life);
@@ -271,10 +274,6 @@ impl Checks {
 
     /// Something that psched or an apinit finds worth a warning.
     pub fn warned(&mut self, text: &str) {
-        // Placement and occupancy must never disagree; the rest is for reading.
-        if text.contains("was not placed") {
-            self.broken(text.to_owned());
-        }
         if self.warnings.len() < 64 {
             self.warnings.push(text.to_owned());
         }
@@ -374,7 +373,7 @@ impl Checks {
             self.check_status(team, status);
             let first = team.end.as_ref().and_then(|end| end.first.as_ref());
             if let Some(Cause::NodeLost { nid, text }) = first.map(|d| &d.cause)
-                && text.contains("does not know")
+                && text == crate::psched::decide::LACKS
                 && self.course(apid).died_on.contains(nid)
             {
                 self.broken(format!("{apid} died with the host of NID {nid}; recorded is: {text}"));
@@ -407,6 +406,13 @@ impl Checks {
             && life.said.len() < 32
         {
             life.said.push(line);
+        }
+    }
+
+    /// aprun tells that some of the output is missing, or may be.
+    pub fn lacks_output(&mut self, front: Pid) {
+        if let Some(life) = self.lives.get_mut(&front) {
+            life.lacks_output = true;
         }
     }
 

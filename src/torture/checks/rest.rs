@@ -231,11 +231,7 @@ impl Checks {
                 ));
             }
             // An apinit that was silent for too long: then aprun says that something may be missing.
-            let warned = life.said.iter().any(|line| {
-                line.contains("output may not be complete")
-                    || line.contains("output is not complete")
-            });
-            if life.told == Some(0) && !by_signal && !warned && !life.napped {
+            if life.told == Some(0) && !by_signal && !life.lacks_output && !life.napped {
                 for (rank, wrote) in &course.wrote {
                     let shown = course.shown.of(*rank);
                     if shown != *wrote {

@@ -140,7 +140,7 @@ fn a_young_copy_is_not_obeyed() {
     let actions = act(&mut agent, 6 * S, Event::Linked(next()));
     let items = vec![(key, Phase::Running)];
     let inventory = Action::Inventory { items, last_command: 1 };
-    let movable = Action::Report(Report::Movable { key, wall: None });
+    let movable = Action::Report(Report::Movable { key, blocker: None });
     assert_eq!(actions, [Action::Remember(next()), inventory, movable]);
 }
 
@@ -242,7 +242,7 @@ fn adopted() {
         [
             Action::Remember(other()),
             Action::Inventory { items: vec![(key, Phase::Running)], last_command: 7 },
-            Action::Report(Report::Movable { key, wall: None }),
+            Action::Report(Report::Movable { key, blocker: None }),
         ]
     );
     // Said again, or a purge that comes too late: it is so already.

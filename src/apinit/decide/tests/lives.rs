@@ -54,7 +54,7 @@ fn a_whole_life() {
             Action::KeepGoing(key, 2 * S),
             to_front(FromApinit::Going),
             Action::Report(Report::Running(key)),
-            Action::Report(Report::Movable { key, wall: None }),
+            Action::Report(Report::Movable { key, blocker: None }),
         ]
     );
     assert_eq!(
@@ -402,7 +402,7 @@ fn a_former_life_is_taken_up() {
         [
             Action::Remember(welcome()),
             Action::Inventory { items: vec![(key, Phase::Running)], last_command: 0 },
-            Action::Report(Report::Movable { key, wall: None }),
+            Action::Report(Report::Movable { key, blocker: None }),
         ]
     );
     assert_eq!(

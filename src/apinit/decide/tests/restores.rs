@@ -108,7 +108,7 @@ fn it_is_placed_launched_brought_back_and_goes() {
             Action::KeepGoing(key, 2 * S),
             to_front(FromApinit::Going),
             Action::Report(Report::Running(key)),
-            Action::Report(Report::Movable { key, wall: None }),
+            Action::Report(Report::Movable { key, blocker: None }),
         ]
     );
 }

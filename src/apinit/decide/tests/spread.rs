@@ -97,7 +97,10 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
             to_peer(key, ToPeer::Go),
             to_front(FromApinit::Going),
             Action::Report(Report::Running(key)),
-            Action::Report(Report::Movable { key, wall: Some("it is on several hosts".into()) }),
+            Action::Report(Report::Movable {
+                key,
+                blocker: Some(crate::apteam::migration_blocker::MigrationBlocker::SeveralHosts)
+            }),
         ]
     );
 }

@@ -181,6 +181,8 @@ pub struct Front {
     /// How often the PEs have been sent INT.
     interrupts: u32,
     received: Received,
+    /// The user was told that some of the output is missing, or may be.
+    lacks_output: bool,
     reports: Reports,
     stdin: stdin::Unreceived,
     stdin_busy: bool,
@@ -236,6 +238,7 @@ impl Front {
             signals_sent: 0,
             interrupts: 0,
             received: Received::default(),
+            lacks_output: false,
             reports: Reports::default(),
             stdin: stdin::Unreceived::default(),
             stdin_busy: false,
@@ -320,6 +323,11 @@ impl Front {
         self.finish(now_ns);
         self.give_up_lost(now_ns);
         std::mem::take(&mut self.actions)
+    }
+
+    /// Whether the user was told that some of its output is missing, or may be.
+    pub fn lacks_output(&self) -> bool {
+        self.lacks_output
     }
 
     /// Its number, once it has one.
@@ -527,6 +535,7 @@ impl Front {
         let mut ended = ended.clone();
         ended.told |= self.has_told(&ended);
         if ended.end.output_lost {
+            self.lacks_output = true;
             self.tell(format!(
                 "what PEs of {} wrote while this {}, or the host of PE 0, could not be reached was \
                  thrown away: its output is not complete",
@@ -534,6 +543,7 @@ impl Front {
                 self.setup.program()
             ));
         } else if self.given_up && ended.end.launched {
+            self.lacks_output = true;
             self.tell(format!(
                 "the apinit of {} could not hear from this {} and has nothing more of it: its \
                  output may not be complete",
@@ -541,6 +551,7 @@ impl Front {
                 self.setup.program()
             ));
         } else if output_may_come {
+            self.lacks_output = true;
             self.tell(format!(
                 "{} has ended, but its apinit has been silent for {} s: its output may not \
                  be complete",

@@ -13,6 +13,7 @@ use crate::placement::migration::{
     Move, Mover, Situation, Target, compacted, elsewhere, order as in_order,
 };
 use crate::psched::decide::{Effect, LinkId, Now, Record, Scheduler};
+use crate::psched::reason::Immovable;
 use crate::variables::units::{count, format_duration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -64,7 +65,7 @@ impl Scheduler {
                 "there is no application {apid}, or it has ended (apstat --history)"
             ));
         };
-        if let Some(why) = self.wall_of(team) {
+        if let Some(why) = self.immovable(team) {
             return Err(format!("application {} can't be moved: {why}", self.name_of(apid)));
         }
         let unknown: Vec<Nid> = nids
@@ -197,13 +198,13 @@ impl Scheduler {
         let mut stay: Vec<String> = Vec::new();
         let mut some_can = false;
         for team in &here {
-            let why = match self.wall_of(team) {
+            let why = match self.immovable(team) {
                 Some(why) => why,
                 None if team.places.nids().all(|nid| nodes.contains(&nid)) => {
                     some_can = true;
                     continue;
                 }
-                None => "it sits on nodes of other regions too".to_owned(),
+                None => Immovable::OtherRegions,
             };
             stay.push(format!("application {}: {why}", self.name_of(team.apid)));
         }
@@ -329,7 +330,7 @@ impl Scheduler {
             claim: team.into(),
             reach: self.wanted(team).reach,
             bytes: self.occupancy.held(team.apid).iter().map(|held| held.memory).collect(),
-            stays: self.wall_of(team).is_some(),
+            stays: self.immovable(team).is_some(),
         };
         holds.map(|team| (team.apid, mover(team))).collect()
     }

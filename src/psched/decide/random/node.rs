@@ -5,6 +5,7 @@ use super::steps::Step;
 use super::world::World;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::protocol::node::{
     Command, Foreign, ForeignApplication, MoveCommand, Phase, PlaceCommand, Report, RollOut,
 };
@@ -85,9 +86,9 @@ impl Node {
     /// Whether it can be moved, as the node of PE 0 says.
     fn movable(&self, place: &PlaceCommand) -> Option<Report> {
         let spread = !place.places.nids().all(|nid| self.offers(nid));
-        let wall = spread.then(|| "it is on several hosts".to_owned());
+        let blocker = spread.then_some(MigrationBlocker::SeveralHosts);
         let head = place.places.nids().next().is_some_and(|nid| self.offers(nid));
-        head.then_some(Report::Movable { key: place.key, wall })
+        head.then_some(Report::Movable { key: place.key, blocker })
     }
 
     /// It is told to a psched that it obeys, and that hears it.
@@ -99,13 +100,15 @@ impl Node {
 
     fn start_move(&mut self, order: MoveCommand) {
         let MoveCommand { key, number, .. } = order;
-        let failed = |why: &str| Report::MoveFailed { key, number, why: why.to_owned() };
+        let failed = |why| Report::MoveFailed { key, number, why };
         let answer = match self.held.get(&key) {
-            None => failed("it is not here any more"),
+            None => failed(MigrationBlocker::NotHere),
             Some(held) if held.place().moved.number >= number => {
                 Report::Moved { key, number, frozen: Duration::ZERO }
             }
-            Some(_) if self.not_moved.get(&key) == Some(&number) => failed("it has failed before"),
+            Some(_) if self.not_moved.get(&key) == Some(&number) => {
+                failed(MigrationBlocker::NotBound("it has failed before".into()))
+            }
             Some(Held::Running(place)) => {
                 let mut all = place.places.nids().chain(order.places.nids());
                 let here = all.all(|nid| self.offers(nid));
@@ -117,9 +120,9 @@ impl Node {
                     }
                     return;
                 }
-                failed("it is not one of its apinit's")
+                failed(MigrationBlocker::SeveralHosts)
             }
-            Some(_) => failed("it does not run"),
+            Some(_) => failed(MigrationBlocker::NotGoing),
         };
         if matches!(answer, Report::MoveFailed { .. }) {
             self.not_moved.insert(key, number);
@@ -145,7 +148,11 @@ impl Node {
             let report = match fails {
                 true => {
                     self.not_moved.insert(key, number);
-                    Report::MoveFailed { key, number, why: "the kernel says no".to_owned() }
+                    Report::MoveFailed {
+                        key,
+                        number,
+                        why: MigrationBlocker::NotBound("the kernel says no".into()),
+                    }
                 }
                 false => {
                     (place.places, place.moved.number) = (places, number);

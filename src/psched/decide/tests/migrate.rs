@@ -4,6 +4,7 @@ use super::*;
 use crate::apteam::Apid;
 use crate::apteam::change::Orders;
 use crate::apteam::choice::Choice;
+use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::Apteam;
 use crate::apteam::record::State;
@@ -113,7 +114,7 @@ fn able() -> Abilities {
 #[test]
 fn one_that_can_t_be_moved_stays_and_is_left_alone_after_that() {
     let (mut s, _) = displaced();
-    let why = "its processors are taken".to_owned();
+    let why = MigrationBlocker::NotBound("its processors are taken".into());
     let failed = Report::MoveFailed { key: key(2, 1), number: 1, why };
     let said = report_at(&mut s, 2_001, 1, failed);
     assert!(said.contains(&"log 2 not-moved".to_owned()), "{said:?}");
@@ -168,13 +169,13 @@ fn a_psched_that_is_started_again_goes_on_with_a_move() {
 
 /// Nobody is moved of whom nodes have not said that they can move him.
 #[test]
-fn walls_are_what_nodes_say() {
-    for (said, moves) in [(None, false), (Some(None), true), (Some(Some("-cc")), false)] {
+fn blockers_are_what_nodes_say() {
+    let named = Some(MigrationBlocker::ProcessorsNamed);
+    for (said, moves) in [(None, false), (Some(None), true), (Some(named), false)] {
         let abilities = Abilities { says: true, ..able() };
         let mut s = two_apart(Settings { abilities, ..plain() });
-        if let Some(wall) = said {
-            let wall = wall.map(str::to_owned);
-            report(&mut s, 1, Report::Movable { key: key(2, 1), wall });
+        if let Some(blocker) = said.clone() {
+            report(&mut s, 1, Report::Movable { key: key(2, 1), blocker });
         }
         let effects = s.apply(at(2_000), posted(5, 2));
         let later = until(&mut s, 9_000);
@@ -312,7 +313,7 @@ fn six(links: &[&[u32]], end: &[u64]) -> Scheduler {
         s.apply(at(1), posted(number as u8, 1));
         let key = key(number.into(), 1);
         for said in
-            [Report::Launched(key), Report::Running(key), Report::Movable { key, wall: None }]
+            [Report::Launched(key), Report::Running(key), Report::Movable { key, blocker: None }]
         {
             report(&mut s, of(number - 1), said);
         }
@@ -356,7 +357,14 @@ fn each_is_brought_together_among_the_nodes_of_its_apinit() {
     assert_eq!(moves(&said), ["NID 2 to NID 0", "NID 5 to NID 4"]);
     // What is free on the other is out of reach, and that is said.
     let mut s = six(&[&[0, 1, 2], &[3, 4, 5]], &[2, 3, 5, 6]);
-    report(&mut s, 2, Report::Movable { key: key(4, 1), wall: Some("it has a tty".into()) });
+    report(
+        &mut s,
+        2,
+        Report::Movable {
+            key: key(4, 1),
+            blocker: Some(MigrationBlocker::NotBound("it has a tty".into())),
+        },
+    );
     let said = ordered(&mut s, compact(true));
     let why = "nothing is to be moved: nobody who can be moved would find enough free processors at lower NIDs, \
                each stays on the nodes of its apinit (NIDs 0-2; NIDs 3-5), \

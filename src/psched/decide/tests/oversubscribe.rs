@@ -135,5 +135,5 @@ fn nobody_moves_it() {
     }
     let team = s.team(Apid(1)).expect("it is there");
     let why = s.why_it_stays(team).expect("it stays");
-    assert_eq!(why, "its PEs share processors (--oversubscribe)");
+    assert_eq!(why.to_string(), "its PEs share processors (--oversubscribe)");
 }

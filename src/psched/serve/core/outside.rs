@@ -160,7 +160,7 @@ impl Outside for Real {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Warning(text) => tracing::warn!("{text}"),
+            Note::Warning(text) | Note::Fault(text) => tracing::warn!("{text}"),
             Note::Refused(why) => {
                 if self.refusals.is_new(&why) {
                     tracing::warn!("an apinit was refused: {why}");
