@@ -22,13 +22,13 @@
 //! ```
 //!
 //! # Where things are
-//! What it is told is in `event.rs`, what it wants done in `effect.rs`, what is kept of it in `keeping.rs`, what it obeys in
+//! The state is in `scheduler.rs`. What it is told is in `event.rs`, what it wants done in `effect.rs`, what is kept of it in `keeping.rs`, what it obeys in
 //! `settings.rs`.
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
 //! `placed.rs`; ends and kills in `ends.rs`; links, inventories and reports in `nodes.rs`; nodes that
-//! obey another psched in `foreign.rs`, nodes that an administrator has closed in `closed.rs`, or has
+//! obey another psched in `foreign.rs`, nodes that an administrator has closed in `drain.rs`, or has
 //! given flavors in `flavors.rs`; parts of the machine that are scheduled apart in `domains.rs`;
-//! applications that he holds in `hold.rs`; the links of an application's nodes in `linked.rs`; who
+//! applications that he holds in `hold.rs`; the links of an application's nodes in `app_links.rs`; who
 //! runs when in `turns.rs`, and who runs where in `decisions.rs`; what users have had in `shares.rs`; how a move
 //! goes in `moves.rs`; how the changes went in `measured.rs`, with how much memory applications count in
 //! `memory.rs`, and how much of the records they take in `kept.rs`; what `apstat` is told in `view.rs`; for
