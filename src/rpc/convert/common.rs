@@ -11,6 +11,7 @@ use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Explanation, Owner};
+use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation, Key};
 use crate::rpc::pb;
 

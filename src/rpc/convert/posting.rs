@@ -8,7 +8,6 @@ use crate::apteam::layout::{Layout, Row};
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, PATH_MAX, Posting};
 use crate::apteam::saving::Saving;
-use crate::apteam::shape::Shape;
 use crate::machine::Nid;
 use crate::rpc::pb;
 
