@@ -54,7 +54,8 @@ fn it_stands_is_dumped_and_goes_on() {
     assert!(refusal(&other, 2).contains("by somebody else"), "{other:?}");
     let order = MoveCommand { key, number: 1, places: place(key, &[&[2, 3]]).places };
     let other = act(&mut agent, 5 * S, Event::Command(9, Command::Move(Box::new(order))));
-    assert!(format!("{other:?}").contains("it is being checkpointed"), "{other:?}");
+    let [Action::Report(Report::MoveFailed { why, .. })] = &other[..] else { panic!("{other:?}") };
+    assert_eq!(why.to_string(), "it is being checkpointed");
     assert_eq!(act(&mut agent, 5 * S, lifted(key, true)), [Action::Dump { key, number: 1 }]);
     assert!(is_seated(&act(&mut agent, 6 * S, dumped(key, 1, true))));
     // And once more; one that can't be made leaves it as it was, too.
