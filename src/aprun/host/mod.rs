@@ -130,6 +130,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         within: within().filter(|_| home.is_none()),
         inside: home.is_some(),
         patience: psched::patience(&socket, options.wait_for_psched),
+        answer_within: options.wait_for_psched,
     };
     driven(runtime, shell::run(setup, &options, socket, request, Restart::default(), home))
 }

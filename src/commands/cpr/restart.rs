@@ -68,6 +68,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         within: aprun::within(),
         inside: false,
         patience: aprun::psched::patience(&socket_path(), None),
+        answer_within: None,
     };
     let from = shell::Restart {
         name: Some(clean(&restart.dir.display().to_string())),

@@ -205,6 +205,10 @@ pub struct Setup {
     /// How long a psched that does not answer is waited for before it has taken the posting; `None`: for
     /// [`FIRST_PATIENCE_NS`](super::FIRST_PATIENCE_NS).
     pub patience: Option<Duration>,
+    /// --wait-for-psched: when a posting is given up that psched has not taken, whatever keeps psched: it hangs,
+    /// or its disk is full. A few seconds ([`FIRST_PATIENCE_NS`](super::FIRST_PATIENCE_NS)) it always has.
+    /// `None`: never.
+    pub answer_within: Option<Duration>,
     /// --immediate: a posting that psched can't take now is given up.
     pub immediate: bool,
     /// It is `cpr -r` that brings back the application which had this number, and says what becomes of it.
@@ -220,6 +224,12 @@ impl Setup {
     pub(super) fn patience_ns(&self) -> u64 {
         let given = self.patience.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         given.unwrap_or(super::FIRST_PATIENCE_NS)
+    }
+
+    /// How long psched may take to take the posting, in ns.
+    pub(super) fn answer_within_ns(&self) -> Option<u64> {
+        let given = u64::try_from(self.answer_within?.as_nanos()).unwrap_or(u64::MAX);
+        Some(given.max(super::FIRST_PATIENCE_NS))
     }
 
     /// The name of the program, for messages.

@@ -359,6 +359,7 @@ impl Front {
             self.apinit.say_at(),
             self.look_at,
             self.wait_say_at,
+            self.give_up_at(),
             self.lost_at,
             self.withdrawal.map(|w| w.until),
             self.refused.as_ref().map(|r| r.until),
@@ -401,6 +402,11 @@ impl Front {
         self.apid.map_or("the posting".to_owned(), |apid| format!("application {apid}"))
     }
 
+    /// When a posting that psched has not taken is given up.
+    fn give_up_at(&self) -> Option<u64> {
+        Some(self.first_try_at?.saturating_add(self.setup.answer_within_ns()?))
+    }
+
     fn is_launched(&self) -> bool {
         self.step >= Step::Launched
     }
@@ -431,6 +437,12 @@ impl Front {
             self.apinit.said = true;
             let text = self.apinit.text.clone();
             self.tell(format!("apinit does not answer ({text}); trying again"));
+        }
+        if due(self.give_up_at(), now_ns) {
+            let time = format_duration(self.setup.answer_within.unwrap_or_default());
+            return self.fail(&format!(
+                "psched has not taken the posting in time (--wait-for-psched {time})"
+            ));
         }
         if due(self.wait_say_at, now_ns) {
             self.wait_say_at = None;

@@ -521,6 +521,37 @@ fn no_psched() {
     session.gives(down("gone"), &[say("gone"), Action::Exit(125)]);
 }
 
+/// One that hangs, or whose disk is full: it is connected, and does not take the posting.
+#[test]
+fn a_psched_that_says_nothing_is_waited_for_as_long_as_it_is_told_to() {
+    let waits = say("psched has not taken the posting yet; waiting for it");
+    let hanging = |seconds| {
+        let answer_within = Some(Duration::from_secs(seconds));
+        let front = Front::new(Setup { patience: answer_within, answer_within, ..setup() });
+        let mut session = Session { front, now: 0 };
+        session.gives(Event::Start, &[Action::Psched(Ask::Post)]);
+        session.gives(Event::PschedUp { pid: PSCHED }, &[]);
+        session.at(2_000, std::slice::from_ref(&waits));
+        session
+    };
+    let given_up = |time| {
+        let text = format!("psched has not taken the posting in time (--wait-for-psched {time})");
+        [say(&text), Action::Exit(125)]
+    };
+    hanging(60).at(60_000, &given_up("1m"));
+    // It has the time to answer at all.
+    hanging(0).at(5_000, &given_up("0s"));
+    // What it has taken is waited for.
+    let mut taken = hanging(60);
+    taken.gives(Event::Psched(PschedEvent::Accepted(APID)), &[]);
+    assert!(taken.front.deadline().is_none_or(|at| at != 60_000 * MS));
+    // Without a word of the user's, for ever.
+    let mut patient = Session::new();
+    patient.gives(Event::Start, &[Action::Psched(Ask::Post)]);
+    patient.gives(Event::PschedUp { pid: PSCHED }, &[]).at(2_000, &[waits]);
+    assert_eq!(patient.front.deadline(), None);
+}
+
 #[test]
 fn refused_postings() {
     Session::new()
