@@ -35,11 +35,9 @@ use std::time::Duration;
 impl Agent {
     /// Why this user can have no checkpoint of it now, in words; none: he can.
     pub fn hinders_dump(&self, uid: u32, key: Key) -> Option<String> {
-        match self.apps.get(&key) {
-            None => Some(format!("application {key} is not here any more")),
-            Some(app) if uid != 0 && uid != app.place.owner.uid => {
-                Some(format!("application {} is not user {uid}'s", key.apid))
-            }
+        // (Whose it is not hears what he would hear if it were not here.)
+        match self.apps.get(&key).filter(|app| uid == 0 || uid == app.place.owner.uid) {
+            None => Some(format!("application {key} is not here any more, or is another user's")),
             Some(_) if self.stranger.is_some() => Some("its psched is not obeyed".to_owned()),
             Some(app) => app.undumpable().map(|why| format!("application {} {why}", key.apid)),
         }

@@ -88,7 +88,7 @@ impl Agent {
             }
             First::Launch { key, ticket, launch } => (key, ticket, launch),
         };
-        if self.apps.contains_key(&key) {
+        if self.known_to(stream, key).is_some() {
             return self.launch(now, stream, key, ticket, launch, out);
         }
         match self.too_many_wait(stream, &launch) {
@@ -151,10 +151,9 @@ impl Agent {
     /// # Errors
     /// He may not, or nothing is restored.
     pub fn may_restore(&self, key: Key, uid: u32, ticket: &Ticket) -> Result<bool, String> {
-        let Some(app) = self.apps.get(&key) else { return Ok(false) };
-        if uid != app.place.owner.uid {
-            return Err(format!("application {key} is not user {uid}'s"));
-        }
+        // Whoever names another user's waits as for one that never comes.
+        let app = self.apps.get(&key).filter(|app| uid == app.place.owner.uid);
+        let Some(app) = app else { return Ok(false) };
         if !same_ticket(ticket, &app.place.ticket) {
             return Err(format!("the ticket is not the one of application {key}"));
         }
@@ -169,8 +168,9 @@ impl Agent {
         let fronts = self.fronts.iter().filter(|(_, front)| front.opening.waits_for(key));
         let heads = self.heads.iter().filter(|(_, head)| head.waits_for(key));
         let fronts = fronts.map(|(conn, _)| Stream::Front(*conn));
-        let streams: Vec<Stream> =
-            fronts.chain(heads.map(|(conn, _)| Stream::Head(*conn))).collect();
+        let streams = fronts.chain(heads.map(|(conn, _)| Stream::Head(*conn)));
+        let known = |stream: &Stream| self.known_to(*stream, key).is_some();
+        let streams: Vec<Stream> = streams.filter(known).collect();
         for stream in streams {
             let Some(Purpose::Waiting { key, ticket, launch, .. }) =
                 self.set_purpose(stream, Purpose::New)
@@ -199,9 +199,22 @@ impl Agent {
         }
     }
 
-    /// What a caller must be to have this application's stream: a front end of its owner, at the head; its head,
-    /// elsewhere. And it must know the secret.
-    fn may_attach(&self, stream: Stream, app: &App, ticket: &Ticket) -> Result<(), String> {
+    /// An application, for a stream that may know of it. A front end knows of its own user's only: who names
+    /// another's hears what he would hear if there were none.
+    fn known_to(&self, stream: Stream, key: Key) -> Option<&App> {
+        let app = self.apps.get(&key)?;
+        let known = match stream {
+            Stream::Front(conn) => {
+                self.fronts.get(&conn).is_some_and(|front| front.uid == app.place.owner.uid)
+            }
+            Stream::Head(_) => true,
+        };
+        known.then_some(app)
+    }
+
+    /// What a caller that [knows of](Self::known_to) an application must be to have its stream: a front end, at the
+    /// head; its head, elsewhere. And it must know the secret.
+    fn may_attach(stream: Stream, app: &App, ticket: &Ticket) -> Result<(), String> {
         let key = app.key();
         match stream {
             Stream::Front(_) if !app.head() => {
@@ -209,18 +222,12 @@ impl Agent {
                     "PE 0 of application {key} is on another node: launch it through that one's apinit"
                 ));
             }
-            Stream::Front(conn) => {
-                let Some(front) = self.fronts.get(&conn) else { return Err(String::new()) };
-                if front.uid != app.place.owner.uid {
-                    return Err(format!("application {key} is not user {}'s", front.uid));
-                }
-            }
             Stream::Head(_) if app.head() => {
                 return Err(format!(
                     "PE 0 of application {key} is here: its front end launches it"
                 ));
             }
-            Stream::Head(_) => {}
+            Stream::Front(_) | Stream::Head(_) => {}
         }
         if !same_ticket(ticket, &app.place.ticket) {
             return Err(format!("the ticket is not the one of application {key}"));
@@ -237,8 +244,8 @@ impl Agent {
         launch: Box<Launch>,
         out: &mut Out,
     ) {
-        let Some(app) = self.apps.get(&key) else { return };
-        if let Err(text) = self.may_attach(stream, app, &ticket) {
+        let Some(app) = self.known_to(stream, key) else { return };
+        if let Err(text) = Self::may_attach(stream, app, &ticket) {
             return self.refuse(stream, text, None, out);
         }
         // (aprun looks at that before. This one may be another, or say something else than it did.)
@@ -333,11 +340,13 @@ impl Agent {
         taken: &[OutputTaken],
         out: &mut Out,
     ) {
-        let Some(app) = self.apps.get(&key) else {
-            let text = format!("application {key} is not on this node, or no longer");
+        let Some(app) = self.known_to(stream, key) else {
+            let text = format!(
+                "application {key} is not on this node, or no longer, or is another user's"
+            );
             return self.refuse(stream, text, None, out);
         };
-        if let Err(text) = self.may_attach(stream, app, &ticket) {
+        if let Err(text) = Self::may_attach(stream, app, &ticket) {
             return self.refuse(stream, text, None, out);
         }
         if app.shepherd == Shepherd::Silent {
@@ -499,7 +508,7 @@ impl Agent {
             // The head's own front end has come back: once more from here.
             ToPeer::Resume { key: same, ticket, taken } => {
                 let app = self.apps.get(&key).filter(|_| same == key);
-                let may = app.map(|app| self.may_attach(head, app, &ticket));
+                let may = app.map(|app| Self::may_attach(head, app, &ticket));
                 if matches!(may, Some(Ok(()))) {
                     self.resume(now, head, key, ticket, &taken, out);
                 }

@@ -11,10 +11,10 @@ use crate::variables::units::{about, count, format_size};
 use std::fmt;
 
 /// What stands for an application that the reader may not know of.
-const ANOTHER: &str = "another user's";
+const ANOTHER: &str = "(another user's)";
 
 impl AppName {
-    /// `12 of alice`, or `another user's`.
+    /// `12 of alice`, or `(another user's)`.
     pub fn words(&self, sees: Sees<'_>) -> String {
         match &self.owner {
             Some((_, name)) => self.or_another(sees, format_args!("{} of {name}", self.apid)),
@@ -22,7 +22,7 @@ impl AppName {
         }
     }
 
-    /// This, or `another user's`.
+    /// This, or `(another user's)`.
     pub fn or_another(&self, sees: Sees<'_>, shown: impl fmt::Display) -> String {
         match self.owner.as_ref().is_none_or(|(uid, _)| sees(*uid)) {
             true => shown.to_string(),

@@ -12,6 +12,7 @@ use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, SealKey};
 use crate::checkpoint::{Kind, Made, Manifest, Recovery};
 use crate::os::host;
+use crate::psched::decide::Scheduler;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use std::time::Duration;
@@ -27,14 +28,17 @@ impl Service {
     ) -> Result<Response<pb::CheckpointReply>, Status> {
         let peer = caller(&request)?;
         let apid = Apid(request.into_inner().apid);
-        let (team, run) = self.known(&peer, apid).await?;
+        let known = |s: &Scheduler, team: &Apteam| {
+            (team.clone(), s.attained(team.apid, host::monotonic_ns()))
+        };
+        let (team, run) = self.known(&peer, apid, known).await?;
         // An administrator may end it, and not have what it has in its memory.
         if peer.uid != team.owner.uid && peer.uid != 0 {
             let why = format!(
                 "application {apid} belongs to {}: only they and root can checkpoint it",
                 team.owner.name
             );
-            return Err(self.not_his(&peer, &team, why));
+            return Err(self.not_his(&peer, apid, team.owner.uid, why));
         }
         let key = self.sealing()?;
         let kind = Kind::of(&team).map_err(Status::failed_precondition)?;
@@ -80,11 +84,14 @@ impl Service {
         Ok(Response::new(pb::CheckpointReply { found: Some(found) }))
     }
 
-    /// It, and how long it has run.
-    async fn known(&self, peer: &Peer, apid: Apid) -> Result<(Apteam, Duration), Status> {
-        let found = self.read(peer.uid, move |s| {
-            Some((s.team(apid)?.clone(), s.attained(apid, host::monotonic_ns())))
-        });
+    /// What `of` says of an application that has not ended.
+    async fn known<T: Send + 'static>(
+        &self,
+        peer: &Peer,
+        apid: Apid,
+        of: impl FnOnce(&Scheduler, &Apteam) -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let found = self.read(peer.uid, move |s| s.team(apid).map(|team| of(s, team)));
         match found.await? {
             Some(found) => Ok(found),
             None => {
@@ -133,16 +140,18 @@ impl Service {
         let launch = launch.ok_or_else(|| Status::invalid_argument("there is no launch in it"))?;
         let launch = Launch::try_from(launch);
         let launch = launch.map_err(|e| Status::invalid_argument(e.to_string()))?;
-        let (team, _) = self.known(&peer, apid).await?;
-        let own = team.front.is_some_and(|front| {
-            (front.pid, front.started) == (peer.pid, peer.started) && team.owner.uid == peer.uid
+        let known = |_: &Scheduler, team: &Apteam| {
+            (team.owner.uid, team.front, Kind::of(team).is_ok_and(|kind| !kind.is_dumped()))
+        };
+        let (owner, front, wanted) = self.known(&peer, apid, known).await?;
+        let is_front = front.is_some_and(|front| {
+            (front.pid, front.started) == (peer.pid, peer.started) && owner == peer.uid
         });
-        if !own {
-            return Err(Status::permission_denied(format!(
-                "only the aprun of application {apid} says what it would launch"
-            )));
+        if !is_front {
+            let why = format!("only the aprun of application {apid} says what it would launch");
+            return Err(self.not_his(&peer, apid, owner, why));
         }
-        if Kind::of(&team).is_ok_and(|kind| !kind.is_dumped()) {
+        if wanted {
             self.deposits.came(apid, &launch);
         }
         Ok(Response::new(pb::DepositReply {}))

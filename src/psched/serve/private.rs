@@ -9,6 +9,7 @@ use crate::apteam::record::Apteam;
 use crate::psched::decide::Scheduler;
 use crate::psched::reason::Reason;
 use crate::rpc::pb;
+use crate::rpc::pb::cause::Kind;
 use crate::variables::Private;
 
 /// What stands for a command that is not shown.
@@ -59,6 +60,13 @@ impl Viewer {
             if !row.saving.is_empty() {
                 COMMAND.clone_into(&mut row.saving);
             }
+            // A file that could not be executed, or what a program has sent.
+            let cause = row.decisive.as_mut().and_then(|decisive| decisive.cause.as_mut());
+            if let Some(cause) = cause
+                && let Kind::LaunchFailed | Kind::Garbage = cause.kind()
+            {
+                COMMAND.clone_into(&mut cause.text);
+            }
         }
         row
     }
@@ -84,11 +92,12 @@ impl Viewer {
     /// An event of an application that he sees.
     pub fn event(&self, owner: &Owner, mut row: pb::EventRow) -> pb::EventRow {
         if !self.sees_command(owner.uid)
-            && let "posted" | "managed" = row.name.as_str()
+            && let "posted" | "managed" | "ended" = row.name.as_str()
         {
-            // `-n 4 by anna: ./a.out`
-            let before = row.detail.split_once(": ").map_or("", |(before, _)| before);
-            row.detail = format!("{before}: {COMMAND}");
+            // `-n 4 by anna: ./a.out`, `status 127: PE 0 on NID 1 could not be started: ./a.out ...`
+            if let Some((before, _)) = row.detail.split_once(": ") {
+                row.detail = format!("{before}: {COMMAND}");
+            }
         }
         row
     }
@@ -96,5 +105,50 @@ impl Viewer {
     /// A reason, in words.
     pub fn explanation(&self, why: &Reason) -> Explanation {
         why.words(&|uid| self.sees(uid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::record::State;
+    use crate::psched::serve::tests::team;
+
+    /// A file's name is part of a command, also where it stands in a cause.
+    #[test]
+    fn a_cause_names_no_file_to_who_sees_no_command() {
+        let owner = Owner { uid: 1, ..Owner::default() };
+        let team = Apteam { owner: owner.clone(), ..team(1, State::Ended) };
+        let text = "/home/anna/secret: no such file";
+        let row = |kind: Kind| {
+            let cause = pb::Cause { kind: kind.into(), text: text.into(), ..Default::default() };
+            let decisive = Some(pb::Decisive { at_mono_ns: 1, cause: Some(cause) });
+            pb::ApplicationRow { command: text.into(), decisive, ..Default::default() }
+        };
+        let event = |name: &str| pb::EventRow {
+            name: name.into(),
+            detail: format!("status 127: PE 0 on NID 0 could not be started: {text}"),
+            ..Default::default()
+        };
+        for (hidden, _) in Private::ALL {
+            for (uid, administrator) in [(1, false), (2, false), (2, true)] {
+                let viewer = Viewer::new(uid, administrator, hidden);
+                let seen = hidden == Private::Off || uid == 1 || administrator;
+                for kind in [Kind::LaunchFailed, Kind::Garbage] {
+                    let shown = format!("{:?}", viewer.application(&team, row(kind)));
+                    assert_eq!(shown.contains("secret"), seen, "{shown}");
+                }
+                for name in ["posted", "managed", "ended"] {
+                    let shown = viewer.event(&owner, event(name)).detail;
+                    assert_eq!(shown.contains("secret"), seen, "{shown}");
+                    assert!(shown.starts_with("status 127: "), "{shown}");
+                }
+            }
+        }
+        let plain = pb::EventRow { name: "ended".into(), detail: "status 0".into(), at_ns: 1 };
+        assert_eq!(
+            Viewer::new(2, false, Private::Commands).event(&owner, plain).detail,
+            "status 0"
+        );
     }
 }

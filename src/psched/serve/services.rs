@@ -159,10 +159,10 @@ impl Service {
     }
 
     /// What one is told who asks for what only the owner of an application gets: `why`, if he may know of it.
-    pub(super) fn not_his(&self, peer: &Peer, team: &Apteam, why: String) -> Status {
-        match self.viewer(peer).sees(team.owner.uid) {
+    pub(super) fn not_his(&self, peer: &Peer, apid: Apid, owner: u32, why: String) -> Status {
+        match self.viewer(peer).sees(owner) {
             true => Status::permission_denied(why),
-            false => no_application(team.apid),
+            false => no_application(apid),
         }
     }
 
@@ -208,11 +208,9 @@ impl Service {
         request: pb::WatchRequest,
     ) -> Result<Response<Events>, Status> {
         let apid = Apid(request.apid);
-        let meant = |team: &Apteam| {
-            request.request_id.is_empty() || request.request_id == team.posting.request_id[..]
-        };
-        if let Some(team) = self.team(peer.uid, apid).await?.filter(meant) {
-            self.may_front(peer, &team)?;
+        let owner = self.owner_of(peer.uid, apid, request.request_id.clone()).await?;
+        if let Some(owner) = owner {
+            self.may_front(peer, apid, &owner)?;
             let (events, stream) = self.events_for(peer);
             let (found, answer) = oneshot::channel();
             let front = front(peer, request.signal);
@@ -222,8 +220,8 @@ impl Service {
                 return Ok(Response::new(Box::pin(ReceiverStream::new(stream))));
             }
         }
-        let past = self.ask_store(move |s| s.team(apid)).await?.filter(meant);
-        let Some(team) = past else {
+        let past = self.ask_store(move |s| s.team(apid)).await?;
+        let Some(team) = past.filter(|team| is_meant(&request.request_id, team)) else {
             if let Some(end) = self.purged_end(peer, &request).await? {
                 return Ok(Response::new(only_ended(&end)));
             }
@@ -236,7 +234,7 @@ impl Service {
                 false => self.not_here(&request),
             });
         };
-        self.may_front(peer, &team)?;
+        self.may_front(peer, apid, &team.owner)?;
         if team.state != State::Ended {
             return Err(Status::unavailable("the application is just ending; ask again"));
         }
@@ -258,16 +256,26 @@ impl Service {
         .await
     }
 
-    fn may_front(&self, peer: &Peer, team: &Apteam) -> Result<(), Status> {
-        if team.owner.uid == peer.uid || self.is_administrator(peer.uid) {
+    fn may_front(&self, peer: &Peer, apid: Apid, owner: &Owner) -> Result<(), Status> {
+        if owner.uid == peer.uid || self.is_administrator(peer.uid) {
             return Ok(());
         }
-        let why = format!("application {} belongs to {}", team.apid, team.owner.name);
-        Err(self.not_his(peer, team, why))
+        let why = format!("application {apid} belongs to {}", owner.name);
+        Err(self.not_his(peer, apid, owner.uid, why))
     }
 
-    async fn team(&self, uid: u32, apid: Apid) -> Result<Option<Apteam>, Status> {
-        self.read_kept(uid, move |s| s.team(apid).cloned()).await
+    /// Whose an application is that has not ended; with a number, the one that was posted with it only.
+    async fn owner_of(
+        &self,
+        uid: u32,
+        apid: Apid,
+        request_id: Bytes,
+    ) -> Result<Option<Owner>, Status> {
+        let owner = move |s: &Scheduler| {
+            let team = s.team(apid).filter(|team| is_meant(&request_id, team))?;
+            Some(team.owner.clone())
+        };
+        self.read_kept(uid, owner).await
     }
 
     /// A stream of events for this caller.
@@ -301,6 +309,11 @@ async fn owner(peer: &Peer) -> Owner {
         // (Who has ended meanwhile, so that its pid may be another's, gets no answer.)
         terminal: crate::os::peer::has_terminal(peer.pid),
     }
+}
+
+/// Whether a caller who names the number of a posting, or none, means this application.
+fn is_meant(request_id: &[u8], team: &Apteam) -> bool {
+    request_id.is_empty() || *request_id == team.posting.request_id[..]
 }
 
 fn front(peer: &Peer, signal: bool) -> Option<FrontEnd> {
@@ -369,15 +382,15 @@ impl pb::psched_server::Psched for Service {
     ) -> Result<Response<pb::LookReply>, Status> {
         let peer = caller(&request)?;
         let apid = Apid(request.into_inner().apid);
-        let answer = match self.team(peer.uid, apid).await? {
-            Some(team) => {
+        let answer = match self.owner_of(peer.uid, apid, Bytes::new()).await? {
+            Some(owner) => {
                 // The ticket is the owner's alone, not an administrator's.
-                if team.owner.uid != peer.uid {
+                if owner.uid != peer.uid {
                     let why = format!(
                         "application {apid} belongs to {}: only its own aprun may look for its placement",
-                        team.owner.name
+                        owner.name
                     );
-                    return Err(self.not_his(&peer, &team, why));
+                    return Err(self.not_his(&peer, apid, owner.uid, why));
                 }
                 let (answer, looked) = oneshot::channel();
                 self.ask(peer.uid, Input::Look { apid, answer }).await?;
@@ -394,7 +407,7 @@ impl pb::psched_server::Psched for Service {
             }
             None => {
                 let team = self.ended(&peer, apid).await?;
-                self.may_front(&peer, &team)?;
+                self.may_front(&peer, apid, &team.owner)?;
                 let end = team.end.unwrap_or_default();
                 pb::look_reply::Answer::Ended(end.into())
             }

@@ -222,7 +222,7 @@ fn whose_checkpoint_can_not_be_made() {
         assert_eq!(actions.len(), 1, "{actions:?}");
     };
     refused(super::key(13, 1), OWNER, "is not here any more");
-    refused(key, OWNER + 1, "is not user");
+    refused(key, OWNER + 1, "is not here any more, or is another user's");
     let (mut agent, key) = running();
     act(&mut agent, 5 * S, asked(1, OWNER, key, true));
     act(&mut agent, 5 * S, lifted(key, true));

@@ -110,15 +110,57 @@ fn a_launch_waits_for_its_placement() {
     assert!(act(&mut agent, 9 * S, Event::ShepherdSpawned(key)).iter().any(is_launch));
 }
 
+/// Not even that it is there; whoever has the ticket, too.
+#[test]
+fn another_users_application_is_as_one_that_is_not_there() {
+    let (mut agent, placed_key) = with_placed();
+    let absent = key(13, 1);
+    let mut hears = |key: Key, says: &dyn Fn(Conn) -> Event, conn: u64| {
+        let conn = Conn(conn);
+        go_through(&mut agent, 0, [opened(conn, 4242)]);
+        let mut said = act(&mut agent, 0, says(conn));
+        said.extend(act(&mut agent, LAUNCH_WAIT.as_nanos() as u64, Event::Tick));
+        let said = format!("{said:?}").replace(&format!("{conn:?}"), "it");
+        said.replace(&format!("application {key}"), "it")
+    };
+    let (launched, none) = (
+        hears(placed_key, &|c| launch(c, placed_key), 5),
+        hears(absent, &|c| launch(c, absent), 6),
+    );
+    assert!(none.contains("has not placed"), "{none}");
+    assert_eq!(launched, none);
+    let resumed = hears(placed_key, &|c| resume(c, placed_key, &[]), 7);
+    let none = hears(absent, &|c| resume(c, absent, &[]), 8);
+    assert!(none.contains("is not on this node"), "{none}");
+    assert_eq!(resumed, none);
+    let dumped = agent.hinders_dump(4242, placed_key).map(|text| text.replace("12.1", "it"));
+    let none = agent.hinders_dump(4242, absent).map(|text| text.replace("13.1", "it"));
+    assert!(none.is_some());
+    assert_eq!(dumped, none);
+    let restored = [placed_key, absent].map(|key| agent.may_restore(key, 4242, &TICKET));
+    assert_eq!(restored, [Ok(false), Ok(false)]);
+    // Its owner's own launch is what it was.
+    go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
+    let owners = act(&mut agent, 0, launch(FRONT, placed_key));
+    assert!(owners.contains(&to_front(FromApinit::Accepted)), "{owners:?}");
+}
+
+/// A stranger who waits for the number of a posting does not go in when that one is placed.
+#[test]
+fn a_stranger_who_waits_is_not_let_in() {
+    let mut agent = linked(&[0, 1]);
+    let (key, stranger) = (key(12, 1), Conn(5));
+    go_through(&mut agent, 0, [opened(stranger, 4242), launch(stranger, key)]);
+    let actions = act(&mut agent, S, placed(place(key, &[&[0, 1]])));
+    assert!(!actions.iter().any(|a| matches!(a, Action::SendFront(..))), "{actions:?}");
+    go_through(&mut agent, S, [opened(FRONT, OWNER)]);
+    let owners = act(&mut agent, S, launch(FRONT, key));
+    assert!(owners.contains(&to_front(FromApinit::Accepted)), "{owners:?}");
+}
+
 #[test]
 fn who_may_launch() {
     let (mut agent, key) = with_placed();
-    let stranger = Conn(5);
-    go_through(&mut agent, 0, [opened(stranger, 4242)]);
-    assert_eq!(
-        act(&mut agent, 0, launch(stranger, key)),
-        refused(stranger, "application 12.1 is not user 4242's")
-    );
     let guesser = Conn(6);
     go_through(&mut agent, 0, [opened(guesser, OWNER)]);
     let guess = ToApinit::Launch { key, ticket: Ticket([8; 16]), launch: program() };

@@ -412,7 +412,7 @@ fn what_may_pass_is_no_refusal() {
     assert_eq!(act(&mut agent, 11 * S, Event::Tick), expected.concat());
     // It tries again, and what is not here and never comes is refused.
     go_through(&mut agent, 12 * S, [head_opened(HEADS)]);
-    let text = "application 12.1 is not on this node, or no longer";
+    let text = "application 12.1 is not on this node, or no longer, or is another user's";
     assert_eq!(
         act(&mut agent, 12 * S, head_resume(HEADS, key, &[(1, 0)])),
         head_refused(HEADS, text)
