@@ -4,10 +4,10 @@
 //! (a NUMA domain each, say). Nodes are numbered by NID along a line, and contiguity, which
 //! placement guarantees to an application, is contiguity of NIDs.
 
-pub mod found;
 pub mod gates;
 mod hosts;
 mod nids;
+pub mod node_memory;
 mod regions;
 
 use serde::{Deserialize, Serialize};

@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 type Rooms = BTreeMap<u32, (u32, u32)>;
 
 /// One way to place: nodes and PEs on each.
-type Way = Vec<(u32, u32)>;
+type Layout = Vec<(u32, u32)>;
 
 /// The window from `first` to `last`, if there is one.
-fn way(rooms: &Rooms, shape: &Shape, first: u32, last: u32) -> Option<Way> {
+fn way(rooms: &Rooms, shape: &Shape, first: u32, last: u32) -> Option<Layout> {
     let mut rest = shape.width;
-    let mut way = Way::new();
+    let mut way = Layout::new();
     for nid in first..=last {
         let here = rooms.get(&nid)?.1;
         let pes = if nid < last { shape.per_node.unwrap_or(here) } else { rest };
@@ -30,14 +30,14 @@ fn way(rooms: &Rooms, shape: &Shape, first: u32, last: u32) -> Option<Way> {
     Some(way)
 }
 
-fn ways(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
+fn ways(rooms: &Rooms, shape: &Shape) -> Vec<Layout> {
     let nids: Vec<u32> = rooms.keys().copied().collect();
     let pairs = nids.iter().flat_map(|a| nids.iter().map(move |b| (*a, *b)));
     pairs.filter(|(a, b)| a <= b).filter_map(|(a, b)| way(rooms, shape, a, b)).collect()
 }
 
 /// Every way, contiguous or not: all nodes of some are full but one.
-fn scattered(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
+fn scattered(rooms: &Rooms, shape: &Shape) -> Vec<Layout> {
     let nids: Vec<u32> = rooms.keys().copied().collect();
     let all = (1u32..1 << nids.len()).flat_map(|set| {
         let of: Vec<u32> = (0..nids.len()).filter(|i| set >> i & 1 == 1).map(|i| nids[i]).collect();
@@ -50,7 +50,7 @@ fn scattered(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
                 true => (*nid, rest),
                 false => (*nid, full.next().expect("as many")),
             });
-            let way: Way = way.collect();
+            let way: Layout = way.collect();
             way.iter().all(|(nid, pes)| *pes <= rooms[nid].1).then_some(way)
         })
     });
@@ -58,7 +58,7 @@ fn scattered(rooms: &Rooms, shape: &Shape) -> Vec<Way> {
 }
 
 /// Every way that it may be placed.
-fn any_ways(rooms: &Rooms, wanted: &Wanted) -> Vec<Way> {
+fn any_ways(rooms: &Rooms, wanted: &Wanted) -> Vec<Layout> {
     match wanted.flexible {
         true => scattered(rooms, &wanted.shape),
         false => ways(rooms, &wanted.shape),
@@ -66,7 +66,7 @@ fn any_ways(rooms: &Rooms, wanted: &Wanted) -> Vec<Way> {
 }
 
 /// In how many rows of neighbours it is.
-fn pieces(way: &Way) -> usize {
+fn pieces(way: &Layout) -> usize {
     1 + way.windows(2).filter(|two| two[1].0 != two[0].0 + 1).count()
 }
 
@@ -74,9 +74,9 @@ fn pieces(way: &Way) -> usize {
 fn by_pieces(
     rooms: &Rooms,
     shape: &Shape,
-    window: impl Fn(&Rooms, &Shape) -> Option<Way>,
-) -> Option<Way> {
-    let (mut rooms, mut shape, mut way) = (rooms.clone(), *shape, Way::new());
+    window: impl Fn(&Rooms, &Shape) -> Option<Layout>,
+) -> Option<Layout> {
+    let (mut rooms, mut shape, mut way) = (rooms.clone(), *shape, Layout::new());
     loop {
         if let Some(last) = window(&rooms, &shape) {
             way.extend(last);
@@ -88,8 +88,8 @@ fn by_pieces(
             rooms.get(nid).map(|room| room.1).filter(|pes| shape.per_node.is_none_or(|n| n == *pes))
         };
         let from =
-            |first: u32| (first..).map_while(|nid| Some((nid, full(&nid)?))).collect::<Way>();
-        let sum = |way: &Way| way.iter().map(|(_, pes)| pes).sum::<u32>();
+            |first: u32| (first..).map_while(|nid| Some((nid, full(&nid)?))).collect::<Layout>();
+        let sum = |way: &Layout| way.iter().map(|(_, pes)| pes).sum::<u32>();
         let first = rooms.keys().copied().max_by_key(|nid| (sum(&from(*nid)), u32::MAX - nid))?;
         let gap = from(first);
         if gap.is_empty() {
@@ -102,7 +102,7 @@ fn by_pieces(
 }
 
 /// The way on free processors that an allocator has, by its rule.
-fn allocated(rooms: &Rooms, shape: &Shape, rules: Rules) -> Option<Way> {
+fn allocated(rooms: &Rooms, shape: &Shape, rules: Rules) -> Option<Layout> {
     let all = ways(rooms, shape).into_iter();
     match rules.allocator {
         Allocator::BestFit => best(rooms, shape),
@@ -114,8 +114,8 @@ fn allocated(rooms: &Rooms, shape: &Shape, rules: Rules) -> Option<Way> {
 }
 
 /// The best way on free processors, by the four rules.
-fn best(rooms: &Rooms, shape: &Shape) -> Option<Way> {
-    let rank = |way: &Way| {
+fn best(rooms: &Rooms, shape: &Shape) -> Option<Layout> {
+    let rank = |way: &Layout| {
         let (first, last) = (way[0].0, way[way.len() - 1].0);
         let all: u32 = way.iter().map(|(nid, _)| rooms[nid].0).sum();
         let good = |nid: &u32| rooms.get(nid).is_some_and(|r| r.1 > 0);
@@ -232,7 +232,7 @@ impl Scene {
     }
 
     /// Each way to place it if nobody sat anywhere.
-    fn ways_if_empty(&self) -> Vec<Way> {
+    fn ways_if_empty(&self) -> Vec<Layout> {
         let of = |set| any_ways(&self.rooms_if_empty(set), &self.wanted);
         self.sets().into_iter().flat_map(of).collect()
     }
@@ -258,7 +258,7 @@ impl Scene {
     }
 
     /// The way that it has at a level, by its rules.
-    fn at_level(&self, rooms: &Rooms, level: u32) -> Option<Way> {
+    fn at_level(&self, rooms: &Rooms, level: u32) -> Option<Layout> {
         let window = |rooms: &Rooms, shape: &Shape| match level {
             0 => allocated(rooms, shape, self.rules),
             _ => self.best_over(rooms, shape, level),
@@ -270,9 +270,9 @@ impl Scene {
     }
 
     /// The best way over others, by the four rules.
-    fn best_over(&self, rooms: &Rooms, shape: &Shape, level: u32) -> Option<Way> {
+    fn best_over(&self, rooms: &Rooms, shape: &Shape, level: u32) -> Option<Layout> {
         let apids = |nid: u32| self.on(Nid(nid)).map(|s| s.apid).collect::<BTreeSet<_>>();
-        let rank = |way: &Way| {
+        let rank = |way: &Layout| {
             let residents = |&(nid, pes): &(u32, u32)| {
                 let taken = self.processors(nid, level, pes);
                 taken.iter().map(|p| self.residents(nid, *p)).sum::<u32>()
@@ -392,7 +392,7 @@ proptest! {
         });
         match (&found, &expected) {
             (Ok(list), Some((level, way))) => {
-                let pes: Way = list.0.iter().map(|p| (p.nid.0, p.pes)).collect();
+                let pes: Layout = list.0.iter().map(|p| (p.nid.0, p.pes)).collect();
                 prop_assert_eq!(&pes, way);
                 if wanted.flexible && wanted.shape.per_node.is_none() {
                     let set = sets.iter().find(|set| {
@@ -510,7 +510,7 @@ proptest! {
             })
         };
         let on_open_of = |s: &Scene, set| any_ways(&s.rooms(highest, set, |n| s.takes_new(n)), wanted);
-        let on_open = |s: &Scene| -> Vec<Way> {
+        let on_open = |s: &Scene| -> Vec<Layout> {
             s.sets().into_iter().flat_map(|set| on_open_of(s, set)).collect()
         };
 

@@ -34,12 +34,12 @@ use crate::apteam::protocol::turns::SlicePlan;
 use crate::apteam::record::FrontProcess;
 use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Key, Ticket};
-use crate::placement::migration::Gate;
+use crate::placement::migration::MigrationLimits;
 use crate::psched::decide::{
     Abilities, Effect, Event, LinkId, Now, ReplyId, RollsOut, Scheduler, Settings,
 };
 use progress::Progress;
-use run_intervals::Way;
+use run_intervals::RunIntervals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tally::{Parties, Tally};
@@ -74,9 +74,9 @@ struct Live {
     /// Processors.
     width: u64,
     progress: Progress,
-    way: Way,
+    way: RunIntervals,
     /// Another way, from now on.
-    next: Option<Way>,
+    next: Option<RunIntervals>,
     /// The plan that says so; 0: none.
     generation: u64,
     /// When it ends by it.
@@ -120,7 +120,7 @@ struct Replay<'a, W> {
     /// Nodes say what memory they have: that of jobs counts.
     memory: bool,
     /// What a move costs.
-    moves: Gate,
+    moves: MigrationLimits,
 }
 
 /// Replays these jobs, in their order of submission.
@@ -172,7 +172,7 @@ impl<'a, W: Watch> Replay<'a, W> {
         };
         let abilities = Abilities { moves: true, says: false, roll_out };
         let settings = Settings { abilities, ..Settings::from(&setup.variables) };
-        let moves = Gate { move_cost: setup.move_cost, ..settings.turns.migration };
+        let moves = MigrationLimits { move_cost: setup.move_cost, ..settings.turns.migration };
         let mut replay = Replay {
             setup,
             moves,
@@ -231,7 +231,7 @@ impl<'a, W: Watch> Replay<'a, W> {
     fn over<E>(self) -> Result<Capacity, Stopped<E>> {
         if let Some(Live { job, way, .. }) = self.live.into_values().next() {
             let why = match way {
-                Way::Never => "it waits, and nothing is to happen any more",
+                RunIntervals::Never => "it waits, and nothing is to happen any more",
                 _ => {
                     "each of its turns is over before it has been started, and so for ever: a start costs \
                      too much (--start-cost), or application.start_cost is not what it costs"
@@ -357,7 +357,7 @@ impl<'a, W: Watch> Replay<'a, W> {
                 Effect::Tell { apid, news: crate::psched::decide::News::Running } => {
                     if let Some(live) = self.live.get_mut(&apid).filter(|l| l.generation == 0) {
                         // Nobody keeps it from running until a plan does.
-                        live.next = Some(Way::Always);
+                        live.next = Some(RunIntervals::Always);
                         self.touched.push(apid);
                     }
                 }
@@ -423,7 +423,7 @@ impl<'a, W: Watch> Replay<'a, W> {
             key: Key { apid, incarnation: crate::apteam::Incarnation(0) },
             width,
             progress: Progress::new(submitted, run, nanos(self.setup.start_cost)),
-            way: Way::Never,
+            way: RunIntervals::Never,
             next: None,
             generation: 0,
             ends: None,
@@ -436,7 +436,7 @@ impl<'a, W: Watch> Replay<'a, W> {
     fn follow(&mut self, plan: SlicePlan) {
         let generation = plan.generation;
         let mut followers = 0;
-        for (apid, way) in Way::all(&plan) {
+        for (apid, way) in RunIntervals::all(&plan) {
             let Some(live) = self.live.get_mut(&apid) else { continue };
             live.next = Some(way);
             let before = std::mem::replace(&mut live.generation, generation);
@@ -452,7 +452,7 @@ impl<'a, W: Watch> Replay<'a, W> {
     fn follows_not(&mut self, apid: Apid, before: u64) {
         if before == 0 {
             match self.live.get(&apid) {
-                Some(Live { way: Way::Always, width, .. }) => self.tally.runs_not(*width),
+                Some(Live { way: RunIntervals::Always, width, .. }) => self.tally.runs_not(*width),
                 Some(Live { width, .. }) => self.tally.waits_not(*width),
                 None => {}
             }

@@ -1,9 +1,9 @@
 //! aprun's driver in this world, and the people who type it.
 
 use super::apinit::Slot;
+use super::cpr::Returning;
 use super::faults::Fault;
 use super::program::{Plan, STDIN};
-use super::restarts::Returning;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};

@@ -46,6 +46,7 @@
 mod apinit;
 pub mod checks;
 mod copies;
+mod cpr;
 pub mod faults;
 mod front;
 mod host;
@@ -57,12 +58,11 @@ mod others;
 mod play;
 mod program;
 mod psched;
-mod restarts;
 pub mod scenarios;
 mod shepherd;
 mod store;
+mod switchers;
 mod trace;
-mod turns;
 mod wire;
 mod world;
 

@@ -19,11 +19,11 @@
 //! play.until("it ends", |w| w.exit_of(aprun) == Some(0))
 //! ```
 
+use super::cpr::Cpr;
 use super::front::owner_of;
 use super::host::Host;
 use super::memory::Memory;
 use super::program::{PePlan, Plan, Step};
-use super::restarts::Cpr;
 use super::wire::{Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, Options, SECOND};

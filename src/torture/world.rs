@@ -3,16 +3,16 @@
 use super::apinit::Slot;
 use super::checks::{Checks, Parts};
 use super::copies::Copies;
+use super::cpr::Cpr;
 use super::faults::{Fault, Faults};
 use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
 use super::memory::Memory;
 use super::psched::{Around, Psched};
-use super::restarts::Cpr;
 use super::shepherd::Shep;
 use super::store::{Disk, Thread};
+use super::switchers::Frozen;
 use super::trace::Trace;
-use super::turns::Frozen;
 use super::wire::{Msg, Pid, Who, Wire, WireId};
 use super::{Counts, MS, Options, SECOND};
 use crate::apinit::decide::Conn;

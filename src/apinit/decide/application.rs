@@ -17,11 +17,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
-use super::away::Away;
 use super::dumping::Dumping;
 use super::kept_output::Kept;
 use super::kept_signals::Signals;
 use super::moving::Moving;
+use super::out_stage::OutStage;
 use super::peer::Peer;
 use super::streams::Stream;
 
@@ -177,7 +177,7 @@ pub(super) struct App {
     /// It is being checkpointed.
     pub dumping: Option<Dumping>,
     /// Its memory is in a checkpoint of this apinit's own, or on its way.
-    pub away: Option<Away>,
+    pub away: Option<OutStage>,
 }
 
 impl App {

@@ -1,7 +1,7 @@
 //! What psched says.
 
 use super::application::{App, End, Shepherd};
-use super::away::Away;
+use super::out_stage::OutStage;
 use super::streams::Told;
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
@@ -202,7 +202,7 @@ impl Agent {
             if silent && going_ns.is_some() {
                 app.shepherd = Shepherd::Silent;
                 app.ready = true;
-                app.away = away.map(Away::Gone);
+                app.away = away.map(OutStage::Gone);
             }
         }
         if gone {

@@ -32,8 +32,8 @@
 //! [`News::GoesOut`]: super::switcher::News::GoesOut
 
 use super::application::{App, Shepherd};
-use super::away::Away;
 use super::back::CameBack;
+use super::out_stage::OutStage;
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
@@ -45,7 +45,7 @@ impl Agent {
     /// It stands and has no turn soon, and its host has no swap for it.
     pub(super) fn goes_out(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        if let Some(Away::Gone(bytes)) = app.away {
+        if let Some(OutStage::Gone(bytes)) = app.away {
             // psched has been started again, say, and takes everybody for resident.
             self.seat(key, out);
             return self.report(Report::RolledOut { key, bytes, why: None }, out);
@@ -60,7 +60,7 @@ impl Agent {
             }
             return self.report(Report::RolledOut { key, bytes: 0, why: Some(why) }, out);
         }
-        app.away = Some(Away::Leaves);
+        app.away = Some(OutStage::Leaves);
         out.push(Action::Turns(TurnEvent::Hold(key)));
     }
 
@@ -81,14 +81,14 @@ impl Agent {
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        if app.away != Some(Away::Leaves) {
+        if app.away != Some(OutStage::Leaves) {
             return;
         }
         let bytes = match result {
             Ok(bytes) => bytes,
             Err(why) => return self.stays_here(key, why, out),
         };
-        app.away = Some(Away::Gone(bytes));
+        app.away = Some(OutStage::Gone(bytes));
         if !app.running() {
             return;
         }
@@ -110,13 +110,13 @@ impl Agent {
     /// It is to run, or to be dumped.
     pub(super) fn comes_in(&mut self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
-        if !matches!(app.away, Some(Away::Gone(_))) || !app.running() {
+        if !matches!(app.away, Some(OutStage::Gone(_))) || !app.running() {
             return;
         }
         let cpus = self.cpus_of(app);
         let place = Box::new(app.place.clone());
         if let Some(app) = self.apps.get_mut(&key) {
-            app.away = Some(Away::Comes);
+            app.away = Some(OutStage::Comes);
         }
         out.push(Action::BringBack { place, cpus });
     }
@@ -130,7 +130,7 @@ impl Agent {
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        if app.away != Some(Away::Comes) {
+        if app.away != Some(OutStage::Comes) {
             return;
         }
         let back = match result {
@@ -194,12 +194,12 @@ impl App {
 
     /// No process of it is there, or may be: nobody hears.
     pub(super) fn is_away(&self) -> bool {
-        matches!(self.away, Some(Away::Gone(_) | Away::Comes))
+        matches!(self.away, Some(OutStage::Gone(_) | OutStage::Comes))
     }
 
     /// It is being dumped for that, or brought back.
     pub(super) fn on_its_way(&self) -> bool {
-        matches!(self.away, Some(Away::Leaves | Away::Comes))
+        matches!(self.away, Some(OutStage::Leaves | OutStage::Comes))
     }
 
     /// It is to end, and its grace is over or it has none.

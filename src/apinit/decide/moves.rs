@@ -31,8 +31,8 @@
 //! [`Moved::born`]: crate::apteam::protocol::node::Moved::born
 
 use super::application::App;
-use super::away::Away;
 use super::moving::Moving;
+use super::out_stage::OutStage;
 use super::rebind::Rebind;
 use super::switcher::{Event as TurnEvent, Gang};
 use super::{Action, Agent, Out};
@@ -90,7 +90,9 @@ impl Agent {
         let Some(moving) = app.moving.as_mut() else {
             return match app.dumping {
                 Some(_) => self.lifted_for_dump(key, stands, out),
-                None if app.away == Some(Away::Leaves) => self.lifted_to_go_out(key, stands, out),
+                None if app.away == Some(OutStage::Leaves) => {
+                    self.lifted_to_go_out(key, stands, out)
+                }
                 // Nothing is wanted of it any more.
                 None => self.seat(key, out),
             };

@@ -1,6 +1,6 @@
 //! What this host is and has.
 
-use crate::machine::found::Bank;
+use crate::machine::node_memory::Bank;
 use crate::node::groups::numbers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -12,7 +12,7 @@ mod checkpoints;
 mod memory_out;
 mod outside;
 mod restores;
-mod turns;
+mod switching_task;
 
 use super::attach::{Front, FrontSender};
 use super::claims::Claims;
@@ -429,7 +429,7 @@ impl Task {
         tokio::pin!(cut);
         let mut beat = notify.beat().map(tokio::time::interval);
         let measured = shell.groups.as_ref().is_some_and(Groups::measures_memory);
-        let mut peaks = measured.then(|| tokio::time::interval(turns::PEAKS));
+        let mut peaks = measured.then(|| tokio::time::interval(switching_task::PEAKS));
         let mut places = tokio::time::interval(places::PERIOD);
         places.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut taken = 0;

@@ -41,13 +41,13 @@
 //! assert_eq!(shepherd.apply(2, Event::Frame(ToShepherd::Release)), [Action::Exit]);
 //! ```
 
-mod ends;
 mod events;
 mod input;
 mod left;
 mod limits;
 pub mod mapping;
 pub mod output;
+mod pe_ends;
 pub mod pmi;
 mod stuck;
 #[cfg(test)]
@@ -61,10 +61,10 @@ use crate::apteam::protocol::attach::{NumberedSignal, TakenSignals};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
-use ends::{EINVAL, Grace};
 use input::Stdin;
 use limits::MemoryLimit;
 use output::{OutputLog, Source};
+use pe_ends::{EINVAL, Grace};
 use pmi::{Effect, Pmi};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -9,7 +9,7 @@ use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::{Account, Owner};
 use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Key, SealKey, Ticket};
-use crate::machine::found::Bank;
+use crate::machine::node_memory::Bank;
 use crate::machine::{Nid, Node, nids_text};
 use crate::variables::Isolation;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@
 //! A signal (^C) gives it up: the folder is removed once nobody writes into it any more, and the application
 //! is as it was.
 
-use super::ends::{ANSWER_BOUND, DUMP_BOUND, Ends, ended, no_checkpoint};
+use super::endings::{ANSWER_BOUND, DUMP_BOUND, Ends, ended, no_checkpoint};
 use super::saving::of_saving;
 use super::wanted::{After, Make, made};
 use super::{parts, problem};

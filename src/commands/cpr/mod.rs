@@ -11,7 +11,7 @@
 //! tonight    yes   verified running   12 alice   2 1.2G 2026-05-28 20:26:40.000 n0   criu 4.2 ./ring 1000
 //! ```
 
-mod ends;
+mod endings;
 mod info;
 mod make;
 mod parts;

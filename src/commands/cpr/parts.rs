@@ -16,7 +16,7 @@
 //! is removed when the last of them does not write into it any more. So does a cpr that is killed itself, but for
 //! the folder.
 
-use super::ends::{DUMP_BOUND, Ends, ended, no_checkpoint};
+use super::endings::{DUMP_BOUND, Ends, ended, no_checkpoint};
 use super::problem;
 use super::wanted::{After, Make, made};
 use crate::apteam::Key;

@@ -13,7 +13,7 @@
 //!
 //! A command may save a program that goes on (`-g`); then its own status is the word.
 
-use super::ends::{ANSWER_BOUND, DUMP_BOUND, Ends};
+use super::endings::{ANSWER_BOUND, DUMP_BOUND, Ends};
 use super::problem;
 use super::wanted::{After, Make};
 use crate::apteam::Key;

@@ -35,7 +35,10 @@ fn movers(occupancy: &Occupancy) -> BTreeMap<Apid, Mover> {
 fn ordered(scene: &mut Scene, words: &[&str]) -> String {
     let occupancy = scene.occupancy.clone();
     let movers = movers(&occupancy);
-    let gate = Gate { move_cost: Duration::from_secs(30), ..Gate::from(&Variables::default()) };
+    let gate = MigrationLimits {
+        move_cost: Duration::from_secs(30),
+        ..MigrationLimits::from(&Variables::default())
+    };
     let situation = Situation { occupancy: &occupancy, movers: &movers, gate };
     let target = |pair: &[&str]| {
         let apid = apid(pair[0].chars().next().expect("a letter"));

@@ -21,14 +21,14 @@
 //!
 //! [`elsewhere`] and [`compacted`] choose places. [`order`] puts moves in an order in which at no
 //! instant a processor has more residents than it may have, nor a node more memory promised; a
-//! [`Refusal`] says why there is none. [`Gate`] is what the variables `application.load_balance.*`
+//! [`Refusal`] says why there is none. [`MigrationLimits`] is what the variables `application.load_balance.*`
 //! say: what a move costs, and what decisions may do that move applications aside for one that
 //! waits ([`super::packing`]). Administrators are not asked by it.
 
 mod chosen;
-mod gate;
 #[cfg(test)]
 mod golden;
+mod limits;
 #[cfg(test)]
 mod oracle;
 mod order;
@@ -38,7 +38,7 @@ mod scenes;
 mod scratch;
 
 pub use chosen::{compacted, elsewhere};
-pub use gate::{Gate, Waiting};
+pub use limits::{MigrationLimits, Waiting};
 pub use order::order;
 pub use refusal::Refusal;
 
@@ -86,7 +86,7 @@ pub struct Situation<'a> {
     /// The applications that sit there. An application that is missing here stays.
     pub movers: &'a BTreeMap<Apid, Mover>,
     /// What moves cost.
-    pub gate: Gate,
+    pub gate: MigrationLimits,
 }
 
 /// Where an application is to go.

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub(super) struct Scene {
     pub occupancy: Occupancy,
     pub movers: BTreeMap<Apid, Mover>,
-    pub gate: Gate,
+    pub gate: MigrationLimits,
 }
 
 /// What is needed to see it, and no more.
@@ -150,7 +150,10 @@ fn scene(
         };
         movers.insert(Apid(apid), mover);
     }
-    let gate = Gate { move_cost: Duration::from_secs(30), ..Gate::from(&Default::default()) };
+    let gate = MigrationLimits {
+        move_cost: Duration::from_secs(30),
+        ..MigrationLimits::from(&Default::default())
+    };
     Scene { occupancy, movers, gate }
 }
 

@@ -33,7 +33,7 @@ use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::gang::plan::LENGTHENED_MAX;
-use crate::machine::found::divided;
+use crate::machine::node_memory::divided;
 use crate::machine::{Machine, Nid};
 use std::collections::BTreeSet;
 use std::time::Duration;

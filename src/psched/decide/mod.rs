@@ -95,7 +95,7 @@ pub use scheduler::Scheduler;
 pub use set_value::SetValue;
 pub use settings::{Abilities, RollsOut, Settings, Turns};
 pub use shares::Holding;
-pub use shares_record::{Had, SharesRecord};
+pub use shares_record::{HolderUsage, SharesRecord};
 pub use turns::{PlanView, Share, Turn};
 pub use view::When;
 pub use view::nodes::NodeView;

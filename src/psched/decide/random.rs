@@ -14,8 +14,8 @@
 //! memory may not go, and nodes may change their minds. Looked at once everything has come to rest: each accepted posting has ended, once, and no node holds
 //! anything; and on the way there, that who runs is where his record says.
 
-mod found;
 mod node;
+mod regressions;
 mod steps;
 mod world;
 

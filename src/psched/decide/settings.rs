@@ -7,7 +7,7 @@ use crate::gang::plan::amortised;
 use crate::gang::shares::Holder;
 use crate::gang::{floor, levels};
 use crate::occupancy::Rules;
-use crate::placement::migration::Gate;
+use crate::placement::migration::MigrationLimits;
 use crate::variables::{APPLICATION, Allocator, Isolation, Private, ShareBy, Variables};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -203,7 +203,7 @@ pub struct Turns {
     /// What a start is taken to cost until it has been measured.
     pub start_cost: Duration,
     /// What migration may do.
-    pub migration: Gate,
+    pub migration: MigrationLimits,
     /// From the sending of a plan to its beginning.
     pub plan_lead: Duration,
     /// Weights of users by name, where they are not 1.
@@ -231,7 +231,7 @@ impl From<&Variables> for Turns {
             reconsider: variables.application_reconsider(),
             compact_after: variables.application_compact_after(),
             start_cost: variables.application_start_cost(),
-            migration: Gate::from(variables),
+            migration: MigrationLimits::from(variables),
             plan_lead: variables.plan_lead(),
             weights: variables.weights(),
         }

@@ -16,7 +16,7 @@ use super::{Effect, Now, Record, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::posting::Account;
 use crate::gang::shares::Holder;
-use crate::psched::decide::Had;
+use crate::psched::decide::HolderUsage;
 use crate::psched::decide::SharesRecord;
 use crate::variables::ShareBy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,12 +72,12 @@ impl Scheduler {
         let since_ns = std::mem::replace(&mut self.kept_shares_ns, now.mono_ns);
         self.account_shares(now);
         let changed = self.schedule.shares().changed_since(since_ns, now.mono_ns);
-        let had = changed.map(|(holder, had)| Had {
+        let had = changed.map(|(holder, had)| HolderUsage {
             holder: holder.clone(),
             had_s: had / 1e9,
             at_ns: now.wall_ns,
         });
-        let had: Vec<Had> = had.collect();
+        let had: Vec<HolderUsage> = had.collect();
         (self.settings.keeps_shares && !had.is_empty()).then(|| {
             Effect::Keep(Record::Shares(SharesRecord { had, charged: self.schedule.charged() }))
         })

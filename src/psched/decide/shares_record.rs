@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What the holder of a share had had at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Had {
+pub struct HolderUsage {
     /// The name of a user or an account.
     pub holder: Holder,
     /// Processor seconds, of which older ones count less.
@@ -20,7 +20,7 @@ pub struct Had {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SharesRecord {
     /// Users or accounts whose usage has changed.
-    pub had: Vec<Had>,
+    pub had: Vec<HolderUsage>,
     /// Of all applications that run: how much of the time that they have run is in it.
     pub charged: Vec<(Apid, Duration)>,
 }

@@ -32,13 +32,13 @@ mod recordings;
 pub mod records;
 mod reload;
 mod restarts;
+mod runs_now;
 mod services;
 mod serving;
 pub mod store;
 mod tune;
 mod tuner;
-mod turn;
-mod turns;
+mod turns_view;
 mod usage;
 mod views;
 

@@ -12,13 +12,12 @@ use super::names::names;
 use super::private::Viewer;
 use super::services::{Service, caller, ending};
 use super::store::{Reader, StoreError};
-use super::{turns, views};
+use super::{runs_now, turns_view, views};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
 use crate::psched::decide::Scheduler;
-use crate::psched::serve::turn;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::variables::ShareBy;
@@ -361,7 +360,7 @@ fn shares(s: &Scheduler, viewer: &Viewer, name: &str) -> pb::SharesReply {
     rows.sort_by(|a, b| b.had_s.total_cmp(&a.had_s));
     rows.truncate(SHARES_MAX);
     let by = ShareBy::ALL.iter().find(|(of, _)| *of == by).map_or("", |(_, word)| *word).into();
-    pb::SharesReply { by, half_life_ns: turn::nanos(half_life), rows, notices: Vec::new() }
+    pb::SharesReply { by, half_life_ns: runs_now::nanos(half_life), rows, notices: Vec::new() }
 }
 
 fn who_runs(
@@ -373,7 +372,7 @@ fn who_runs(
     let now = now();
     let mut page = Page::new(request.pages);
     let mut reply = match request.page.is_empty() {
-        true => turns::head(s, now, request.switches),
+        true => turns_view::head(s, now, request.switches),
         false => pb::TurnsReply::default(),
     };
     viewer.turns(s, &mut reply);
@@ -393,7 +392,7 @@ fn who_runs(
                 cut = true;
                 break;
             }
-            let row = turns::application(s, team, now.mono_ns, viewer);
+            let row = turns_view::application(s, team, now.mono_ns, viewer);
             page.add(row, &mut reply.applications);
             at.last.0 = team.apid.0;
         }

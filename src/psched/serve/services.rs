@@ -487,7 +487,7 @@ impl pb::psched_server::Psched for Service {
             _ => Default::default(),
         };
         let kill_in_ns =
-            |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::turn::nanos);
+            |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::runs_now::nanos);
         let problem = |apid: &u64| told.get(&Apid(*apid)).cloned().unwrap_or_default();
         Ok(Response::new(pb::KillReply {
             problems: request.apids.iter().map(problem).collect(),

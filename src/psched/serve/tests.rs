@@ -17,7 +17,7 @@ use crate::apteam::{Apid, Incarnation, Ticket};
 use crate::machine::{Flavor, Nid};
 use crate::psched::decide::SetValue;
 use crate::psched::decide::{Effect, ReplyId};
-use crate::psched::decide::{Had, SharesRecord};
+use crate::psched::decide::{HolderUsage, SharesRecord};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -237,17 +237,20 @@ fn records_of_one_user_are_bounded_and_the_file_gets_smaller() {
 #[test]
 fn what_users_have_had_comes_back() {
     let folder = tempfile::tempdir().expect("a folder");
-    let had = |n: u64| Had { holder: format!("u{n:05}").into(), had_s: n as f64 / 2.0, at_ns: n };
+    let had =
+        |n: u64| HolderUsage { holder: format!("u{n:05}").into(), had_s: n as f64 / 2.0, at_ns: n };
     let record = |had, charged| Record::Shares(SharesRecord { had, charged });
     let charged = |n| vec![(Apid(7), Duration::from_secs(n)), (Apid(u64::MAX >> 1), Duration::MAX)];
     let shares = |of: std::ops::Range<u64>| record(of.map(had).collect(), charged(1));
     {
         let mut store = Store::open(folder.path()).expect("a new store");
         store.write(&[&shares(0..4)]).expect("written");
-        store.write(&[&record(vec![Had { had_s: 9.5, ..had(1) }], vec![])]).expect("written");
+        store
+            .write(&[&record(vec![HolderUsage { had_s: 9.5, ..had(1) }], vec![])])
+            .expect("written");
         let all = store.restore().expect("restored").shares;
         assert_eq!(all.charged, [], "of those that run now");
-        assert_eq!(all.had, [had(0), Had { had_s: 9.5, ..had(1) }, had(2), had(3)]);
+        assert_eq!(all.had, [had(0), HolderUsage { had_s: 9.5, ..had(1) }, had(2), had(3)]);
         store.write(&[&shares(2..10_003)]).expect("written");
     }
     let store = Store::open(folder.path()).expect("the same store");

@@ -25,12 +25,12 @@ pub fn application(
     let (why, when) =
         why.map(|(why, when)| (viewer.explanation(&why).into(), when_row(when))).unzip();
     let waits = matches!(team.state, State::Posted | State::Lapsed);
-    let turn = super::turn::turn(scheduler, team.apid, now_ns);
+    let turn = super::runs_now::turn(scheduler, team.apid, now_ns);
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);
     let when = when.filter(|_| waits);
     let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
     let stays = scheduler.why_it_stays(team).map(|why| why.to_string()).unwrap_or_default();
-    let kill_in_ns = scheduler.kill_in(team, now_ns).map(super::turn::nanos);
+    let kill_in_ns = scheduler.kill_in(team, now_ns).map(super::runs_now::nanos);
     let row = pb::ApplicationRow {
         kill_in_ns,
         waiting: why,
@@ -71,7 +71,7 @@ pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
 /// How long one that has ended ran, without the time in which it was frozen, and without that before a
 /// checkpoint from which it was restored: that was another's.
 pub fn ran_ns(team: &Apteam) -> u64 {
-    let run = |end: &HostEnd| super::turn::nanos(end.run.saturating_sub(team.run_before()));
+    let run = |end: &HostEnd| super::runs_now::nanos(end.run.saturating_sub(team.run_before()));
     match team.end.as_ref().map_or(0, run) {
         // Nobody could say: it was lost with its nodes, say.
         0 if team.running_at_ns > 0 => team.ended_at_ns.saturating_sub(team.running_at_ns),
@@ -162,7 +162,7 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>, viewer: &Viewer) -> pb::N
         limits: view.limits,
         back_ends: view.back_ends,
         roll_out: view.roll_out,
-        stops: view.apinit.map_or("", |(stops, _)| super::turn::stops(stops)).into(),
+        stops: view.apinit.map_or("", |(stops, _)| super::runs_now::stops(stops)).into(),
         apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
         arch: view.arch,
         why,

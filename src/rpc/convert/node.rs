@@ -16,7 +16,7 @@ use crate::apteam::protocol::node::{
     Phase, PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome, Yields,
 };
 use crate::apteam::{Key, SealKey};
-use crate::machine::found::Bank;
+use crate::machine::node_memory::Bank;
 use crate::rpc::pb;
 use crate::variables::{Isolation, Variables};
 use bytes::Bytes;

@@ -28,7 +28,7 @@ use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation, Key, SealKey, Ticket};
 use crate::machine::Nid;
-use crate::machine::found::Bank;
+use crate::machine::node_memory::Bank;
 use crate::rpc::{Malformed, pb};
 use crate::variables::Isolation;
 use bytes::Bytes;

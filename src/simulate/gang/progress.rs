@@ -13,7 +13,7 @@
 //! multiplied. Else the debt of starts grows from round to round (they cost more than there is time), or
 //! shrinks, by as much each time.
 
-use super::run_intervals::Way;
+use super::run_intervals::RunIntervals;
 use crate::simulate::Turns;
 use std::time::Duration;
 
@@ -33,12 +33,12 @@ pub struct Progress {
     stopped: u64,
     started: Option<u64>,
     turns: Turns,
-    had: Had,
+    had: TimeSpent,
 }
 
 /// What the time was for that a gang has had, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Had {
+pub struct TimeSpent {
     /// It got on.
     pub useful: u64,
     /// It was being started.
@@ -60,12 +60,12 @@ impl Progress {
             stopped: submitted,
             started: None,
             turns: Turns::default(),
-            had: Had::default(),
+            had: TimeSpent::default(),
         }
     }
 
     /// It goes this way until then, or until it is done.
-    pub fn go(&mut self, way: &Way, until: u64) {
+    pub fn go(&mut self, way: &RunIntervals, until: u64) {
         if let Some((from, round)) = way.repeats() {
             self.walk(way, until.min(self.at.max(from).saturating_add(round)));
             while self.left > 0 && until.saturating_sub(self.at) > round {
@@ -81,7 +81,7 @@ impl Progress {
     }
 
     /// When it is done if it goes this way for ever; none: never.
-    pub fn done(&self, way: &Way) -> Option<u64> {
+    pub fn done(&self, way: &RunIntervals) -> Option<u64> {
         let mut ahead = *self;
         ahead.go(way, u64::MAX);
         (ahead.left == 0).then_some(ahead.at)
@@ -97,12 +97,12 @@ impl Progress {
     }
 
     /// When it first ran; how it took turns; what its time was for.
-    pub fn told(&self) -> (Option<u64>, Turns, Had) {
+    pub fn told(&self) -> (Option<u64>, Turns, TimeSpent) {
         (self.started, self.turns, self.had)
     }
 
     /// From stretch to stretch.
-    fn walk(&mut self, way: &Way, until: u64) {
+    fn walk(&mut self, way: &RunIntervals, until: u64) {
         let mut stretches = way.stretches(self.at);
         while self.left > 0 && self.at < until {
             let (runs, changes) = stretches.next();
@@ -193,7 +193,7 @@ mod tests {
     const KEY: Key = Key { apid: Apid(1), incarnation: Incarnation(1) };
 
     /// Slices of such lengths, in some of which it runs.
-    fn way(begins: u64, from: u64, slices: &[(u64, bool)]) -> Way {
+    fn way(begins: u64, from: u64, slices: &[(u64, bool)]) -> RunIntervals {
         let slice = |(length, runs): &(u64, bool)| PlannedSlice {
             length: Duration::from_nanos(*length),
             party: if *runs { vec![KEY] } else { vec![] },
@@ -206,7 +206,7 @@ mod tests {
             takers: Vec::new(),
             ..SlicePlan::default()
         };
-        Way::all(&plan).pop().expect("a member").1
+        RunIntervals::all(&plan).pop().expect("a member").1
     }
 
     #[test]
@@ -216,12 +216,12 @@ mod tests {
         // 8 of each round.
         assert_eq!(gang.done(&half), Some(124_999 * 20 + 10));
         gang.go(&half, 2_000_000);
-        assert_eq!(gang.had, Had { useful: 800_000, starts: 200_000, moves: 0 });
+        assert_eq!(gang.had, TimeSpent { useful: 800_000, starts: 200_000, moves: 0 });
         assert_eq!(gang.turns.starts, 100_000);
         gang.moved(30);
         // It is started once more, and that is known when it was.
-        assert_eq!(gang.done(&Way::Always), Some(2_000_000 + 2 + 30 + 200_000));
-        assert_eq!(gang.done(&Way::Never), None);
+        assert_eq!(gang.done(&RunIntervals::Always), Some(2_000_000 + 2 + 30 + 200_000));
+        assert_eq!(gang.done(&RunIntervals::Never), None);
     }
 
     #[test]

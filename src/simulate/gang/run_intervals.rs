@@ -7,7 +7,7 @@ use crate::simulate::nanos;
 
 /// When a gang runs, in nanoseconds of psched's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Way {
+pub enum RunIntervals {
     /// It does not.
     #[default]
     Never,
@@ -59,9 +59,9 @@ impl Round {
     }
 }
 
-impl Way {
+impl RunIntervals {
     /// Those of the members of a plan, by number.
-    pub fn all(plan: &SlicePlan) -> Vec<(Apid, Way)> {
+    pub fn all(plan: &SlicePlan) -> Vec<(Apid, RunIntervals)> {
         let round = Round::of(plan);
         let mut all: Vec<(Apid, Vec<(u64, u64)>)> =
             plan.members.iter().map(|key| (key.apid, Vec::new())).collect();
@@ -80,14 +80,16 @@ impl Way {
             }
             begins = ends;
         }
-        all.into_iter().map(|(apid, stretches)| (apid, Way::new(round, stretches))).collect()
+        all.into_iter()
+            .map(|(apid, stretches)| (apid, RunIntervals::new(round, stretches)))
+            .collect()
     }
 
-    fn new(round: Round, mut stretches: Vec<(u64, u64)>) -> Way {
+    fn new(round: Round, mut stretches: Vec<(u64, u64)>) -> RunIntervals {
         let mut ahead = 0;
         match stretches[..] {
-            [] => return Way::Never,
-            [(0, end)] if end == round.length => return Way::Always,
+            [] => return RunIntervals::Never,
+            [(0, end)] if end == round.length => return RunIntervals::Always,
             // The last goes on in the first: a round is taken to begin with it.
             [(0, _), .., (last, end)] if end == round.length => {
                 ahead = end - last;
@@ -99,23 +101,25 @@ impl Way {
             }
             _ => {}
         }
-        Way::Turns(Turns { round, ahead, stretches })
+        RunIntervals::Turns(Turns { round, ahead, stretches })
     }
 
     /// Whether it runs then, and until when that stays so; `u64::MAX`: for ever.
     pub fn at(&self, at: u64) -> (bool, u64) {
         match self {
-            Way::Never => (false, u64::MAX),
-            Way::Always => (true, u64::MAX),
-            Way::Turns(turns) => turns.at(at),
+            RunIntervals::Never => (false, u64::MAX),
+            RunIntervals::Always => (true, u64::MAX),
+            RunIntervals::Turns(turns) => turns.at(at),
         }
     }
 
     /// The stretches from then on, one after the other.
     pub fn stretches(&self, at: u64) -> Stretches<'_> {
         match self {
-            Way::Never | Way::Always => Stretches { way: self, at, next: 0, into: 0 },
-            Way::Turns(turns) => {
+            RunIntervals::Never | RunIntervals::Always => {
+                Stretches { way: self, at, next: 0, into: 0 }
+            }
+            RunIntervals::Turns(turns) => {
                 let (at, into) = turns.position(at);
                 let next = turns.stretches.partition_point(|(_, end)| *end <= into);
                 Stretches { way: self, at, next, into }
@@ -126,8 +130,8 @@ impl Way {
     /// From when on it repeats, and after how long; none: it does not change.
     pub fn repeats(&self) -> Option<(u64, u64)> {
         match self {
-            Way::Never | Way::Always => None,
-            Way::Turns(turns) => Some(turns.round.from()),
+            RunIntervals::Never | RunIntervals::Always => None,
+            RunIntervals::Turns(turns) => Some(turns.round.from()),
         }
     }
 }
@@ -135,7 +139,7 @@ impl Way {
 /// When a gang runs, stretch by stretch.
 #[derive(Debug)]
 pub struct Stretches<'a> {
-    way: &'a Way,
+    way: &'a RunIntervals,
     /// When the last one was over, and how far into the round that was.
     at: u64,
     into: u64,
@@ -146,7 +150,7 @@ pub struct Stretches<'a> {
 impl Stretches<'_> {
     /// Whether it runs in the next stretch, and until when; `u64::MAX`: for ever.
     pub fn next(&mut self) -> (bool, u64) {
-        let Way::Turns(turns) = self.way else { return self.way.at(self.at) };
+        let RunIntervals::Turns(turns) = self.way else { return self.way.at(self.at) };
         let length = turns.round.length;
         let (begin, end) = match turns.stretches.get(self.next) {
             Some(stretch) => *stretch,
@@ -195,7 +199,7 @@ mod tests {
 
     /// From 100 on.
     fn drawn(stretches: &[(u64, u64)]) -> String {
-        let way = Way::new(ROUND, stretches.to_vec());
+        let way = RunIntervals::new(ROUND, stretches.to_vec());
         let mut drawn = String::new();
         let mut stays = (way.at(100).0, 0);
         let mut stretches = way.stretches(100);
@@ -221,8 +225,8 @@ mod tests {
         assert_eq!(drawn(&[(3, 5), (9, 10)]), "#####....#...##....#...##");
         // The end of one and the beginning of the next are one stretch.
         assert_eq!(drawn(&[(0, 2), (4, 5), (8, 10)]), "....#...####..#...####..#");
-        assert_eq!(Way::new(ROUND, vec![(0, 2), (8, 10)]).at(118), (true, 122));
-        assert_eq!(Way::new(ROUND, vec![(0, 10)]), Way::Always);
-        assert_eq!(Way::new(ROUND, vec![]), Way::Never);
+        assert_eq!(RunIntervals::new(ROUND, vec![(0, 2), (8, 10)]).at(118), (true, 122));
+        assert_eq!(RunIntervals::new(ROUND, vec![(0, 10)]), RunIntervals::Always);
+        assert_eq!(RunIntervals::new(ROUND, vec![]), RunIntervals::Never);
     }
 }

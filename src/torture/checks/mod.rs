@@ -6,16 +6,16 @@
 //! never from a scheduler, an agent or a shepherd.
 
 mod allowed_failures;
-mod ends;
+mod checkpoints;
 mod explain;
 mod output;
 mod parts;
 mod processors;
 mod replay;
 mod rest;
-mod restarts;
 mod restore;
 mod signals;
+mod true_status;
 
 use super::host::{Proc, ProcId};
 use super::program::Plan;
@@ -26,11 +26,11 @@ use crate::apteam::posting::Posting;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use allowed_failures::Why;
+pub use checkpoints::Past;
 pub use explain::Asked;
 use output::Shown;
 pub use parts::Parts;
 pub use replay::{EVENTS, Given};
-pub use restarts::Past;
 pub use signals::SIGRTMIN;
 use signals::Signals;
 use std::collections::{BTreeMap, BTreeSet};

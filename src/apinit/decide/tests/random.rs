@@ -1,7 +1,7 @@
 //! Anything may happen in any order: what must hold whatever comes.
 
 use super::*;
-use crate::apinit::decide::away::Away;
+use crate::apinit::decide::out_stage::OutStage;
 use crate::apinit::decide::switcher::News;
 use crate::apinit::decide::switcher::Ran;
 use crate::apteam::protocol::node::Restart;
@@ -499,7 +499,7 @@ proptest! {
                 let lifted = onlooker.seen[&app.key()].lifted;
                 let over = app.doom.is_some() || !app.running();
                 prop_assert!(app.dumping.is_none() || lifted, "{} runs", app.key());
-                let leaves = app.away == Some(Away::Leaves);
+                let leaves = app.away == Some(OutStage::Leaves);
                 let why = app.dumping.is_some() || leaves;
                 prop_assert!(!lifted || why || over, "{} stands", app.key());
                 let holds = app.dumping.is_some_and(|dumping| dumping.holds());

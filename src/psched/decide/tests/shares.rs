@@ -7,7 +7,7 @@ use crate::apteam::protocol::turns::Switches;
 use crate::apteam::record::Apteam;
 use crate::gang::shares::Holder;
 use crate::machine::Nid;
-use crate::psched::decide::{Had, Holding, SharesRecord};
+use crate::psched::decide::{HolderUsage, Holding, SharesRecord};
 use crate::variables::{ShareBy, Variables};
 
 const HOUR: u64 = 3_600;
@@ -30,7 +30,7 @@ fn alice_before_bob() -> Play {
 }
 
 fn saved(effects: Vec<Effect>) -> Vec<(String, u64)> {
-    let had = |had: Had| (had.holder.to_string(), had.had_s.round() as u64);
+    let had = |had: HolderUsage| (had.holder.to_string(), had.had_s.round() as u64);
     let of = |effect| match effect {
         Effect::Keep(Record::Shares(record)) => record.had.into_iter().map(had).collect(),
         _ => Vec::new(),
@@ -75,7 +75,7 @@ fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
     };
     // An hour later, on a host that has just been booted.
     let mut again = Scheduler::new(machine(1, 2), settings());
-    let nonsense = |holder: &str, had_s| Had { holder: holder.into(), had_s, at_ns: 0 };
+    let nonsense = |holder: &str, had_s| HolderUsage { holder: holder.into(), had_s, at_ns: 0 };
     let bad = [nonsense("a", f64::NAN), nonsense("b", -1.0), nonsense("c", f64::INFINITY)];
     let now = Now { mono_ns: 5, wall_ns: at(HOUR + 90).wall_ns };
     record.had.extend(bad);
@@ -94,7 +94,7 @@ fn what_users_have_had_is_on_record_once_a_minute_and_is_taken_up_again() {
 #[test]
 fn what_a_sleeper_gives_is_for_who_would_lead_without_it() {
     let mut play = Play::new(1, 2, settings());
-    let had = vec![Had { holder: "bob".into(), had_s: 100.0, at_ns: at(0).wall_ns }];
+    let had = vec![HolderUsage { holder: "bob".into(), had_s: 100.0, at_ns: at(0).wall_ns }];
     play.s.has_had(at(0), SharesRecord { had, charged: vec![] });
     play.take(posted_by(1, "bob"));
     play.pass(2);
@@ -263,7 +263,7 @@ fn who_sleeps_alone_is_not_charged() {
 fn the_half_life_of_the_configuration_counts_from_the_start() {
     let half_life = std::time::Duration::from_secs(60);
     let mut s = Scheduler::new(machine(1, 2), Settings { half_life, ..settings() });
-    let had = vec![Had { holder: "alice".into(), had_s: 8.0, at_ns: at(0).wall_ns }];
+    let had = vec![HolderUsage { holder: "alice".into(), had_s: 8.0, at_ns: at(0).wall_ns }];
     s.has_had(at(0), SharesRecord { had, charged: vec![] });
     assert_eq!(rows(&s, 60), [("alice".into(), 1, 0, 4, 0)]);
 }

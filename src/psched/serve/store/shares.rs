@@ -3,7 +3,7 @@
 use super::administration::readable;
 use crate::apteam::Apid;
 use crate::gang::shares::REMEMBERED_MAX;
-use crate::psched::decide::{Had, SharesRecord};
+use crate::psched::decide::{HolderUsage, SharesRecord};
 use rusqlite::{Connection, Result, Row, Transaction, params};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub(super) fn all(connection: &Connection) -> Result<SharesRecord> {
     let mut rows = connection.prepare("SELECT holder, had_s, at_ns FROM share ORDER BY holder")?;
     let row = |row: &Row<'_>| {
         let holder = row.get::<_, String>(0)?.into();
-        Ok(Had { holder, had_s: row.get(1)?, at_ns: number(row, 2)? })
+        Ok(HolderUsage { holder, had_s: row.get(1)?, at_ns: number(row, 2)? })
     };
     let had = readable(rows.query_map([], row)?, "share")?;
     let mut rows = connection.prepare("SELECT apid, ran_ns FROM charged ORDER BY apid")?;

@@ -22,7 +22,7 @@ pub struct Waiting {
 
 /// What migration may do: the variables `application.load_balance.*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gate {
+pub struct MigrationLimits {
     /// Applications may be moved for others at all.
     pub enabled: bool,
     /// How many applications a decision moves aside for another, at most.
@@ -41,10 +41,10 @@ pub struct Gate {
     pub move_rate: u64,
 }
 
-impl From<&Variables> for Gate {
-    fn from(variables: &Variables) -> Gate {
+impl From<&Variables> for MigrationLimits {
+    fn from(variables: &Variables) -> MigrationLimits {
         let moves_max = variables.application_load_balance_moves_max();
-        Gate {
+        MigrationLimits {
             enabled: variables.application_load_balance_enabled(),
             moves_max: usize::try_from(moves_max).unwrap_or(usize::MAX),
             least_gain: variables.application_load_balance_least_gain(),
@@ -57,7 +57,7 @@ impl From<&Variables> for Gate {
     }
 }
 
-impl Gate {
+impl MigrationLimits {
     /// The time that an application loses when it goes from `from` to `to`, which has the same
     /// shape: the fixed part, and the time for the memory of those of its PEs that change nodes.
     /// Nothing where none does. `mover` tells the memory of each place.

@@ -2,7 +2,7 @@
 
 /// How far one is whose memory goes out by a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Away {
+pub(super) enum OutStage {
     /// It is brought to a stand and dumped.
     Leaves,
     /// No process of it is left, and its images have so many bytes.

@@ -31,7 +31,7 @@ const STEP: u64 = 1 << 20;
 /// host is one, with `memory` bytes.
 ///
 /// ```
-/// # use psched_pure::machine::{Nid, Node, found::divided};
+/// # use psched_pure::machine::{Nid, Node, node_memory::divided};
 /// let nodes = [Node::plain(Nid(0), 3), Node::plain(Nid(1), 1)];
 /// let found = divided([(&nodes[0], 0), (&nodes[1], 3)], &[0, 1], &[], 8 << 30);
 /// assert_eq!(found.into_values().collect::<Vec<_>>(), [6 << 30, 2 << 30]);
