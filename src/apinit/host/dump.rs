@@ -17,7 +17,6 @@
 
 use super::image_space::{has_room, needed};
 use super::runtime::fresh_folder;
-use super::shell::{Events, TaskEvent};
 use crate::apteam::Key;
 use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey};
 use crate::node::checkpoint::dir::{BorrowedDir, Dir, refuse_fuse};
@@ -189,8 +188,8 @@ impl Dump {
 /// What a part needs to wait for the others.
 pub(super) struct Standing {
     pub key: Key,
-    pub number: u64,
-    pub events: Events,
+    /// Says that it stands; false: nobody is there to hear it.
+    pub stands: Box<dyn Fn() -> bool + Send>,
     pub all_stand: mpsc::Receiver<()>,
 }
 
@@ -200,7 +199,7 @@ impl Standing {
     fn wait(&self) -> Result<(u64, u64), CheckpointError> {
         let from = monotonic_ns();
         let failed = |why: &str| Err(CheckpointError::new(why.to_owned()));
-        if self.events.blocking_send(TaskEvent::Stands(self.number)).is_err() {
+        if !(self.stands)() {
             return failed("apinit ends");
         }
         match self.all_stand.recv_timeout(STAND_WAIT) {

@@ -5,7 +5,8 @@
 //! is bounded, in all and for each user, and some are root's alone. Each step has its time: whoever
 //! says nothing for longer is as good as gone.
 
-use super::shell::{Events, TaskEvent};
+use super::asker::{Asker, Deadline};
+use super::events::{Events, TaskEvent};
 use crate::node::checkpoint::fd_channel::{Answer, Ask, hear_first, hear_next, say};
 use crate::os::{peer, rights};
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 
@@ -32,72 +33,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Numbers for questions.
 static NEXT: AtomicU64 = AtomicU64::new(1);
-
-/// Who asks, for as long as the question is open. Dropped, it is hung up on.
-#[derive(Debug)]
-pub(super) struct Asker {
-    /// Of the question; none is used twice.
-    pub number: u64,
-    /// As the kernel says.
-    pub uid: u32,
-    /// Likewise.
-    pub gid: u32,
-    /// None: it is being dropped.
-    stream: Option<UnixStream>,
-    /// To the thread that listens to him: it closes the stream, for that may wait for what he sent.
-    back: Option<oneshot::Sender<UnixStream>>,
-    deadline: Deadline,
-}
-
-/// When a step is over.
-#[derive(Clone, Debug)]
-struct Deadline(Arc<Mutex<Instant>>);
-
-impl Deadline {
-    fn after(wait: Duration) -> Deadline {
-        Deadline(Arc::new(Mutex::new(Instant::now() + wait)))
-    }
-
-    fn set(&self, at: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
-    }
-
-    fn get(&self) -> Instant {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Asker {
-    /// From now on he is waited for so long, until this is called again; then he is gone.
-    pub fn expect_within(&self, wait: Duration) {
-        self.deadline.set(Instant::now() + wait);
-    }
-
-    /// Tells him. If he is gone, that is heard as an event.
-    pub fn say(&mut self, answer: Answer) {
-        if let Some(stream) = &mut self.stream {
-            let _ = say(stream, answer);
-        }
-    }
-
-    /// Tells him what may have no room in the socket, on a thread that waits for him. Nothing else may be said
-    /// before he has heard it.
-    pub fn say_much(&self, answer: Answer) {
-        if let Some(Ok(mut stream)) = self.stream.as_ref().map(UnixStream::try_clone) {
-            // An Err: he is gone, or does not read, and is hung up on when he says so.
-            tokio::task::spawn_blocking(move || say(&mut stream, answer));
-        }
-    }
-}
-
-impl Drop for Asker {
-    fn drop(&mut self) {
-        if let (Some(stream), Some(back)) = (self.stream.take(), self.back.take()) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-            let _ = back.send(stream);
-        }
-    }
-}
 
 /// How many ask, by user.
 type Askers = Arc<Mutex<BTreeMap<u32, usize>>>;
@@ -217,6 +152,7 @@ fn hear_the_rest(stream: &mut UnixStream, number: u64, deadline: &Deadline, even
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn slots_are_shared_and_some_are_roots() {

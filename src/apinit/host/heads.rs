@@ -1,14 +1,15 @@
 //! Heads, which are other hosts' apinits: the Peers service.
 
-use super::attach::{StreamSender, listen_to, next_conn};
-use super::shell::{Events, TaskEvent};
+use super::attach::{listen_to, next_conn};
+use super::events::{Events, TaskEvent};
+use super::stream_sender::{Head, StreamSender};
 use crate::node::frames::MESSAGE_MAX;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::rpc::pb::peers_server::{Peers, PeersServer};
 use std::pin::Pin;
 use tokio_stream::Stream;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The service, which tells these events. A launch comes with its envelope.
@@ -19,9 +20,6 @@ pub(super) fn service(events: Events) -> PeersServer<RelayService> {
 pub(super) struct RelayService {
     events: Events,
 }
-
-/// Towards a head.
-pub(super) type HeadSender = StreamSender<pb::FromPeer>;
 
 #[tonic::async_trait]
 impl Peers for RelayService {
@@ -48,20 +46,5 @@ impl Peers for RelayService {
         let listens = listen_to(conn, request.into_inner(), events, read);
         tokio::spawn(over.run_until_cancelled_owned(listens));
         Ok(Response::new(Box::pin(told)))
-    }
-}
-
-/// A head's stream, as the shell has it.
-#[derive(Debug)]
-pub(super) struct Head {
-    /// Towards it, as long as it is open.
-    pub sender: Option<HeadSender>,
-    /// As of a front end.
-    _listening: DropGuard,
-}
-
-impl Head {
-    fn new(sender: HeadSender, listening: DropGuard) -> Head {
-        Head { sender: Some(sender), _listening: listening }
     }
 }

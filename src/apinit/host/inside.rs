@@ -16,8 +16,10 @@
 //! aprun dies, and whatever stays is the application's to end.
 
 use super::hardware;
+use super::shepherd_handle::{PROGRAM, not_executed};
+use super::shepherd_sockets::{dial_name, listening, wire};
 use super::shepherd_writer::ShepherdWriter;
-use super::shepherds::{PROGRAM, Program, Reader, dial_name, listening, not_executed, wire};
+use super::shepherds::{Program, Reader};
 use crate::apteam::Key;
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;

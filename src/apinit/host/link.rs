@@ -1,7 +1,7 @@
 //! The link to psched: dialled, kept, dialled again.
 
-use super::shell::{Events, TaskEvent};
-use crate::apinit::decide::Agent;
+use super::events::{Events, TaskEvent};
+use super::open_link::Link;
 use crate::apteam::protocol::node::{Command, Hello, Welcome};
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::convert::wire_roll_out;
@@ -29,31 +29,6 @@ const MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// Messages to psched that may wait: several for each application that this host may hold, for all of them
 /// may end at once. A psched that does not take them is hung up on; the next inventory tells it everything.
 const QUEUE: usize = 16_384;
-
-/// The open link, as the shell has it.
-#[derive(Clone, Debug)]
-pub(super) struct Link {
-    sender: mpsc::Sender<pb::FromNode>,
-    hang_up: CancellationToken,
-    last_command: Arc<AtomicU64>,
-}
-
-impl Link {
-    pub fn send(&self, message: Said) {
-        if self.sender.try_send(pb::FromNode { message: Some(message) }).is_err() {
-            self.hang_up();
-        }
-    }
-
-    pub fn hang_up(&self) {
-        self.hang_up.cancel();
-    }
-
-    /// What heartbeats tell.
-    pub fn seen(&self, agent: &Agent) {
-        self.last_command.store(agent.last_command(), Ordering::Relaxed);
-    }
-}
 
 /// Keeps a link for ever. `hello` is what is said at the beginning of each; its notes are said again
 /// when they change.

@@ -27,7 +27,7 @@
 
 use super::image_space::{self, BESIDE};
 use super::runtime::{AppDirectory, Process, fresh_folder};
-use super::shepherds::{self, Connection};
+use super::shepherd_sockets::{self, Connection};
 use crate::apinit::decide::CameBack;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{PlaceCommand, Restoring, RollOut, Shift};
@@ -273,7 +273,7 @@ impl BringBack {
         let frozen =
             self.groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
         frozen.map_err(|e| format!("its groups can't be frozen: {e}"))?;
-        let (listener, log) = shepherds::given_anew(&self.directory)?;
+        let (listener, log) = shepherd_sockets::given_anew(&self.directory)?;
         let criu = self.criu.good().map_err(|e| words(&e))?;
         let given = Given {
             apshepherd: &self.apshepherd,
@@ -291,7 +291,7 @@ impl BringBack {
         let Restored { first, shepherd, total } = restored.map_err(|e| words(&e))?;
         let shepherd = Process::now(shepherd);
         self.directory.keep_shepherd(shepherd).map_err(|e| format!("{e:#}"))?;
-        let (connection, hello) = shepherds::meet(&self.directory.socket(), self.place.key)?;
+        let (connection, hello) = shepherd_sockets::meet(&self.directory.socket(), self.place.key)?;
         let clock_ns = clock_ahead_ns(shepherd.pid).map_err(|e| words(&e))?;
         // Its time is told by that clock from now on, in another life of this apinit too.
         let mut place = self.place.clone();

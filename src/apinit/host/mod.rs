@@ -38,9 +38,11 @@
 //!
 //! By these an apinit that is started again takes up what the one before has left running.
 
+mod asker;
 mod attach;
 mod claims;
 mod dump;
+mod events;
 mod fd_channel;
 mod hardware;
 mod heads;
@@ -49,6 +51,7 @@ pub mod inside;
 mod link;
 mod memory_out;
 mod notes;
+mod open_link;
 mod peers;
 mod places;
 mod process_tracking;
@@ -56,8 +59,11 @@ mod rebind;
 mod restore;
 mod runtime;
 mod shell;
+mod shepherd_handle;
+mod shepherd_sockets;
 mod shepherd_writer;
 mod shepherds;
+mod stream_sender;
 mod switching;
 
 use crate::machine::{Nid, parse_nids};

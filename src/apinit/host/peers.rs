@@ -1,6 +1,6 @@
 //! Other hosts' apinits, to which this one is the head.
 
-use super::shell::{Events, TaskEvent};
+use super::events::{Events, TaskEvent};
 use crate::apteam::Key;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::node::frames::MESSAGE_MAX;

@@ -21,8 +21,8 @@
 
 use super::image_space::has_room;
 use super::runtime::{AppDirectory, Process, fresh_folder};
-use super::shell::room_of_shepherd;
-use super::shepherds::{self, Connection};
+use super::shepherd_handle::room_of_shepherd;
+use super::shepherd_sockets::{self, Connection};
 use crate::apinit::decide::Back;
 use crate::apteam::SealKey;
 use crate::apteam::place::{Place, PlacementList};
@@ -135,7 +135,7 @@ impl Restoring {
         let groups = self.groups_of(&born)?;
         let frozen = groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
         frozen.map_err(|e| format!("its groups can't be frozen: {e}"))?;
-        let (listener, log) = shepherds::given_anew(&self.directory)?;
+        let (listener, log) = shepherd_sockets::given_anew(&self.directory)?;
         let criu = self.criu.good().map_err(|e| e.to_string())?;
         let given = Given {
             apshepherd: &self.apshepherd,
@@ -160,7 +160,7 @@ impl Restoring {
         let shepherd = Process::now(shepherd);
         self.directory.keep_shepherd(shepherd).map_err(|e| format!("{e:#}"))?;
         let (connection, hello) =
-            shepherds::rekey(&self.directory.socket(), self.restart.from, self.place.key)?;
+            shepherd_sockets::rekey(&self.directory.socket(), self.restart.from, self.place.key)?;
         let clock_ns = clock_ahead_ns(shepherd.pid).map_err(|e| e.to_string())?;
         let resume = read_resume(images.as_fd());
         let output = resume.map_or(hello.output_taken, |resume| resume.output_received);

@@ -14,46 +14,39 @@ mod outside;
 mod restores;
 mod switching_task;
 
-use super::attach::{Front, FrontSender};
+use super::attach::Front;
 use super::claims::Claims;
-use super::dump::{Images, Prepared};
-use super::fd_channel::Asker;
-use super::heads::Head;
-use super::link::{self, Link};
-use super::memory_out::{Returned as OfAway, Shelf};
+use super::events::{Events, TaskEvent};
+use super::link;
+use super::memory_out::Shelf;
 use super::notes::{Notes, Subject};
+use super::open_link::Link;
 use super::peers::Peer;
 use super::places;
 use super::process_tracking::Shepherds;
-use super::restore::Returned;
 use super::runtime::{Process, Runtime};
-use super::shepherds::{Program, Shepherd};
+use super::shepherds::Program;
+use super::stream_sender::Head;
 use super::switching::Switching;
 use super::{Options, Paths, hardware};
 use crate::apinit::decide::switcher::News;
 use crate::apinit::decide::{Agent, Conn, Event, Me};
 use crate::apinit::drive::{Driver, Heard};
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::protocol::attach::ToApinit;
-use crate::apteam::protocol::node::{Command, Hello, NodeSpec, PROTOCOL, RollOut, Welcome};
-use crate::apteam::protocol::peers::{FromPeer, ToPeer};
-use crate::apteam::protocol::shepherd::FromShepherd;
+use crate::apteam::protocol::node::{Hello, NodeSpec, PROTOCOL, RollOut};
 use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
-use crate::machine::{Nid, nids_text};
+use crate::machine::nids_text;
 use crate::node::checkpoint::Known;
-use crate::node::checkpoint::fd_channel::Ask;
 use crate::node::groups::Groups;
 use crate::os::host::{monotonic_ns, return_memory};
 use crate::os::notify::Notify;
 use crate::os::reset_inherited::dumps_all;
 use crate::os::space::Space;
 use crate::os::wait;
-use crate::rpc::listen::{Bounds, Peer as Caller};
+use crate::rpc::listen::Bounds;
 use anyhow::Context;
 use apps::App;
-pub(super) use apps::room_of_shepherd;
-use bytes::Bytes;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -63,7 +56,6 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Events that may wait: who tells more is held back.
@@ -81,89 +73,6 @@ const MEMORY_RETURNED: u64 = 8 * 1024 * 1024;
 /// A connection takes its socket and its peer's pidfd, and usually brings an application: what apinit
 /// has open for that one's shepherd, groups and files.
 const FILES_EACH: u64 = 8;
-
-/// Where the tasks tell.
-pub(super) type Events = mpsc::Sender<TaskEvent>;
-
-/// What the tasks tell.
-#[derive(Debug)]
-pub(super) enum TaskEvent {
-    LinkUp(Link, Welcome),
-    LinkDown,
-    Commanded(u64, Command),
-    /// Commits of its store.
-    Counted(u64),
-    FrontOpened {
-        conn: Conn,
-        peer: Caller,
-        sender: FrontSender,
-        listening: DropGuard,
-    },
-    FrontSaid(Conn, ToApinit),
-    FrontDied(Conn),
-    HeadOpened {
-        conn: Conn,
-        uid: u32,
-        head: Head,
-    },
-    HeadSaid(Conn, ToPeer),
-    StreamMalformed(Conn, String),
-    StreamClosed(Conn),
-    ShepherdSaid(Key, FromShepherd),
-    ShepherdSilent(Key, String),
-    PeerSaid {
-        key: Key,
-        index: u32,
-        generation: u64,
-        message: FromPeer,
-    },
-    PeerLost {
-        key: Key,
-        index: u32,
-        generation: u64,
-        text: String,
-    },
-    GroupsEmpty(Key),
-    GroupsStuck(Key, u32, Vec<String>),
-    Turns(News),
-    /// How it went, and where the application is then.
-    Rebound(Key, Vec<Nid>, Result<(), String>),
-    /// What was brought back, or why not.
-    Restored(Key, Result<Box<Returned>, String>),
-    /// The kernel has worked for it in turns of others: all its processor time there so far.
-    Overran(Key, Duration),
-    /// The thread that changes gangs has ended by itself.
-    SwitchingDead,
-    /// At the door.
-    Asked {
-        asker: Asker,
-        ask: Ask,
-        descriptor: OwnedFd,
-    },
-    /// Under this number; none: he is gone.
-    AskedMore(u64, Option<Ask>),
-    /// The folder that came with the question of this number is borrowed, and a dump is begun; or why not.
-    Prepared(u64, Result<Box<Prepared>, String>),
-    /// A part of an application stands still, for the question of this number.
-    Stands(u64),
-    /// Images are made, or why not.
-    Imaged(Key, u64, Result<Images, String>),
-    /// His folder is a checkpoint of so many bytes, or a part of one, which is said so; or why not.
-    Sealed(u64, Result<(u64, Bytes), String>),
-    /// The text of the manifest of all parts, or why there is none.
-    Joined(u64, Result<String, String>),
-    /// A shepherd that was dumped, if it lives.
-    HeardAgain(Key, Option<Shepherd>),
-    /// A dump that a former life had begun of one is over.
-    Thawed(Key),
-    /// An application's memory is out, in so many bytes of images, or why not.
-    TookOut(Key, Result<u64, String>),
-    /// It is back, or why not.
-    CameBack(Key, Result<Box<OfAway>, String>),
-    /// What was found of applications where it does not belong, and which of them was the last to
-    /// be looked at.
-    Looked(Vec<places::Stray>, Option<Key>),
-}
 
 /// Why the loop ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use crate::apinit::host::notes::Subject;
 use crate::apinit::host::places::{self, Look, Seating, Stray};
 use crate::apinit::host::process_tracking::{self, Born, Shepherds, Trail};
 use crate::apinit::host::runtime::{AppDirectory, Process};
-use crate::apinit::host::shepherds::{self, Making, Shepherd};
+use crate::apinit::host::shepherd_handle::{Shepherd, room_of_shepherd};
+use crate::apinit::host::shepherds::{self, Making};
 use crate::apinit::host::switching::Meter;
 use crate::apinit::host::{hardware, rebind};
 use crate::apshepherd::decide::NAMED_MAX;
 use crate::apteam::Key;
-use crate::apteam::bounds::Bounds;
 use crate::apteam::posting::Owner;
 use crate::apteam::protocol::node::PlaceCommand;
 use crate::apteam::protocol::shepherd::misfit;
@@ -108,15 +108,6 @@ impl App {
 fn application_span(place: &PlaceCommand, nids: &[Nid]) -> tracing::Span {
     let nid = nids.first().map_or(0, |nid| nid.0);
     tracing::info_span!("application", apid = place.key.apid.0, nid, uid = place.owner.uid)
-}
-
-/// Bytes of memory that an apshepherd takes at most: itself, and what it keeps for its application.
-pub(in crate::apinit::host) fn room_of_shepherd(place: &PlaceCommand) -> u64 {
-    const ITSELF: u64 = 128 << 20;
-    let Bounds { output, stdin, pmi } = place.bounds;
-    // Twice: what is kept is copied when it is sent.
-    let kept = output.saturating_add(stdin).saturating_add(pmi).saturating_mul(2);
-    kept.saturating_add(ITSELF)
 }
 
 /// Where it is kept to itself, if it is to be.

@@ -28,8 +28,9 @@ use super::apps::App;
 use super::{Shell, TaskEvent};
 use crate::apinit::decide::{Agent, DumpWord, Event, NAME_WAIT, PARTS_WAIT};
 use crate::apinit::drive::Heard;
+use crate::apinit::host::asker::Asker;
 use crate::apinit::host::dump::{Dump, Images, Prepared, Standing, Target};
-use crate::apinit::host::fd_channel::Asker;
+use crate::apinit::host::shepherd_handle::Shepherd;
 use crate::apinit::host::shepherds;
 use crate::apteam::Key;
 use crate::checkpoint::{BackEnd, Kind, Manifest, join};
@@ -396,7 +397,8 @@ impl Shell {
         let (sender, all_stand) = mpsc::sync_channel(1);
         // (Of one who is gone nobody is told any more.)
         wanted.all_stand = (!wanted.given_up()).then_some(sender);
-        Some(Standing { key, number, events, all_stand })
+        let stands = Box::new(move || events.blocking_send(TaskEvent::Stands(number)).is_ok());
+        Some(Standing { key, stands, all_stand })
     }
 
     /// The images are there, or not: its shepherd is talked with again.
@@ -492,7 +494,7 @@ impl Shell {
     }
 
     /// Its shepherd is there again, or has gone.
-    pub(super) fn heard_again(&mut self, key: Key, found: Option<shepherds::Shepherd>) {
+    pub(super) fn heard_again(&mut self, key: Key, found: Option<Shepherd>) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let stood = app.stands_since.take().map(|since| since.elapsed());
         let number = app.dumped_for.take();

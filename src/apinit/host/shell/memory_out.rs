@@ -6,7 +6,7 @@ use super::apps::isolated;
 use super::{Shell, TaskEvent};
 use crate::apinit::drive::Heard;
 use crate::apinit::host::memory_out::{BringBack, Returned, TakeOut};
-use crate::apinit::host::shepherds::Shepherd;
+use crate::apinit::host::shepherds;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{PlaceCommand, RollOut};
 use crate::node::groups::Groups;
@@ -98,7 +98,7 @@ impl Shell {
         let back = result.and_then(|returned| {
             let Returned { back, shepherd, first, connection } = *returned;
             (app.first, app.exit) = (Some(first), None);
-            app.shepherd = Some(Shepherd::connected(key, shepherd, connection, &self.events)?);
+            app.shepherd = Some(shepherds::connected(key, shepherd, connection, &self.events)?);
             Ok(Box::new(back))
         });
         if let Err(why) = &back {

@@ -6,7 +6,7 @@ use crate::apinit::decide::{Action, Agent, Conn, Event};
 use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
 use crate::apinit::host::peers::Peer;
 use crate::apinit::host::places;
-use crate::apinit::host::shepherds::Shepherd;
+use crate::apinit::host::shepherd_handle::Shepherd;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::protocol::attach::FromApinit;

@@ -5,7 +5,7 @@ use super::{Shell, TaskEvent};
 use crate::apinit::decide::{Agent, Event};
 use crate::apinit::host::places;
 use crate::apinit::host::restore::{Restoring, Returned};
-use crate::apinit::host::shepherds::Shepherd;
+use crate::apinit::host::shepherds;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::PlaceCommand;
 use std::fs;
@@ -98,7 +98,7 @@ impl Shell {
             app.groups = Some(groups);
             app.first = Some(first);
             app.forms = false;
-            let shepherd = Shepherd::connected(key, shepherd, connection, &self.events)?;
+            let shepherd = shepherds::connected(key, shepherd, connection, &self.events)?;
             tracing::info!(pid = shepherd.process.pid, ?total, "brought back");
             app.shepherd = Some(shepherd);
             Ok(Box::new(back))

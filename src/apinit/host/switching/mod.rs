@@ -35,7 +35,7 @@ mod thread;
 
 pub(super) use means::Means;
 
-use super::shell::{Events, TaskEvent};
+use super::events::{Events, TaskEvent};
 use crate::apinit::decide::switcher::{Event, News, Ran};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;

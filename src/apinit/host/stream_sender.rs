@@ -1,0 +1,129 @@
+//! What an apinit says to its front ends and heads, with a bound on what may wait.
+
+use crate::rpc::pb;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::Status;
+
+/// Messages other than output that may wait for a front end that does not read. It has seldom more
+/// than a few; but each that it sends may have an answer.
+const WORDS_MAX: usize = 1_024;
+
+/// Towards a front end, or a head. Its output is bounded by the window, of each host if there are many, unless
+/// it says that it has written what it has not even read; what else there is to tell it, by
+/// [`WORDS_MAX`].
+#[derive(Clone, Debug)]
+pub(super) struct StreamSender<P> {
+    /// Each with the bytes of output in it; 0: something else.
+    queue: mpsc::UnboundedSender<(u64, Result<P, Status>)>,
+    /// Messages in the queue that are not output.
+    words: Arc<AtomicUsize>,
+    /// Bytes of output in the queue.
+    output: Arc<AtomicU64>,
+    /// Ends the connection.
+    hang_up: CancellationToken,
+}
+
+/// Towards a front end.
+pub(super) type FrontSender = StreamSender<pb::FromApinit>;
+
+impl<P: Send + 'static> StreamSender<P> {
+    pub fn new(
+        hang_up: CancellationToken,
+    ) -> (StreamSender<P>, impl Stream<Item = Result<P, Status>> + Send) {
+        let (queue, receiver) = mpsc::unbounded_channel();
+        let (words, output) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+        let waiting = (Arc::clone(&words), Arc::clone(&output));
+        let told = UnboundedReceiverStream::new(receiver).map(move |(bytes, told)| {
+            waiting.0.fetch_sub(usize::from(bytes == 0), Ordering::AcqRel);
+            waiting.1.fetch_sub(bytes, Ordering::AcqRel);
+            told
+        });
+        (StreamSender { queue, words, output, hang_up }, told)
+    }
+
+    /// Sends a message that has so many bytes of output. False: too much waits for it already; of output, more than
+    /// `room` bytes.
+    pub fn send(&self, message: P, bytes: u64, room: u64) -> bool {
+        let words = self.words.fetch_add(usize::from(bytes == 0), Ordering::AcqRel);
+        let output = self.output.fetch_add(bytes, Ordering::AcqRel);
+        let full =
+            if bytes == 0 { words >= WORDS_MAX } else { output.saturating_add(bytes) > room };
+        if full {
+            return false;
+        }
+        // An Err: it is gone, which is told as an event.
+        let _ = self.queue.send((bytes, Ok(message)));
+        true
+    }
+
+    /// Ends the connection, and so what waits for a front end that does not read: dropping this end
+    /// of the queue would leave it in the hands of HTTP/2, which looks at it only when there is room
+    /// to send.
+    pub fn hang_up(&self) {
+        self.hang_up.cancel();
+    }
+
+    /// The last that it hears.
+    pub fn refuse(&self, status: Status) {
+        self.words.fetch_add(1, Ordering::AcqRel);
+        let _ = self.queue.send((0, Err(status)));
+    }
+}
+
+/// Towards a head.
+pub(super) type HeadSender = StreamSender<pb::FromPeer>;
+
+/// A head's stream, as the shell has it.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// Towards it, as long as it is open.
+    pub sender: Option<HeadSender>,
+    /// As of a front end.
+    _listening: DropGuard,
+}
+
+impl Head {
+    pub fn new(sender: HeadSender, listening: DropGuard) -> Head {
+        Head { sender: Some(sender), _listening: listening }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::protocol::attach::{FromApinit, Output};
+
+    #[tokio::test]
+    async fn what_waits_for_a_front_end_is_bounded() {
+        let (sender, told) = FrontSender::new(CancellationToken::new());
+        let mut told = std::pin::pin!(told);
+        let output = |bytes: usize| {
+            let data = vec![b'x'; bytes].into();
+            let nid = crate::machine::Nid(0);
+            let output =
+                Output { source: 0, offset: 0, rank: 0, nid, stderr: false, data, report: None };
+            FromApinit::Output(output).into()
+        };
+        let going = || FromApinit::Going.into();
+        assert!(sender.send(output(6), 6, 10));
+        assert!(sender.send(going(), 0, 0));
+        assert!(sender.send(output(4), 4, 10));
+        assert!(!sender.clone().send(output(1), 1, 10));
+        // What it has read does not wait.
+        let (sender, read) = FrontSender::new(CancellationToken::new());
+        told.set(read);
+        for _ in 0..2 {
+            assert!(sender.send(output(10), 10, 10));
+            assert!(told.next().await.is_some());
+        }
+        for _ in 0..WORDS_MAX {
+            assert!(sender.send(going(), 0, 0));
+        }
+        assert!(!sender.send(going(), 0, 0));
+    }
+}
