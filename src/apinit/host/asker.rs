@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Who asks, for as long as the question is open. Dropped, it is hung up on.
+/// A process that has asked, as long as its question is open. Dropping this ends the connection.
 #[derive(Debug)]
 pub(super) struct Asker {
     /// Of the question; none is used twice.

@@ -188,7 +188,7 @@ impl Dump {
 /// What a part needs to wait for the others.
 pub(super) struct Standing {
     pub key: Key,
-    /// Says that it stands; false: nobody is there to hear it.
+    /// Reports that the part stands still; false if apinit is ending.
     pub stands: Box<dyn Fn() -> bool + Send>,
     pub all_stand: mpsc::Receiver<()>,
 }

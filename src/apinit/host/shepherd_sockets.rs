@@ -24,7 +24,7 @@ use tokio::io::Interest;
 
 /// Asked of the kernel for each socket.
 const SEND_BUFFER: usize = 1024 * 1024;
-/// The same of one that was brought back, and has its new key to take.
+/// How long a shepherd that was brought back may take for its hello: it takes its new key first.
 const REKEY: Duration = Duration::from_secs(10);
 
 fn seqpacket() -> io::Result<OwnedFd> {
@@ -111,7 +111,7 @@ impl Connection {
 /// They can't be made.
 pub(super) fn given_anew(directory: &AppDirectory) -> Result<(OwnedFd, File), String> {
     let socket = directory.socket();
-    // One of a former life, on which nobody listens.
+    // The socket of a former life, on which no process listens.
     let _ = std::fs::remove_file(&socket);
     let listener = listener(&socket).map_err(|e| format!("{e:#}"))?;
     let log = log().map_err(|e| format!("no log for its apshepherd: {e}"))?;

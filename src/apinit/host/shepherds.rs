@@ -160,7 +160,7 @@ fn own_groups(groups: &[u32]) -> bool {
     own.is_ok_and(|own| sorted(own.iter().map(|g| g.as_raw()).collect()) == sorted(groups.to_vec()))
 }
 
-/// One that has said hello already, on this connection.
+/// Takes up a shepherd that has said hello already, on this connection.
 ///
 /// # Errors
 /// The connection can't be watched, or it has ended meanwhile.
