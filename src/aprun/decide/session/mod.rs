@@ -386,6 +386,12 @@ impl Front {
         self.say(format!("{}: {text}", self.setup.program()));
     }
 
+    /// The same, about output that is missing, or may be.
+    fn tell_of_loss(&mut self, text: impl std::fmt::Display) {
+        self.lacks_output = true;
+        self.tell(text);
+    }
+
     fn exit(&mut self, status: u8) {
         self.act(Action::Exit(status));
         self.over = true;
@@ -547,24 +553,21 @@ impl Front {
         let mut ended = ended.clone();
         ended.told |= self.has_told(&ended);
         if ended.end.output_lost {
-            self.lacks_output = true;
-            self.tell(format!(
+            self.tell_of_loss(format!(
                 "what PEs of {} wrote while this {}, or the host of PE 0, could not be reached was \
                  thrown away: its output is not complete",
                 self.named(),
                 self.setup.program()
             ));
         } else if self.given_up && ended.end.launched {
-            self.lacks_output = true;
-            self.tell(format!(
+            self.tell_of_loss(format!(
                 "the apinit of {} could not hear from this {} and has nothing more of it: its \
                  output may not be complete",
                 self.named(),
                 self.setup.program()
             ));
         } else if output_may_come {
-            self.lacks_output = true;
-            self.tell(format!(
+            self.tell_of_loss(format!(
                 "{} has ended, but its apinit has been silent for {} s: its output may not \
                  be complete",
                 self.named(),

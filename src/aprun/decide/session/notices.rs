@@ -24,12 +24,9 @@ impl Front {
                 "-m counts for where this is placed, but its memory is not limited: its host can't \
                  (apstat -n says why)",
             ),
-            Notice::Unreachable(nid) => {
-                self.lacks_output = true;
-                self.tell(format!(
-                    "{named}: the apinit of NID {nid} can't be reached; its output may not be complete"
-                ));
-            }
+            Notice::Unreachable(nid) => self.tell_of_loss(format!(
+                "{named}: the apinit of NID {nid} can't be reached; its output may not be complete"
+            )),
             Notice::Unheard(why) => self.tell(format!(
                 "{named}: its apshepherd can't be heard: {why}; until then what it writes and how it ends \
                  keep there"

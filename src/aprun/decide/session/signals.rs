@@ -39,8 +39,7 @@ impl Front {
         if self.ended.is_some() || self.done {
             // Nothing is left to pass it on to, but somebody wants this process to go.
             if ends {
-                self.lacks_output = true;
-                self.tell(format!("{}: its output is not complete", self.named()));
+                self.tell_of_loss(format!("{}: its output is not complete", self.named()));
                 self.exit(by_signal(signal));
             }
         } else if self.step == Step::Going {
