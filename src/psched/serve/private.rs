@@ -95,8 +95,10 @@ impl Viewer {
             && let "posted" | "managed" | "ended" = row.name.as_str()
         {
             // `-n 4 by anna: ./a.out`, `status 127: PE 0 on NID 1 could not be started: ./a.out ...`
-            if let Some((before, _)) = row.detail.split_once(": ") {
-                row.detail = format!("{before}: {COMMAND}");
+            let before = row.detail.split_once(": ").map(|(before, _)| before);
+            // (`status 0` has no cause. Any other detail without a command is not known to be without one.)
+            if before.is_some() || row.name != "ended" {
+                row.detail = format!("{}: {COMMAND}", before.unwrap_or_default());
             }
         }
         row
@@ -145,6 +147,12 @@ mod tests {
                 }
             }
         }
+        // What is not of a known form is not shown.
+        let odd = pb::EventRow { name: "posted".into(), detail: "secret".into(), at_ns: 1 };
+        assert_eq!(
+            Viewer::new(2, false, Private::Commands).event(&owner, odd).detail,
+            ": (private)"
+        );
         let plain = pb::EventRow { name: "ended".into(), detail: "status 0".into(), at_ns: 1 };
         assert_eq!(
             Viewer::new(2, false, Private::Commands).event(&owner, plain).detail,
