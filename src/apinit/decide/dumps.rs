@@ -35,7 +35,7 @@ use std::time::Duration;
 impl Agent {
     /// Why this user can have no checkpoint of it now, in words; none: he can.
     pub fn hinders_dump(&self, uid: u32, key: Key) -> Option<String> {
-        // (Whose it is not hears what he would hear if it were not here.)
+        // (Another user gets the answer that there would be if it were not here.)
         match self.apps.get(&key).filter(|app| uid == 0 || uid == app.place.owner.uid) {
             None => Some(format!("application {key} is not here any more, or is another user's")),
             Some(_) if self.stranger.is_some() => Some("its psched is not obeyed".to_owned()),

@@ -151,7 +151,7 @@ impl Agent {
     /// # Errors
     /// He may not, or nothing is restored.
     pub fn may_restore(&self, key: Key, uid: u32, ticket: &Ticket) -> Result<bool, String> {
-        // Whoever names another user's waits as for one that never comes.
+        // A caller that names another user's application waits as for a placement that never comes.
         let app = self.apps.get(&key).filter(|app| uid == app.place.owner.uid);
         let Some(app) = app else { return Ok(false) };
         if !same_ticket(ticket, &app.place.ticket) {
@@ -199,8 +199,8 @@ impl Agent {
         }
     }
 
-    /// An application, for a stream that may know of it. A front end knows of its own user's only: who names
-    /// another's hears what he would hear if there were none.
+    /// An application, for a stream that may know of it. A front end may know of its own user's applications:
+    /// for any other it gets the answer that it would get if there were no such application.
     fn known_to(&self, stream: Stream, key: Key) -> Option<&App> {
         let app = self.apps.get(&key)?;
         let known = match stream {
