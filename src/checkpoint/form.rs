@@ -1,7 +1,7 @@
 //! The manifest as text.
 
 use super::lines::text;
-use super::parts::{LaunchForm, OwnerForm, PostingForm, nanoseconds};
+use super::parts::{LaunchForm, OwnerForm, PostingForm};
 use super::seal::{hex, unhex};
 use super::{
     BackEnd, Checksum, Flaw, HostImages, Image, Kind, MANIFEST_MAX, Made, Manifest, Recovery,
@@ -10,6 +10,7 @@ use super::{
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
+use crate::variables::units::nanos;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -145,7 +146,7 @@ impl Form {
                 domain: domain.clone(),
                 posted_at_ns: *posted_at_ns,
                 running_at_ns: *running_at_ns,
-                run_ns: nanoseconds(*run),
+                run_ns: nanos(*run),
             },
             owner: OwnerForm::of(owner),
             posting: PostingForm::of(posting),

@@ -14,13 +14,9 @@ use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, Owner, Posti
 use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
 use crate::machine::Nid;
+use crate::variables::units::nanos;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-
-/// Nanoseconds of a length of time; the longest that they count, 584 years, where it is longer.
-pub(super) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -180,8 +176,8 @@ impl PostingForm {
             exclusive,
             immediate,
             memory_per_pe,
-            cpu_limit_ns: cpu_limit.map(nanoseconds),
-            time_limit_ns: time_limit.map(nanoseconds),
+            cpu_limit_ns: cpu_limit.map(nanos),
+            time_limit_ns: time_limit.map(nanos),
             account: account.map(|account| account.as_str().to_owned()),
             saving: saving.map(SavingForm::of),
             oversubscribe: SharingForm::of(oversubscribe),

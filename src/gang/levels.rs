@@ -47,6 +47,7 @@ mod tests;
 pub use had::Place;
 
 use crate::apteam::Apid;
+use crate::variables::units::nanos as ns;
 use had::ServiceAccount;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -111,10 +112,6 @@ pub struct Levels {
     had: BTreeMap<Apid, ServiceAccount>,
     /// What they have had is told by plans with floors ([`super::floor`]), and a start costs nothing.
     told: bool,
-}
-
-fn ns(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
 }
 
 fn at(ns: u64) -> i64 {

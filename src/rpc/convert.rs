@@ -36,6 +36,7 @@ mod turns;
 pub use common::{placement_list, wire_places};
 pub use node::wire_roll_out;
 
+use crate::variables::units::nanos;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -149,11 +150,6 @@ impl Field {
 /// A length of time in whole milliseconds.
 fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A length of time in nanoseconds.
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A number that is "not given" when it is 0.

@@ -59,13 +59,9 @@ pub mod workload;
 
 use crate::machine::Machine;
 use crate::variables::Variables;
+use crate::variables::units::nanos;
 use std::time::Duration;
 use workload::Job;
-
-/// A time in nanoseconds.
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
 
 /// What a policy of gangs is tried on.
 #[derive(Clone, Debug)]

@@ -28,6 +28,20 @@ const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
 ];
 
+/// A span of time in nanoseconds; the longest that they count, 584 years, where it is longer.
+///
+/// ```
+/// # use psched_pure::variables::units::nanos;
+/// # use std::time::Duration;
+/// assert_eq!(nanos(Duration::new(2, 5)), 2_000_000_005);
+/// assert_eq!(nanos(Duration::from_nanos(u64::MAX)), u64::MAX);
+/// assert_eq!(nanos(Duration::MAX), u64::MAX);
+/// ```
+pub fn nanos(time: Duration) -> u64 {
+    // (In u64, for the scheduler calls it all the time: as_nanos counts in u128.)
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
+}
+
 /// Reads `500ms`, `5s`, `1m30s`, `2h`, `1.5h`, `7d`; a bare number is seconds. Units go from large
 /// to small, each once.
 ///

@@ -6,7 +6,7 @@ use super::events::{Conn, Event};
 use super::stranger::Stranger;
 use super::streams::{FrontEnd, Opening};
 use super::timed::Timed;
-use super::waits::{REPORT_AGAIN, ns};
+use super::waits::REPORT_AGAIN;
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::place::HostPart;
@@ -15,6 +15,7 @@ use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::machine::Nid;
+use crate::variables::units::nanos as ns;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an apinit is.

@@ -1,7 +1,7 @@
 //! One application as its apinit sees it.
 
 use super::events::Conn;
-use super::waits::{AWAY_MAX, LINGER, REPORT_AGAIN, ns};
+use super::waits::{AWAY_MAX, LINGER, REPORT_AGAIN};
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
@@ -13,6 +13,7 @@ use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::peers::BarrierOut;
 use crate::apteam::protocol::shepherd::{Hello, ToShepherd};
 use crate::machine::Nid;
+use crate::variables::units::nanos as ns;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -68,6 +68,7 @@ mod timed;
 mod turns;
 mod waits;
 
+use crate::variables::units::nanos as ns;
 pub use actions::Action;
 use actions::Out;
 pub use agent::{Agent, Me};
@@ -78,7 +79,6 @@ pub use dumping::{DumpWord, NAME_WAIT, PARTS_WAIT};
 pub use events::{Conn, Event, Found, NO_CONN};
 pub use rebind::Rebind;
 pub use turns::TURN_WAIT;
-use waits::ns;
 pub use waits::{
     AWAY_MAX, BACKSTOP, BACKSTOP_AGAIN, LAUNCH_WAIT, LINGER, PEER_AGAIN, REPORT_AGAIN,
 };

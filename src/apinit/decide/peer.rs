@@ -1,8 +1,9 @@
 //! Another host of an application, as its head sees it.
 
 use super::arrivals::Arrivals;
-use super::waits::{AWAY_MAX, ns};
+use super::waits::AWAY_MAX;
 use crate::apteam::protocol::attach::TakenSignals;
+use crate::variables::units::nanos as ns;
 
 /// Another host of an application, as its head sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,13 +7,14 @@
 
 use super::actions::Action;
 use super::events::Conn;
-use super::waits::{LAUNCH_WAIT, ns};
+use super::waits::LAUNCH_WAIT;
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{FromApinit, Output, OutputTaken, ToApinit};
 use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::{Key, Ticket};
+use crate::variables::units::nanos as ns;
 
 /// Messages kept for a launch that waits for its placement: signals and the like.
 const KEPT_MAX: usize = 64;

@@ -22,7 +22,3 @@ pub const BACKSTOP_AGAIN: Duration = Duration::from_secs(30);
 
 /// Between two attempts to reach another host's apinit.
 pub const PEER_AGAIN: Duration = Duration::from_millis(250);
-
-pub(super) fn ns(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
-}

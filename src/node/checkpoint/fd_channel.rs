@@ -37,6 +37,7 @@
 use super::CheckpointError;
 use crate::apteam::{Key, Ticket};
 use crate::rpc::{REQUEST_MAX, pb};
+use crate::variables::units::nanos;
 use bytes::Bytes;
 use prost::Message;
 use rustix::net::{
@@ -126,10 +127,6 @@ pub enum Answer {
 /// Where the door of the apinit is that has this socket.
 pub fn beside(socket: &Path) -> PathBuf {
     socket.with_extension(SUFFIX)
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl From<Ask> for pb::DoorAsk {

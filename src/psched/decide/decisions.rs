@@ -39,13 +39,13 @@ mod ranks;
 mod rolled;
 
 use super::domain::DomainId;
-use super::now::nanos;
 use super::settings::RollsOut;
 use super::{Effect, Now, Scheduler, Turns, domain};
 use crate::apteam::Apid;
 use crate::apteam::record::State;
 use crate::placement::Wanted;
 use crate::placement::packing::{self, Candidate, Packing, Seat, pack};
+use crate::variables::units::nanos;
 pub(super) use decision::{Decision, Seated, seated};
 use in_line::{InLine, Stands};
 pub(super) use ranks::Rank;

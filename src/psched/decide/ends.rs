@@ -7,8 +7,8 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, State};
-use crate::psched::decide::now::nanos;
 use crate::variables::Private;
+use crate::variables::units::nanos;
 use std::time::Duration;
 
 /// SIGTERM and SIGKILL on every Linux.

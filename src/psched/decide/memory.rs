@@ -26,7 +26,6 @@
 //!
 //! Nothing of this is on record: after a restart of psched its nodes tell it again.
 
-use super::now::nanos;
 use super::{Effect, LinkId, Now, Scheduler};
 use crate::apteam::protocol::node::Hello;
 use crate::apteam::protocol::turns::{Switch, Switches};
@@ -35,6 +34,7 @@ use crate::apteam::{Apid, Key};
 use crate::gang::plan::LENGTHENED_MAX;
 use crate::machine::node_memory::divided;
 use crate::machine::{Machine, Nid};
+use crate::variables::units::nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -5,13 +5,13 @@
 //! all have said so are its processors another's.
 
 use super::ends::Said;
-use super::now::nanos;
 use super::{Effect, LinkId, News, Now, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::protocol::node::{Command, PlaceCommand};
 use crate::apteam::record::State;
+use crate::variables::units::nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,6 @@
 
 use super::domain::DomainId;
 use super::ends::first_signal;
-use super::now::nanos;
 use super::regions::of_shared;
 use super::{Effect, Looked, News, Now, Origin, Record, Refusal, ReplyId, Scheduler};
 use crate::apteam::ending::Cause;
@@ -23,6 +22,7 @@ use crate::occupancy::Occupancy;
 use crate::placement::packing::KEEPERS_MAX;
 use crate::placement::{self, Wanted};
 use crate::psched::reason::{AppName, Denial, Reason, Wait, shape_text};
+use crate::variables::units::nanos;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;

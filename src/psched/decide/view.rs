@@ -4,7 +4,6 @@ pub(super) mod nodes;
 
 use super::Scheduler;
 use super::domain::DomainId;
-use super::now::nanos;
 use super::postings::HEAD_MAX;
 use super::regions::of_shared;
 use crate::apteam::Apid;
@@ -15,6 +14,7 @@ use crate::occupancy::{Occupancy, Rules};
 use crate::placement::packing::SITS_MAX;
 use crate::placement::{self, NAMED_MAX, Shut, Wanted};
 use crate::psched::reason::{AppName, Full, Reason, There, Wait};
+use crate::variables::units::nanos;
 use std::collections::BTreeMap;
 
 /// What is known of the time at which a posting gets its place.

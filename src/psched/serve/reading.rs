@@ -12,7 +12,7 @@ use super::names::names;
 use super::private::Viewer;
 use super::services::{Service, caller, ending};
 use super::store::{Reader, StoreError};
-use super::{runs_now, turns_view, views};
+use super::{turns_view, views};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::machine::Nid;
@@ -21,6 +21,7 @@ use crate::psched::decide::Scheduler;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::variables::ShareBy;
+use crate::variables::units::nanos;
 use prost::Message;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -360,7 +361,7 @@ fn shares(s: &Scheduler, viewer: &Viewer, name: &str) -> pb::SharesReply {
     rows.sort_by(|a, b| b.had_s.total_cmp(&a.had_s));
     rows.truncate(SHARES_MAX);
     let by = ShareBy::ALL.iter().find(|(of, _)| *of == by).map_or("", |(_, word)| *word).into();
-    pb::SharesReply { by, half_life_ns: runs_now::nanos(half_life), rows, notices: Vec::new() }
+    pb::SharesReply { by, half_life_ns: nanos(half_life), rows, notices: Vec::new() }
 }
 
 fn who_runs(

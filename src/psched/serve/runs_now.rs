@@ -4,11 +4,7 @@ use crate::apteam::Apid;
 use crate::apteam::protocol::turns::StopMeans;
 use crate::psched::decide::{Scheduler, Turn};
 use crate::rpc::pb;
-use std::time::Duration;
-
-pub(super) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
+use crate::variables::units::nanos;
 
 /// How an apinit stops gangs, as `NodeRow` names it.
 pub fn stops(means: StopMeans) -> &'static str {

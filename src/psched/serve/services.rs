@@ -29,6 +29,7 @@ use crate::rpc::convert::wire_places;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::variables::Private;
+use crate::variables::units::nanos;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -486,8 +487,7 @@ impl pb::psched_server::Psched for Service {
             0 => self.read(peer.uid, look).await.unwrap_or_default(),
             _ => Default::default(),
         };
-        let kill_in_ns =
-            |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, super::runs_now::nanos);
+        let kill_in_ns = |apid: &u64| kill_in.get(&Apid(*apid)).copied().map_or(0, nanos);
         let problem = |apid: &u64| told.get(&Apid(*apid)).cloned().unwrap_or_default();
         Ok(Response::new(pb::KillReply {
             problems: request.apids.iter().map(problem).collect(),

@@ -6,8 +6,8 @@ use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
 use crate::gang::plan::Slice;
 use crate::psched::decide::{Figures, Histogram, Latest, Now, PlanView, Scheduler, Turns};
-use crate::psched::serve::runs_now::nanos;
 use crate::rpc::pb;
+use crate::variables::units::nanos;
 
 /// Names of gangs in the parties of all plans of one answer, at most: two megabytes or so. After that
 /// only leaders are told.

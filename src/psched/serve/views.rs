@@ -9,6 +9,7 @@ use crate::psched::serve::clock::now;
 use crate::psched::serve::private::Viewer;
 use crate::rpc::convert::wire_places;
 use crate::rpc::pb;
+use crate::variables::units::nanos;
 
 /// An application that has not ended, at this time of psched's monotonic clock, for this reader.
 pub fn application(
@@ -30,7 +31,7 @@ pub fn application(
     let when = when.filter(|_| waits);
     let domain = if scheduler.has_domains() { team.domain.to_string() } else { String::new() };
     let stays = scheduler.why_it_stays(team).map(|why| why.to_string()).unwrap_or_default();
-    let kill_in_ns = scheduler.kill_in(team, now_ns).map(super::runs_now::nanos);
+    let kill_in_ns = scheduler.kill_in(team, now_ns).map(nanos);
     let row = pb::ApplicationRow {
         kill_in_ns,
         waiting: why,
@@ -71,7 +72,7 @@ pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
 /// How long one that has ended ran, without the time in which it was frozen, and without that before a
 /// checkpoint from which it was restored: that was another's.
 pub fn ran_ns(team: &Apteam) -> u64 {
-    let run = |end: &HostEnd| super::runs_now::nanos(end.run.saturating_sub(team.run_before()));
+    let run = |end: &HostEnd| nanos(end.run.saturating_sub(team.run_before()));
     match team.end.as_ref().map_or(0, run) {
         // Nobody could say: it was lost with its nodes, say.
         0 if team.running_at_ns > 0 => team.ended_at_ns.saturating_sub(team.running_at_ns),

@@ -1,10 +1,10 @@
 //! The plans that this apinit holds, and what they say at an instant.
 
+use super::super::ns;
 use super::Turn;
 use crate::apteam::Key;
 use crate::apteam::protocol::turns::SlicePlan;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// All of them. Times are of this host's clock.
 #[derive(Clone, Debug, Default)]
@@ -93,10 +93,6 @@ impl Held {
         }
         None
     }
-}
-
-fn ns(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Plans {

@@ -6,6 +6,7 @@ use crate::apteam::posting::Explanation;
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
+use crate::variables::units::nanos;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -222,14 +223,12 @@ pub struct Setup {
 impl Setup {
     /// How long a psched that does not answer is waited for before it has taken the posting, in ns.
     pub(super) fn patience_ns(&self) -> u64 {
-        let given = self.patience.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        given.unwrap_or(super::FIRST_PATIENCE_NS)
+        self.patience.map_or(super::FIRST_PATIENCE_NS, nanos)
     }
 
     /// How long psched may take to take the posting, in ns.
     pub(super) fn answer_within_ns(&self) -> Option<u64> {
-        let given = u64::try_from(self.answer_within?.as_nanos()).unwrap_or(u64::MAX);
-        Some(given.max(super::FIRST_PATIENCE_NS))
+        Some(nanos(self.answer_within?).max(super::FIRST_PATIENCE_NS))
     }
 
     /// The name of the program, for messages.

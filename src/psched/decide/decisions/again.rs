@@ -25,8 +25,8 @@ use super::in_line::{InLine, Stands};
 use crate::apteam::Apid;
 use crate::gang::levels::Place;
 use crate::psched::decide::domain::DomainId;
-use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Now, Scheduler};
+use crate::variables::units::nanos;
 use std::time::Duration;
 
 impl Scheduler {

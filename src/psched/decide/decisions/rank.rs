@@ -36,8 +36,8 @@ use crate::gang::levels::LEVELS_MAX;
 use crate::gang::plan::SLICE_MIN;
 use crate::gang::shares::Holder;
 use crate::psched::decide::domain::{self, DomainId};
-use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Effect, Now, Scheduler};
+use crate::variables::units::nanos;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

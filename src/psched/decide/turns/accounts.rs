@@ -2,7 +2,7 @@
 
 use super::Schedule;
 use crate::apteam::Apid;
-use crate::psched::decide::now::nanos;
+use crate::variables::units::nanos;
 use std::time::Duration;
 
 /// Time that a gang had otherwise than its plans say is put right from so much on.

@@ -10,8 +10,8 @@ use crate::gang::member_index::MemberIndex;
 use crate::gang::plan::Plan;
 use crate::gang::plan::Slice;
 use crate::machine::Nid;
-use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
+use crate::variables::units::nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -4,8 +4,8 @@ use super::{Schedule, Turn};
 use crate::apteam::Apid;
 use crate::apteam::record::{Apteam, State};
 use crate::psched::decide::domain::DomainId;
-use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Now, Scheduler, domain};
+use crate::variables::units::nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

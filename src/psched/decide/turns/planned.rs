@@ -4,7 +4,7 @@ use crate::apteam::Apid;
 use crate::gang::member_index::MemberIndex;
 use crate::gang::plan::{Plan, SLICE_MIN};
 use crate::psched::decide::LinkId;
-use crate::psched::decide::now::nanos;
+use crate::variables::units::nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -8,8 +8,8 @@ use crate::apteam::protocol::node::Command;
 use crate::apteam::protocol::turns::TAKERS_MAX;
 use crate::gang::floor::{self, On};
 use crate::gang::plan::{Plan, Rules, SLICE_MIN, levelled};
-use crate::psched::decide::now::nanos;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler, Turns};
+use crate::variables::units::nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

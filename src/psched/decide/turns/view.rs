@@ -5,7 +5,7 @@ use crate::apteam::Apid;
 use crate::apteam::record::State;
 use crate::gang::plan::Slice;
 use crate::psched::decide::Scheduler;
-use crate::psched::decide::now::nanos;
+use crate::variables::units::nanos;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
