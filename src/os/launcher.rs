@@ -24,6 +24,7 @@ const PATH_MAX: usize = libc::PATH_MAX as usize;
 pub extern "C" fn main(_count: c_int, words: *mut *mut c_char) -> c_int {
     let mut path = [0; PATH_MAX];
     let error = match beside(&mut path) {
+        Ok(()) if is_itself(&path) => libc::ELOOP,
         Ok(()) => {
             // SAFETY: the C library gives an array of texts with a null at its end, which is this program's to change;
             // the first text is there unless that null comes first.
@@ -69,6 +70,25 @@ fn beside(path: &mut [u8; PATH_MAX]) -> Result<(), c_int> {
             path[0] = 0;
             Err(error)
         }
+    }
+}
+
+/// Whether this path is this very program, as where somebody has made the other one a link to it: it would
+/// execute itself for ever.
+fn is_itself(path: &[u8; PATH_MAX]) -> bool {
+    let file = |path: *const c_char| {
+        let mut file = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the path has a zero at its end; where the call does well it has filled in the file.
+        unsafe {
+            match libc::stat(path, file.as_mut_ptr()) {
+                0 => Some(file.assume_init()),
+                _ => None,
+            }
+        }
+    };
+    match (file(path.as_ptr().cast()), file(c"/proc/self/exe".as_ptr())) {
+        (Some(one), Some(own)) => (one.st_dev, one.st_ino) == (own.st_dev, own.st_ino),
+        _ => false,
     }
 }
 

@@ -166,6 +166,18 @@ fn a_launcher_without_its_program_says_what_to_do() {
     }
 }
 
+/// Where somebody has made the program a link to the launcher, it ends.
+#[test]
+fn a_launcher_does_not_execute_itself() {
+    for (name, program, status) in LAUNCHERS {
+        let folder = folder();
+        let launcher = copied(name, folder.path());
+        std::os::unix::fs::symlink(&launcher, folder.path().join(program)).expect("linked");
+        let said = run(&mut Command::new(&launcher)).expect(status);
+        assert!(said.stderr.contains("Too many levels of symbolic links"), "{said:?}");
+    }
+}
+
 #[test]
 fn a_name_that_is_unknown_is_refused() {
     let program = binaries().join("psched-commands");
