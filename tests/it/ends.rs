@@ -38,16 +38,19 @@ fn closing_lines() {
         " Apid 1: PE 3 died: Segmentation fault (signal 11); initiated application termination";
     assert!(lines[0].ends_with(died), "{}", lines[0]);
     assert_eq!(lines[1], "Application 1 exit signals: Segmentation fault");
-    let resources = regex_like(
+    let took = regex_like(
         lines[2],
-        "Application 1 resources: utime ~#s, stime ~#s, Rss ~#, inblocks ~#, outblocks ~#",
+        "Application 1 took #.# s: user #.# s, system #.# s, peak memory #.#M",
     );
-    assert!(resources, "{}", lines[2]);
+    assert!(took, "{}", lines[2]);
     let run = instance.script("-n 2", "exit $((ALPS_APP_PE + 5))");
     assert!([5, 6].contains(&run.status), "{}", run.stderr);
     run.says("Application 2 exit codes: 5, 6\n");
     let run = instance.script("-n 2 -q", "true").expect(0);
     assert_eq!(run.stderr, "");
+    let run = instance.script("-n 2 --closing alps", "true").expect(0);
+    let alps = "Application 4 resources: utime ~#s, stime ~#s, Rss ~#, inblocks ~#, outblocks ~#";
+    assert!(regex_like(run.stderr.trim_end(), alps), "{}", run.stderr);
 }
 
 /// Whether a text is the pattern with each `#` a number.
@@ -119,10 +122,27 @@ fn an_interrupt_goes_down_and_before_the_launch_takes_the_posting() {
     running.signal(2);
     let run = running.wait(BOUND).expect(7);
     assert_eq!(run.sorted(), ["got INT", "got INT", "ready", "ready"]);
-    let running = instance.start_script("-q", "exec sleep 1000");
-    instance.wait_for("running", 1);
-    running.signal(2);
-    running.wait(BOUND).expect(130);
+}
+
+/// ^C leaves a loop of a shell: for this aprun itself must have ended by INT.
+#[test]
+fn an_interrupt_ends_aprun_too() {
+    use std::os::unix::process::ExitStatusExt;
+    let instance = instance(1, 2);
+    let end_of = |line: &str| {
+        let mut aprun = instance.command("aprun", ["-q", "sh", "-c", line]);
+        let mut aprun = aprun.stdout(Stdio::piped()).spawn().expect("spawned");
+        let mut ready = [0; 6];
+        let stdout = aprun.stdout.as_mut().expect("piped");
+        stdout.read_exact(&mut ready).expect("it says so");
+        let pid = nix::unistd::Pid::from_raw(aprun.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("signalled");
+        aprun.wait().expect("ended")
+    };
+    assert_eq!(end_of("echo ready; exec sleep 1000").signal(), Some(2));
+    // What the program makes of it counts.
+    let deaf = "trap 'exit 3' INT; echo ready; while :; do sleep 0.05; done";
+    assert_eq!(end_of(deaf).code(), Some(3));
 }
 
 #[test]

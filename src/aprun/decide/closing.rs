@@ -1,9 +1,10 @@
-//! The lines with which aprun tells how an application ended, worded as ALPS words them.
+//! The lines with which aprun tells how an application ended. Scripts that were written for ALPS find its words;
+//! the last line is ALPS's with `--closing alps` only, for people want units.
 //!
 //! ```text
 //! [NID 00002] 2026-11-21 22:21:27 Apid 12: PE 5 died: Segmentation fault (signal 11); initiated application termination
 //! Application 12 exit signals: Segmentation fault
-//! Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks ~11665, outblocks ~19014
+//! Application 12 took 5.3 s (4.0 s without its turn): user 0.4 s, system 1.3 s, peak memory 9.3M
 //! ```
 //!
 //! What psched ended in consequence of something else is not counted among the ends, unless there
@@ -12,6 +13,8 @@
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, EndCount, HostEnd, PeEnd, TERMINATION, Usage, signal_name};
 use crate::machine::{Nid, format_nids};
+use crate::variables::units::{about, format_duration};
+use std::time::Duration;
 
 /// How an application ended, as psched says it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -22,6 +25,16 @@ pub struct Ended {
     pub end: HostEnd,
     /// The line about what ended it has been shown already, when it happened.
     pub told: bool,
+}
+
+/// How the last line tells times and memory (`--closing`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Form {
+    /// With units: `took 5.3 s: user 0.4 s, system 1.3 s, peak memory 9.3M`.
+    #[default]
+    Plain,
+    /// As ALPS does: `resources: utime ~0s, stime ~1s, Rss ~9496, inblocks ~11665, outblocks ~19014`.
+    Alps,
 }
 
 /// A closing line: what it tells, and who tells it.
@@ -52,7 +65,7 @@ impl Line {
 
 /// All closing lines, for stderr. `stamp` is the local time of the decisive end; `quiet` (-q) leaves
 /// out all but what ended the application before its time.
-pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<Line> {
+pub fn lines(ended: &Ended, stamp: &str, quiet: bool, form: Form) -> Vec<Line> {
     let apid = ended.end.key.apid;
     let cause = ended.end.first.as_ref().map(|d| &d.cause);
     let mut lines: Vec<Line> = Vec::new();
@@ -73,7 +86,10 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool) -> Vec<Line> {
         lines.push(leftovers_line(apid, ended.end.leftovers));
     }
     lines.extend(exit_lines(apid, &ended.end.ends));
-    lines.push(resources_line(apid, &ended.end.usage));
+    lines.push(match form {
+        Form::Plain => took_line(&ended.end),
+        Form::Alps => resources_line(apid, &ended.end.usage),
+    });
     lines
 }
 
@@ -164,11 +180,41 @@ pub fn exit_lines(apid: Apid, ends: &[EndCount]) -> Vec<Line> {
     line("codes", codes).into_iter().chain(line("signals", signals)).collect()
 }
 
-/// `Application N resources: ...`.
+/// `Application N took ...`: the time from its start to its end, the processor time of all its processes, and the
+/// largest resident set of a PE.
+pub fn took_line(end: &HostEnd) -> Line {
+    let without = match end.frozen {
+        frozen if frozen >= SHOWN_MIN => format!(" ({} without its turn)", span(frozen)),
+        _ => String::new(),
+    };
+    let Usage { utime, stime, max_rss_kib, .. } = end.usage;
+    let text = format!(
+        "took {}{without}: user {}, system {}, peak memory {}",
+        span(end.run.saturating_add(end.frozen)),
+        span(utime),
+        span(stime),
+        about(max_rss_kib.saturating_mul(1024))
+    );
+    Line::OfApplication(end.key.apid, text)
+}
+
+/// The least time without a turn that is told of.
+const SHOWN_MIN: Duration = Duration::from_millis(50);
+
+/// A span of time: to the millisecond below one second, to the tenth of a second below 100, else in whole
+/// seconds, as in `0.016 s`, `5.3 s`, `2h3m20s`.
+fn span(time: Duration) -> String {
+    match time.as_millis() {
+        ms @ ..1_000 => format!("0.{ms:03} s"),
+        ms @ ..99_950 => format!("{}.{} s", (ms + 50) / 1_000, (ms + 50) % 1_000 / 100),
+        _ => format_duration(Duration::from_secs((time + Duration::from_millis(500)).as_secs())),
+    }
+}
+
+/// `Application N resources: ...`, as ALPS tells them.
 pub fn resources_line(apid: Apid, usage: &Usage) -> Line {
     // ALPS gives whole seconds, rounded.
-    let seconds =
-        |time: std::time::Duration| (time + std::time::Duration::from_millis(500)).as_secs();
+    let seconds = |time: Duration| (time + Duration::from_millis(500)).as_secs();
     let text = format!(
         "resources: utime ~{}s, stime ~{}s, Rss ~{}, inblocks ~{}, outblocks ~{}",
         seconds(usage.utime),
@@ -191,7 +237,6 @@ mod tests {
     use super::*;
     use crate::apteam::Key;
     use crate::apteam::ending::Decisive;
-    use std::time::Duration;
 
     fn ended(cause: Option<Cause>, ends: &[(PeEnd, u32, bool)]) -> Ended {
         let end = HostEnd {
@@ -213,6 +258,8 @@ mod tests {
                 inblocks: 11665,
                 outblocks: 19014,
             },
+            run: Duration::from_millis(1_300),
+            frozen: Duration::from_millis(4_000),
             ..HostEnd::default()
         };
         Ended { status: end.status(), end, told: false }
@@ -223,7 +270,7 @@ mod tests {
     }
 
     fn shown(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
-        in_words(lines(ended, stamp, quiet))
+        in_words(lines(ended, stamp, quiet, Form::Plain))
     }
 
     /// Another program has its name in front, and what runs inside an application is told from that.
@@ -236,15 +283,43 @@ mod tests {
         assert_eq!(of_all.words("aprun", false), "Application 12 exit codes: 3");
     }
 
-    const RESOURCES: &str = "Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks \
-                             ~11665, outblocks ~19014";
+    const TOOK: &str = "Application 12 took 5.3 s (4.0 s without its turn): user 0.400 s, system 1.3 s, \
+                        peak memory 9.3M";
     const STAMP: &str = "2026-11-21 22:21:27";
 
     #[test]
     fn a_good_end() {
         let good = ended(None, &[(PeEnd::Exit(0), 4, false)]);
-        assert_eq!(shown(&good, STAMP, false), [RESOURCES]);
+        assert_eq!(shown(&good, STAMP, false), [TOOK]);
         assert!(shown(&good, STAMP, true).is_empty());
+    }
+
+    /// What scripts read that were written for ALPS.
+    #[test]
+    fn in_alps_s_form() {
+        let good = ended(None, &[(PeEnd::Exit(0), 4, false)]);
+        let alps = "Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks ~11665, outblocks ~19014";
+        assert_eq!(in_words(lines(&good, STAMP, false, Form::Alps)), [alps]);
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        let shown = [0, 16, 999, 1_000, 5_349, 99_949, 99_950, 7_400_499]
+            .map(|ms| span(Duration::from_millis(ms)));
+        let text =
+            ["0.000 s", "0.016 s", "0.999 s", "1.0 s", "5.3 s", "99.9 s", "1m40s", "2h3m20s"];
+        assert_eq!(shown, text);
+    }
+
+    /// A few milliseconds of another's turn are no news.
+    #[test]
+    fn what_had_its_turn_all_the_time() {
+        let mut good = ended(None, &[(PeEnd::Exit(0), 4, false)]);
+        good.end.frozen = Duration::from_millis(49);
+        assert_eq!(
+            shown(&good, STAMP, false),
+            ["Application 12 took 1.3 s: user 0.400 s, system 1.3 s, peak memory 9.3M"]
+        );
     }
 
     #[test]
@@ -256,7 +331,7 @@ mod tests {
             [
                 "[NID 00004] 2026-11-21 22:21:27 Apid 12: PE 1 exited with code 127",
                 "Application 12 exit codes: 127",
-                RESOURCES
+                TOOK
             ]
         );
         assert!(shown(&bad, STAMP, true).is_empty());
@@ -271,7 +346,7 @@ mod tests {
                     (signal 11); initiated application termination";
         assert_eq!(
             shown(&bad, STAMP, false),
-            [died, "Application 12 exit signals: Segmentation fault", RESOURCES]
+            [died, "Application 12 exit signals: Segmentation fault", TOOK]
         );
         assert_eq!(shown(&bad, STAMP, true), [died]);
         // Shown when it happened: not again.
@@ -291,7 +366,7 @@ mod tests {
                  termination",
                 "Application 12 left 3 processes behind, which were ended",
                 "Application 12 exit signals: Killed",
-                RESOURCES
+                TOOK
             ]
         );
     }
@@ -314,10 +389,7 @@ mod tests {
         let lost = "Application 12 lost its apshepherd on NID 1-2: what its PEs wrote last there may \
                     be missing, and how they ended is not known";
         assert_eq!(shown(&part, STAMP, true), [lost]);
-        assert_eq!(
-            shown(&part, STAMP, false)[1..],
-            [lost, "Application 12 exit codes: 3", RESOURCES]
-        );
+        assert_eq!(shown(&part, STAMP, false)[1..], [lost, "Application 12 exit codes: 3", TOOK]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
 use crate::os::host::monotonic_ns;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// From TERM to KILL, as long as a site's `kill_grace` is where nothing else is set.
@@ -173,6 +173,7 @@ impl Home {
         };
         shepherd.say(ToShepherd::Launch(Box::new(launch)));
         tell(FromApinit::Accepted).await;
+        let mut going = None;
         loop {
             let heard = tokio::select! {
                 heard = shepherd.hear() => heard?,
@@ -195,6 +196,7 @@ impl Home {
                 }
                 FromShepherd::Ready => {
                     shepherd.say(ToShepherd::Go);
+                    going = Some(Instant::now());
                     tell(FromApinit::Going).await;
                 }
                 FromShepherd::Failed(Decisive { cause, .. })
@@ -212,7 +214,9 @@ impl Home {
                 FromShepherd::Ended(end) => {
                     shepherd.say(ToShepherd::Release);
                     shepherd.end().await;
-                    return Ok(*end);
+                    // (An apinit measures it, and knows its turns; here they are the outer application's.)
+                    let run = going.map_or(Duration::ZERO, |going| going.elapsed());
+                    return Ok(HostEnd { run, ..*end });
                 }
                 // No other host has PEs; and what outlives its KILL is the application's to wait for.
                 FromShepherd::BarrierIn(_) | FromShepherd::Stuck(_) => {}

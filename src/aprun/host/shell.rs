@@ -5,7 +5,7 @@ use super::note::{Note, Store};
 use super::output_writers::OutputWriters;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, psched, report, signals};
-use crate::aprun::decide::closing;
+use crate::aprun::decide::closing::{self, Form};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::session::{
     Action, Ask, Ended, Event, Front, Looked, Placement, ReportRow, Setup,
@@ -17,8 +17,10 @@ use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
+use crate::os::dispositions::end_by;
 use crate::os::nudge::{Came, came};
 use crate::rpc::pb;
+use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,6 +71,7 @@ struct Shell {
     request: pb::PostRequest,
     launch: Launch,
     quiet: bool,
+    closing: Form,
     /// A socket that is not there is waited for.
     waits: bool,
     notes: mpsc::Sender<Note>,
@@ -108,6 +111,7 @@ pub async fn run(
         request,
         launch: setup.launch.clone(),
         quiet: options.quiet,
+        closing: options.closing,
         waits: setup.patience.is_some(),
         psched: Task::default(),
         channel: None,
@@ -129,6 +133,7 @@ pub async fn run(
         told_nid: false,
     };
     let mut driver = Driver::new(setup);
+    let mut interrupted = false;
     let mut over = driver.happens(&mut shell, Event::Start);
     let status = loop {
         if let Some(status) = over {
@@ -145,6 +150,7 @@ pub async fn run(
             biased;
             Some(info) = signals.next() => {
                 let Came { signal, sender, nudge } = came(&info);
+                interrupted |= signal == Signal::SIGINT as i32;
                 let event = match nudge {
                     true => Event::Nudged,
                     false => Event::Signal { signal, sender },
@@ -160,7 +166,11 @@ pub async fn run(
     loop {
         tokio::select! {
             biased;
-            _ = &mut flushed => return Ok(status),
+            // A shell leaves its loop only if a program in it has ended by INT, not with its status.
+            _ = &mut flushed => match interrupted && status == 128 + Signal::SIGINT as u8 {
+                true => end_by(Signal::SIGINT),
+                false => return Ok(status),
+            },
             Some(info) = signals.next() => {
                 let signal = came(&info).signal;
                 if ENDING.contains(&signal) {
@@ -369,7 +379,7 @@ impl Outside for Shell {
 
     fn close(&mut self, ended: Box<Ended>) -> Vec<Event> {
         let mut at_once = Vec::new();
-        for line in closing::lines(&ended, &stamp(&ended), self.quiet) {
+        for line in closing::lines(&ended, &stamp(&ended), self.quiet, self.closing) {
             let line = line.words(self.program, self.home.is_some());
             self.lanes.say(line, &mut at_once);
         }

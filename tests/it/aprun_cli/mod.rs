@@ -60,13 +60,18 @@ fn wrong_command_lines() {
              4096"
                 .to_owned(),
         ),
-        ("--fast true", "\"--fast\" is not an option: aprun --help lists them".to_owned()),
-        ("-y true", "\"-y\" is not an option: aprun --help lists them".to_owned()),
+        ("--fast true", "\"--fast\" is not an option: aprun --help lists the options".to_owned()),
+        ("-y true", "\"-y\" is not an option: aprun --help lists the options".to_owned()),
         // Options of other launchers are no letters of aprun's.
-        ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists them".to_owned()),
-        ("-host x true", "\"-host\" is not an option: aprun --help lists them".to_owned()),
+        ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options".to_owned()),
+        (
+            "-host x true",
+            "-host is not an option of aprun: psched chooses the nodes; give -L NIDS to name them (apstat \
+             -n shows their numbers)"
+                .to_owned(),
+        ),
         ("-L 0-x true", "-L: \"x\" is not a node number or a range such as 0-3".to_owned()),
-        ("-np 4 true", "-np is mpirun's: say -n".to_owned()),
+        ("-np 4 true", "-np is an option of mpirun: give the number of PEs with -n".to_owned()),
         (
             "-n 1 true : -q true",
             "part 2: -q is the whole application's: give it before the first command".to_owned(),

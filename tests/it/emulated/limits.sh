@@ -60,7 +60,7 @@ is "the next one has its own forty" "$?" 0
 
 # Nobody waits for this one's work: it left its parent and its session.
 away='setsid sh -c "(timeout 3 yes >/dev/null; :) &" & sleep 5'
-aprun -n 1 sh -c "$away" >/tmp/out 2>/tmp/err
+aprun --closing alps -n 1 sh -c "$away" >/tmp/out 2>/tmp/err
 is "an escaped process ends by itself" "$?" 0
 
 used=$(sed -n 's/.*utime ~\([0-9]*\)s, stime ~\([0-9]*\)s.*/\1 \2/p' /tmp/err)

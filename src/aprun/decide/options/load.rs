@@ -246,7 +246,7 @@ mod tests {
             ("a\n\n-n 3 # b", "3: no command given: name the program to run after the options"),
             ("a\n'' b", "2: the command is an empty word: name the program to run"),
             ("a\n-q b", "2: -q is the whole application's: give it on the command line"),
-            ("a \\\n b\n-x c", "3: \"-x\" is not an option: aprun --help lists them"),
+            ("a \\\n b\n-y c", "3: \"-y\" is not an option: aprun --help lists the options"),
             (
                 "a\n-d 2 b",
                 "2: -d is 2, and 1 in the first part: give each part -N, for each begins \

@@ -28,10 +28,12 @@
 //! ```
 
 pub mod load;
+pub mod other_launchers;
 pub mod parts;
 pub mod table;
 pub mod values;
 
+use super::closing::Form;
 use super::output::Template;
 use crate::apteam::binding::Binding;
 use crate::apteam::layout::Layout;
@@ -95,6 +97,8 @@ pub struct Options {
     pub whole_lines: bool,
     /// --label.
     pub label: bool,
+    /// --closing.
+    pub closing: Form,
     /// --report.
     pub report: bool,
     /// --wait-for-psched.
@@ -319,6 +323,7 @@ impl Default for Options {
             quiet: false,
             whole_lines: false,
             label: false,
+            closing: Form::Plain,
             report: false,
             wait_for_psched: None,
             inside: false,
@@ -345,10 +350,32 @@ fn not_inside(names: &str) -> String {
 /// The longest file of -l, in bytes.
 pub const NODE_FILE_MAX: usize = 1024 * 1024;
 
-/// The refusal of a word that is no option.
+/// The name in a word: all before its `=`.
+fn name_of(word: &[u8]) -> &[u8] {
+    word.split(|b| *b == b'=').next().unwrap_or(word)
+}
+
+/// The refusal of a word that is no option: with the option that was probably meant.
 fn unknown(program: Program, word: &[u8]) -> String {
-    let name = word.split(|b| *b == b'=').next().unwrap_or(word);
-    format!("{} is not an option: {} --help lists them", shown(name), program.name())
+    let name = name_of(word);
+    let text = String::from_utf8_lossy(name);
+    let own = FLAGS.iter().flat_map(|flag| flag.names_in(program == Program::Mpirun));
+    let cure = match nearest(&text, own) {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!("{} --help lists the options", program.name()),
+    };
+    format!("{} is not an option: {cure}", shown(name))
+}
+
+/// The option of two dashes that looks most like this word, with one dash or two, if any looks like it.
+fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// Of Jaro's measure, from 0 (nothing in common) to 1 (the same).
+    const LIKE: f64 = 0.85;
+    let word = word.trim_start_matches('-');
+    let long = names.filter_map(|name| name.strip_prefix("--").map(|bare| (name, bare)));
+    let likeness = |bare: &str| strsim::jaro_winkler(word, bare);
+    let (name, bare) = long.max_by(|(_, a), (_, b)| likeness(a).total_cmp(&likeness(b)))?;
+    (word.len() > 1 && likeness(bare) >= LIKE).then_some(name)
 }
 
 /// The option that a word names, the name, and the value that sticks to it.
@@ -362,7 +389,13 @@ fn find(
     let all = known.chain(later);
     let unknown = || unknown(program, word);
     if word == b"-np" && !mpirun {
-        return Err("-np is mpirun's: say -n".to_owned());
+        return Err("-np is an option of mpirun: give the number of PEs with -n".to_owned());
+    }
+    // (Before any letter with which it begins is taken for an option with a value.)
+    if let Ok(name) = std::str::from_utf8(name_of(word))
+        && let Some(advice) = other_launchers::advice(name)
+    {
+        return Err(format!("{name} is not an option of {}: {advice}", program.name()));
     }
     let (name, flag, attached) = if word.starts_with(b"--") {
         let mut parts = word.splitn(2, |b| *b == b'=');
@@ -415,6 +448,13 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Quiet => options.quiet = true,
         Id::WholeLines => options.whole_lines = true,
         Id::Label => options.label = true,
+        Id::Closing => {
+            options.closing = match value {
+                b"plain" => Form::Plain,
+                b"alps" => Form::Alps,
+                _ => return Err(named(format!("{} is neither plain nor alps", shown(value)))),
+            }
+        }
         Id::Report => options.report = true,
         Id::Immediate => options.posting.immediate = true,
         Id::WaitForPsched if value == b"0" => options.wait_for_psched = Some(Duration::ZERO),

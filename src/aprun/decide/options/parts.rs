@@ -368,7 +368,7 @@ mod tests {
                     .to_owned(),
             ),
             ("a : -n", "part 2: -n needs a value: -n PES".to_owned()),
-            ("a : -x b", "part 2: \"-x\" is not an option: aprun --help lists them".to_owned()),
+            ("a : -y b", "part 2: \"-y\" is not an option: aprun --help lists the options".to_owned()),
             ("a : -R 3 b", "part 2: -R is not yet supported: a relaunch with fewer PEs when a node fails".to_owned()),
             (
                 "-d 2 a : -d 3 -N 1 b",

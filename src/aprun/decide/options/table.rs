@@ -30,6 +30,8 @@ pub enum Id {
     WholeLines,
     /// The rank in front of each line.
     Label,
+    /// The form of the closing lines.
+    Closing,
     /// How each PE ended.
     Report,
     /// Refuse instead of waiting.
@@ -141,7 +143,7 @@ pub const FLAGS: &[Flag] = &[
         Id::TimeLimit,
         &["--time-limit"],
         Some("DURATION"),
-        "time that the application may run: TERM, then KILL; as in 90, 1h30m, 500ms",
+        "time that the application may run: TERM, then KILL; as in 90, 1h30m, 10min, 00:10:00",
     ),
     flag(
         Id::NoTransfer,
@@ -163,6 +165,12 @@ pub const FLAGS: &[Flag] = &[
         "keep lines of stdout and stderr whole and in step",
     ),
     flag(Id::Label, &["--label"], None, "put the rank in front of each line, as in 3: text"),
+    flag(
+        Id::Closing,
+        &["--closing"],
+        Some("plain|alps"),
+        "how the last line tells times and memory: with units (plain, the default), or as ALPS does",
+    ),
     flag(
         Id::Report,
         &["--report"],

@@ -59,6 +59,7 @@ fn everything_at_once_in_several_spellings() {
         quiet: true,
         whole_lines: true,
         label: true,
+        closing: Form::Alps,
         report: true,
         wait_for_psched: Some(Duration::from_secs(90)),
         inside: false,
@@ -72,18 +73,18 @@ fn everything_at_once_in_several_spellings() {
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --report --immediate --wait-for-psched 90 --dry-run --output out.%r \
+                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --closing alps --report --immediate --wait-for-psched 90 --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
     let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
-                    --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --report \
+                    --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --closing=alps --report \
                     --immediate --wait-for-psched=1m30s --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --report --immediate \
+                --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --closing alps --report --immediate \
                 --wait-for-psched 90s --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {
@@ -102,7 +103,7 @@ fn mpirun_has_np() {
     let parsed = parse(Program::Mpirun, &words("-np 4 a.out"), &Environment::default());
     let Ok(Parsed::Run(options)) = parsed else { panic!("{parsed:?}") };
     assert_eq!(options.posting.shape.width, 4);
-    assert_eq!(bad("-np 4 a.out"), "-np is mpirun's: say -n");
+    assert_eq!(bad("-np 4 a.out"), "-np is an option of mpirun: give the number of PEs with -n");
 }
 
 #[test]
@@ -165,16 +166,30 @@ fn refusals() {
         ),
         ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
-        ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists them"),
-        ("-x a", "\"-x\" is not an option: aprun --help lists them"),
-        ("-qx a", "\"-qx\" is not an option: aprun --help lists them"),
+        ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists the options"),
+        ("-y a", "\"-y\" is not an option: aprun --help lists the options"),
+        ("-q2 -n 2 a", "\"-q2\" is not an option: aprun --help lists the options"),
+        ("--time-limt=3 a", "\"--time-limt\" is not an option: did you mean --time-limit?"),
+        ("-qx a", "\"-qx\" is not an option: aprun --help lists the options"),
         // Of other launchers: none of them is read as the letter that it begins with.
-        ("-hostfile h -n 2 ./a", "\"-hostfile\" is not an option: aprun --help lists them"),
-        ("-host x ./a", "\"-host\" is not an option: aprun --help lists them"),
-        ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists them"),
-        ("-verbose true", "\"-verbose\" is not an option: aprun --help lists them"),
-        ("-bind-to core true", "\"-bind-to\" is not an option: aprun --help lists them"),
-        ("-Th true", "\"-Th\" is not an option: aprun --help lists them"),
+        (
+            "-hostfile h -n 2 ./a",
+            "-hostfile is not an option of aprun: psched chooses the nodes; give -L NIDS to name them \
+             (apstat -n shows their numbers)",
+        ),
+        ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options"),
+        ("-ppn 4 true", "-ppn is not an option of aprun: give the PEs on each node with -N"),
+        ("--ntasks=4 true", "--ntasks is not an option of aprun: give the number of PEs with -n"),
+        (
+            "-verbose true",
+            "-verbose is not an option of aprun: give --report for a table of all PEs at the end",
+        ),
+        (
+            "-bind-to core true",
+            "-bind-to is not an option of aprun: each PE is bound to its own processors; give -cc for \
+             another binding",
+        ),
+        ("-Th true", "\"-Th\" is not an option: aprun --help lists the options"),
         (
             "--nodes 3 -n 2 a",
             "--nodes: 2 PEs can't be spread over 3 nodes: one has none; lower it, or give a larger -n",

@@ -72,11 +72,13 @@ pub fn size(text: &[u8]) -> Result<u64, String> {
     }
 }
 
-/// A length of time: seconds, or numbers with d, h, m, s or ms, as in `1h30m` or `500ms`.
+/// A length of time: seconds, numbers with units as in `1h30m`, `10min` or `500ms`, or a clock's form as in
+/// `10:00` (minutes and seconds), `00:10:00`, `1-00:00:00` (a day) or `1-12` (a day and twelve hours), which
+/// Slurm reads in the same way.
 pub fn duration(text: &[u8]) -> Result<Duration, String> {
     let refused = |why: &str| {
         Err(format!(
-            "{} {why}: a time is seconds, or numbers with d, h, m, s or ms as in 1h30m, \
+            "{} {why}: give seconds, or numbers with d, h, m, s or ms as in 1h30m, or HH:MM:SS, \
              from 1ms to {}d",
             shown(text),
             SECONDS_MAX / 86_400
@@ -84,6 +86,14 @@ pub fn duration(text: &[u8]) -> Result<Duration, String> {
     };
     if text.first() == Some(&b'-') {
         return refused("is negative");
+    }
+    if text.iter().any(|b| b":-".contains(b)) {
+        return match clock(text) {
+            None => refused("is not a time"),
+            Some(0) => refused("is too short"),
+            Some(seconds) if seconds <= SECONDS_MAX => Ok(Duration::from_secs(seconds)),
+            Some(_) => refused("is too long"),
+        };
     }
     let mut rest = text;
     let mut total_ms = 0u64;
@@ -97,12 +107,12 @@ pub fn duration(text: &[u8]) -> Result<Duration, String> {
         }
         let unit_ms = match unit {
             b"ms" => 1,
-            b"s" => 1_000,
+            b"s" | b"sec" => 1_000,
             // Only a number alone is seconds: 1h30 could be read in two ways.
             b"" if digits.len() == text.len() => 1_000,
-            b"m" => 60_000,
-            b"h" => 3_600_000,
-            b"d" => 86_400_000,
+            b"m" | b"min" => 60_000,
+            b"h" | b"hour" | b"hours" => 3_600_000,
+            b"d" | b"day" | b"days" => 86_400_000,
             _ => return refused("is not a time"),
         };
         let Some(ms) = number(digits).and_then(|n| n.checked_mul(unit_ms)) else {
@@ -116,6 +126,28 @@ pub fn duration(text: &[u8]) -> Result<Duration, String> {
         ms if ms <= SECONDS_MAX * 1_000 => Ok(Duration::from_millis(ms)),
         _ => refused("is too long"),
     }
+}
+
+/// The seconds of `[[D-]HH:]MM:SS`, `D-HH` or `D-HH:MM`; a number too large for its place is none, as in 10:75.
+fn clock(text: &[u8]) -> Option<u64> {
+    let place =
+        |digits: &[u8], below: u64| number(digits).filter(|n| is_digits(digits) && *n < below);
+    let (days, rest) = match text.iter().position(|b| *b == b'-') {
+        Some(at) => (Some(place(&text[..at], u64::MAX)?), &text[at + 1..]),
+        None => (None, text),
+    };
+    let places: Vec<&[u8]> = rest.split(|b| *b == b':').collect();
+    let (hours, minutes, seconds) = match (days, places.as_slice()) {
+        (Some(_), [h]) => (place(h, 24)?, 0, 0),
+        (Some(_), [h, m]) => (place(h, 24)?, place(m, 60)?, 0),
+        (Some(_), [h, m, s]) => (place(h, 24)?, place(m, 60)?, place(s, 60)?),
+        // The first place may be as large as it likes: 36:00:00, 90:00.
+        (None, [h, m, s]) => (place(h, u64::MAX)?, place(m, 60)?, place(s, 60)?),
+        (None, [m, s]) => (0, place(m, u64::MAX)?, place(s, 60)?),
+        _ => return None,
+    };
+    let whole = days.unwrap_or(0).checked_mul(86_400)?.checked_add(hours.checked_mul(3_600)?)?;
+    whole.checked_add(minutes.checked_mul(60)?)?.checked_add(seconds)
 }
 
 /// How PEs are bound: a word, or lists of processors, by PE on each node.
@@ -210,6 +242,34 @@ mod tests {
         assert_eq!(duration(b"1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration(b"1d2s"), Ok(Duration::from_secs(86_402)));
         assert_eq!(duration(b"250ms"), Ok(Duration::from_millis(250)));
+        for (text, seconds) in [
+            (&b"10min"[..], 600),
+            (b"2hours30sec", 7230),
+            (b"00:10:00", 600),
+            (b"10:00", 600),
+            (b"90:00", 5400),
+            (b"36:00:00", 129_600),
+            (b"1-00:00:00", 86_400),
+            (b"1-12", 129_600),
+            (b"2-01:30", 178_200),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{}", shown(text));
+        }
+        for wrong in [
+            &b"10:75"[..],
+            b"1:2:3:4",
+            b"1-25:00",
+            b":10",
+            b"10:",
+            b"1-",
+            b"1-2-3",
+            b"00:00",
+            b"1:1.5",
+            b"9999999999999999999-00:00:00",
+            b"99999999:00:00",
+        ] {
+            assert!(duration(wrong).is_err(), "{}", shown(wrong));
+        }
         for wrong in
             [&b""[..], b"0", b"0s", b"-1", b"h", b"1x", b"1h30", b"1.5h", b"4000d", b"99999999999d"]
         {
