@@ -24,13 +24,14 @@ fn a_full_machine_says_why() {
     let words = pending["pending"][0]["why"].as_str().expect("words").to_owned();
     let obstacle = instance.apstat(&format!("--why {waiting}"));
     assert!(words.starts_with(obstacle["obstacle"].as_str().expect("words")), "{words}");
+    let held = obstacle["held by"].as_str().expect("words").to_owned();
     // What still fits starts at once, past it.
     instance.script("-q -n 1 --immediate", "true").expect(0);
-    // After two seconds aprun tells it by itself.
+    // After two seconds aprun tells the main part by itself.
     std::thread::sleep(std::time::Duration::from_millis(2_500));
     instance.run("apkill", ["-9", &holder.to_string()]).expect(0);
     long.wait(BOUND).expect(137);
-    let run = waits.wait(BOUND).expect(0).says(&format!("waits for a place: {words}"));
+    let run = waits.wait(BOUND).expect(0).says(&format!("waits for a place: {held}"));
     assert_eq!(run.out(), "done\ndone\n");
     let why = instance.run("apstat", ["--why", &waiting.to_string()]).expect(0);
     assert!(why.out().contains("ended"), "{}", why.out());

@@ -513,7 +513,11 @@ impl Front {
             }
             Step::Waiting | Step::Looking => {
                 self.say_why = false;
-                let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
+                // (A line, for many may wait at one terminal.)
+                let why = self.waiting.as_ref().map(Explanation::brief);
+                let why = why.filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
+                let why = why.unwrap_or_default();
+                let more = self.apid().map(|apid| format!(" (apstat --why {apid})"));
                 let within = self.setup.within.map(|parent| {
                     format!(
                         "; this {} runs in application {parent}: if {parent} holds what is waited for, and waits \
@@ -522,7 +526,8 @@ impl Front {
                         self.setup.program()
                     )
                 });
-                format!("{named} waits for a place{why}{}", within.unwrap_or_default())
+                let (more, within) = (more.unwrap_or_default(), within.unwrap_or_default());
+                format!("{named} waits for a place{why}{more}{within}")
             }
             Step::Attaching => {
                 format!("{named} has a place, but its apinit has not taken the launch yet; waiting")
