@@ -14,6 +14,7 @@ mod domains;
 mod emulated;
 mod ends;
 mod escape;
+mod examples;
 mod flat;
 mod foreign;
 mod fronts;

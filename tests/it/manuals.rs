@@ -1,9 +1,10 @@
-//! Each command has a page, and the page has the flags that the command knows, no more, no fewer.
+//! Manual pages: each command has a page with the flags that the command knows, no more, no fewer; and every
+//! page is clean: it has the sections that it must have, and neither mandoc nor groff complains.
 
-use crate::support::binaries;
+use crate::support::{binaries, skip};
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// What --help prints, on either stream.
 fn help(arguments: &[&str]) -> String {
@@ -201,4 +202,225 @@ fn flags_are_found() {
     let page =
         ".TP\n.B \\-a, \\-\\-all\nAll but\n.B \\-x\n.TP\n.BI \\-\\-history \" N\"\n.TP\n.B x\n";
     assert_eq!(flags_of_page(page), set("-a --all --history"));
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("man")
+}
+
+/// The names and texts of all pages.
+fn pages() -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(folder()).expect("there").flatten();
+    let mut pages: Vec<(String, String)> = entries
+        .map(|entry| {
+            let name = entry.file_name().into_string().expect("text");
+            let text = std::fs::read_to_string(entry.path()).expect("text");
+            (name, text)
+        })
+        .collect();
+    pages.sort();
+    assert!(pages.len() > 15, "{pages:?}");
+    pages
+}
+
+/// Fails with all problems of all pages.
+#[track_caller]
+fn clean(problems: Vec<String>) {
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+/// What a formatter prints for a page, and what it complains about; none where it is not installed.
+fn formatted(
+    test: &str,
+    program: &str,
+    arguments: &[&str],
+    page: &str,
+) -> Option<(String, String)> {
+    let mut command = Command::new(program);
+    // (No colours and no emphasis but by overstriking.)
+    command.args(arguments).arg(folder().join(page)).env("GROFF_NO_SGR", "1").stdin(Stdio::null());
+    match command.output() {
+        Ok(output) => {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            Some((text(&output.stdout), text(&output.stderr)))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            skip(test, &format!("there is no {program}"));
+            None
+        }
+        Err(error) => panic!("{program}: {error}"),
+    }
+}
+
+/// The groff that is needed writes for terminals: Debian's groff-base does.
+const GROFF: [&str; 5] = ["-ww", "-man", "-Tutf8", "-rLL=78n", "-P-c"];
+
+#[test]
+fn mandoc_has_nothing_to_say() {
+    let mut problems = Vec::new();
+    for (name, _) in pages() {
+        let test = "manuals::mandoc_has_nothing_to_say";
+        let Some((out, err)) = formatted(test, "mandoc", &["-T", "lint"], &name) else { return };
+        problems.extend((out + &err).lines().map(str::to_owned));
+    }
+    clean(problems);
+}
+
+#[test]
+fn groff_has_nothing_to_say() {
+    let mut problems = Vec::new();
+    for (name, _) in pages() {
+        let test = "manuals::groff_has_nothing_to_say";
+        let Some((_, err)) = formatted(test, "groff", &GROFF, &name) else { return };
+        problems.extend(err.lines().map(str::to_owned));
+    }
+    clean(problems);
+}
+
+/// The columns of a line that a terminal shows.
+fn columns(line: &str) -> usize {
+    let mut columns = 0usize;
+    for c in line.chars() {
+        match c {
+            '\u{8}' => columns = columns.saturating_sub(1),
+            _ => columns += 1,
+        }
+    }
+    columns
+}
+
+#[test]
+fn no_page_is_wider_than_a_terminal() {
+    let mut problems = Vec::new();
+    for (name, _) in pages() {
+        let mandoc = &["-T", "utf8", "-O", "width=78"][..];
+        for (program, arguments) in [("mandoc", mandoc), ("groff", &GROFF[..])] {
+            let test = "manuals::no_page_is_wider_than_a_terminal";
+            let Some((out, _)) = formatted(test, program, arguments, &name) else { return };
+            assert!(out.lines().count() > 20, "{name}: {program} prints {out:?}");
+            let wide = out.lines().filter(|line| columns(line) > 80);
+            problems.extend(wide.map(|line| format!("{name}: {program}: {line}")));
+        }
+    }
+    clean(problems);
+}
+
+#[test]
+fn no_line_of_a_source_is_long() {
+    let mut problems = Vec::new();
+    for (name, text) in pages() {
+        let long = text.lines().enumerate().filter(|(_, line)| line.len() > 80);
+        problems.extend(long.map(|(at, line)| format!("{name}:{}: {line}", at + 1)));
+    }
+    clean(problems);
+}
+
+/// A section of a page: its lines.
+fn section<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
+    let heading = |line: &str| line.strip_prefix(".SH ").map(|t| t.trim_matches('"').to_owned());
+    let mut lines = page.lines().skip_while(|line| heading(line).as_deref() != Some(title));
+    lines.next();
+    lines.take_while(|line| !line.starts_with(".SH ")).collect()
+}
+
+/// The pages that a line refers to: `.BR aprun (1),` is aprun.1.
+fn referred(line: &str) -> Option<String> {
+    let line = line.strip_prefix(".BR ").or(line.strip_prefix(".RB "))?.replace("\\-", "-");
+    let mut words = line.split(' ').filter(|word| !word.is_empty());
+    let name =
+        words.find(|word| word.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)))?;
+    let number = words.next()?.strip_prefix('(')?;
+    let (number, _) = number.split_once(')')?;
+    number.parse::<u8>().ok().map(|number| format!("{name}.{number}"))
+}
+
+/// Pages of Linux, of the shell's tools and of libraries that pages of psched refer to.
+const OF_THE_SYSTEM: [&str; 43] = [
+    "bash.1",
+    "cgroups.7",
+    "clock_gettime.2",
+    "core.5",
+    "cp.1",
+    "cpuset.7",
+    "credentials.7",
+    "criu.8",
+    "execve.2",
+    "execvp.3",
+    "fcntl.2",
+    "flock.2",
+    "getrusage.2",
+    "gzip.1",
+    "journalctl.1",
+    "kill.1",
+    "kill.2",
+    "mpiexec.1",
+    "namespaces.7",
+    "nice.1",
+    "numactl.8",
+    "ps.1",
+    "ptrace.2",
+    "sched.7",
+    "setpriority.2",
+    "setrlimit.2",
+    "sh.1",
+    "sigaction.2",
+    "signal.7",
+    "sigqueue.3",
+    "sqlite3.1",
+    "srun.1",
+    "strace.1",
+    "systemctl.1",
+    "systemd.1",
+    "systemd.exec.5",
+    "systemd.service.5",
+    "taskset.1",
+    "tar.1",
+    "times.2",
+    "unix.7",
+    "update-alternatives.1",
+    "waitpid.2",
+];
+
+#[test]
+fn every_page_has_its_sections() {
+    let pages = pages();
+    let names: BTreeSet<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
+    let mut problems = Vec::new();
+    for (name, text) in &pages {
+        let (title, number) = name.rsplit_once('.').expect("a section");
+        let head = format!(".TH {} {number} 20", title.to_uppercase().replace('-', "\\-"));
+        let heads = [head.as_str(), &head.replace("\\-", "-")];
+        let first = text.lines().find(|line| line.starts_with(".TH ")).unwrap_or_default();
+        if !heads.iter().any(|head| first.starts_with(head)) {
+            problems.push(format!("{name}: does not begin with {}YY-MM-DD", heads[1]));
+        }
+        if section(text, "EXAMPLES").is_empty() && ["1", "8"].contains(&number) {
+            problems.push(format!("{name}: has no EXAMPLES"));
+        }
+        let see = section(text, "SEE ALSO");
+        if !see.iter().any(|line| referred(line).is_some()) {
+            problems.push(format!("{name}: has no SEE ALSO"));
+        }
+        let unread = see.iter().filter(|l| !l.starts_with(".\\\"") && referred(l).is_none());
+        problems.extend(unread.map(|line| format!("{name}: SEE ALSO: is no page: {line}")));
+        for other in text.lines().filter_map(referred) {
+            if !names.contains(other.as_str()) && !OF_THE_SYSTEM.contains(&other.as_str()) {
+                problems.push(format!("{name}: refers to {other}, which is unknown"));
+            }
+        }
+        if see.iter().filter_map(|line| referred(line)).any(|other| other == *name) {
+            problems.push(format!("{name}: SEE ALSO names the page itself"));
+        }
+    }
+    clean(problems);
+}
+
+#[test]
+fn pages_are_looked_at() {
+    assert_eq!(columns("N\u{8}NA\u{8}A_\u{8}M"), 3);
+    assert_eq!(referred(".BR psched\\-policy (7),").as_deref(), Some("psched-policy.7"));
+    assert_eq!(referred(".RB ( apstat (1)).").as_deref(), Some("apstat.1"));
+    assert_eq!(referred(".BR \\-n (4)"), None);
+    assert_eq!(referred(".BR kill_grace of").as_deref(), None);
+    assert_eq!(section(".SH A\nx\n.SH SEE ALSO\ny\nz\n.SH C\n", "SEE ALSO"), ["y", "z"]);
 }

@@ -16,6 +16,7 @@ pub mod nasty;
 pub mod phases;
 pub mod programs;
 pub mod release;
+pub mod transcripts;
 pub mod users;
 
 pub use programs::{copy_program, write_program};
