@@ -315,71 +315,64 @@ fn no_line_of_a_source_is_long() {
     clean(problems);
 }
 
-/// A section of a page: its lines.
-fn section<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
-    let heading = |line: &str| line.strip_prefix(".SH ").map(|t| t.trim_matches('"').to_owned());
-    let mut lines = page.lines().skip_while(|line| heading(line).as_deref() != Some(title));
-    lines.next();
-    lines.take_while(|line| !line.starts_with(".SH ")).collect()
+/// The heading of a section: `.SH SEE ALSO`, or `.Sh` in mdoc.
+fn heading(line: &str) -> Option<&str> {
+    let title = line.strip_prefix(".SH ").or(line.strip_prefix(".Sh "))?;
+    Some(title.trim().trim_matches('"'))
 }
 
-/// The pages that a line refers to: `.BR aprun (1),` is aprun.1.
+/// A section of a page: its lines.
+fn section<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
+    let mut lines = page.lines().skip_while(|line| heading(line) != Some(title));
+    lines.next();
+    lines.take_while(|line| heading(line).is_none()).collect()
+}
+
+/// The page that a line refers to: `.BR aprun (1),` is aprun.1, as is `.Xr aprun 1 ,` in mdoc.
 fn referred(line: &str) -> Option<String> {
-    let line = line.strip_prefix(".BR ").or(line.strip_prefix(".RB "))?.replace("\\-", "-");
-    let mut words = line.split(' ').filter(|word| !word.is_empty());
-    let name =
-        words.find(|word| word.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)))?;
-    let number = words.next()?.strip_prefix('(')?;
-    let (number, _) = number.split_once(')')?;
+    let line = line.replace("\\-", "-");
+    if let Some(line) = line.strip_prefix(".Xr ") {
+        let mut words = line.split_whitespace();
+        return Some(format!("{}.{}", words.next()?, words.next()?));
+    }
+    let line = line.strip_prefix(".BR ").or(line.strip_prefix(".RB "))?;
+    let is_name = |word: &&str| {
+        word.starts_with(|c: char| c.is_ascii_alphabetic())
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    };
+    let mut words = line.split_whitespace();
+    let name = words.find(is_name)?;
+    let (number, _) = words.next()?.strip_prefix('(')?.split_once(')')?;
     number.parse::<u8>().ok().map(|number| format!("{name}.{number}"))
 }
 
-/// Pages of Linux, of the shell's tools and of libraries that pages of psched refer to.
-const OF_THE_SYSTEM: [&str; 43] = [
-    "bash.1",
-    "cgroups.7",
-    "clock_gettime.2",
-    "core.5",
-    "cp.1",
-    "cpuset.7",
-    "credentials.7",
-    "criu.8",
-    "execve.2",
-    "execvp.3",
-    "fcntl.2",
-    "flock.2",
-    "getrusage.2",
-    "gzip.1",
-    "journalctl.1",
-    "kill.1",
-    "kill.2",
-    "mpiexec.1",
-    "namespaces.7",
-    "nice.1",
-    "numactl.8",
-    "ps.1",
-    "ptrace.2",
-    "sched.7",
-    "setpriority.2",
-    "setrlimit.2",
-    "sh.1",
-    "sigaction.2",
-    "signal.7",
-    "sigqueue.3",
-    "sqlite3.1",
-    "srun.1",
-    "strace.1",
-    "systemctl.1",
-    "systemd.1",
-    "systemd.exec.5",
-    "systemd.service.5",
-    "taskset.1",
-    "tar.1",
-    "times.2",
-    "unix.7",
-    "update-alternatives.1",
-    "waitpid.2",
+/// Pages of Linux, of its tools and of libraries to which pages of psched may refer: names, by section.
+const OF_THE_SYSTEM: [(u8, &str); 6] = [
+    (
+        1,
+        "bash column cp gzip journalctl jq kill mpicc mpiexec nice ps rsync scp script sed sh sqlite3 srun ssh \
+         strace systemctl systemd tar taskset watch",
+    ),
+    (
+        2,
+        "clock_gettime epoll_wait execve fcntl flock fork getrusage kill nanosleep poll ptrace select \
+         sched_setaffinity setitimer setpriority setrlimit sigaction timerfd_create times waitpid",
+    ),
+    (3, "execvp shm_overview sigqueue"),
+    (5, "core crontab systemd.exec systemd.service systemd.unit proc sysctl.conf"),
+    (
+        7,
+        "cgroups cpuset credentials kernel-command-line namespaces numa pid_namespaces sched signal \
+         shm_overview time unix",
+    ),
+    (8, "criu numactl sysctl logrotate mount swapon update-alternatives useradd"),
 ];
+
+fn is_of_the_system(page: &str) -> bool {
+    let (name, number) = page.rsplit_once('.').expect("a section");
+    let row = OF_THE_SYSTEM.iter().find(|(section, _)| section.to_string() == number);
+    row.is_some_and(|(_, names)| names.split_whitespace().any(|one| one == name))
+}
 
 #[test]
 fn every_page_has_its_sections() {
@@ -388,11 +381,14 @@ fn every_page_has_its_sections() {
     let mut problems = Vec::new();
     for (name, text) in &pages {
         let (title, number) = name.rsplit_once('.').expect("a section");
-        let head = format!(".TH {} {number} 20", title.to_uppercase().replace('-', "\\-"));
-        let heads = [head.as_str(), &head.replace("\\-", "-")];
-        let first = text.lines().find(|line| line.starts_with(".TH ")).unwrap_or_default();
-        if !heads.iter().any(|head| first.starts_with(head)) {
-            problems.push(format!("{name}: does not begin with {}YY-MM-DD", heads[1]));
+        let title = title.to_uppercase();
+        let (man, mdoc) = (format!(".TH {title} {number} 20"), format!(".Dt {title} {number}"));
+        let is_head = |line: &str| {
+            let line = line.replace("\\-", "-");
+            line.starts_with(&man) || line == mdoc
+        };
+        if !text.lines().any(is_head) {
+            problems.push(format!("{name}: does not begin with {man}YY-MM-DD"));
         }
         if section(text, "EXAMPLES").is_empty() && ["1", "8"].contains(&number) {
             problems.push(format!("{name}: has no EXAMPLES"));
@@ -404,7 +400,7 @@ fn every_page_has_its_sections() {
         let unread = see.iter().filter(|l| !l.starts_with(".\\\"") && referred(l).is_none());
         problems.extend(unread.map(|line| format!("{name}: SEE ALSO: is no page: {line}")));
         for other in text.lines().filter_map(referred) {
-            if !names.contains(other.as_str()) && !OF_THE_SYSTEM.contains(&other.as_str()) {
+            if !names.contains(other.as_str()) && !is_of_the_system(&other) {
                 problems.push(format!("{name}: refers to {other}, which is unknown"));
             }
         }
@@ -415,6 +411,65 @@ fn every_page_has_its_sections() {
     clean(problems);
 }
 
+/// The values of an attribute in HTML.
+fn attributes<'a>(html: &'a str, name: &str) -> Vec<&'a str> {
+    let begin = format!(" {name}=\"");
+    html.split(&begin).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[test]
+fn the_pages_as_html_refer_to_each_other() {
+    let test = "manuals::the_pages_as_html_refer_to_each_other";
+    if formatted(test, "mandoc", &["-T", "lint"], "aprun.1").is_none() {
+        return;
+    }
+    let to = tempfile::tempdir().expect("a folder");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/html/build");
+    let output = Command::new(script).arg(to.path()).output().expect("it runs");
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let index = to.path().join("index.html");
+    assert_eq!(text(&output.stdout), format!("{}\n", index.display()), "{}", text(&output.stderr));
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+
+    let html = |name: &str| std::fs::read_to_string(to.path().join(name)).unwrap_or_default();
+    let of_index = html("index.html");
+    let linked: BTreeSet<&str> = attributes(&of_index, "href").into_iter().collect();
+    let mut problems = Vec::new();
+    for (name, page) in pages() {
+        let file = format!("{name}.html");
+        if !linked.contains(file.as_str()) {
+            problems.push(format!("index.html has no link to {file}"));
+        }
+        let text = html(&file);
+        let links = attributes(&text, "href");
+        for link in &links {
+            let (other, part) = link.split_once('#').unwrap_or((link, ""));
+            let there = match other {
+                "" => text.clone(),
+                _ if other.starts_with("https://man7.org/") => continue,
+                other => html(other),
+            };
+            let found = part.is_empty() || attributes(&there, "id").contains(&part);
+            if there.is_empty() || !found {
+                problems.push(format!("{file}: the link {link} leads nowhere"));
+            }
+        }
+        // What the page refers to is linked.
+        let see = section(&page, "SEE ALSO").into_iter().filter_map(referred);
+        for other in see.filter(|other| folder().join(other).is_file()) {
+            if !links.contains(&format!("{other}.html").as_str()) {
+                problems.push(format!("{file}: has no link to {other}"));
+            }
+        }
+        if !links.contains(&"index.html") {
+            problems.push(format!("{file}: has no link to the index"));
+        }
+    }
+    // Each page says in the index what it is about.
+    assert!(!of_index.contains("<dd></dd>"), "{of_index}");
+    clean(problems);
+}
+
 #[test]
 fn pages_are_looked_at() {
     assert_eq!(columns("N\u{8}NA\u{8}A_\u{8}M"), 3);
@@ -422,5 +477,8 @@ fn pages_are_looked_at() {
     assert_eq!(referred(".RB ( apstat (1)).").as_deref(), Some("apstat.1"));
     assert_eq!(referred(".BR \\-n (4)"), None);
     assert_eq!(referred(".BR kill_grace of").as_deref(), None);
+    assert_eq!(referred(".Xr psched.yaml 5 ,").as_deref(), Some("psched.yaml.5"));
+    assert!(is_of_the_system("signal.7") && !is_of_the_system("signal.2"));
+    assert_eq!(attributes("<a class=\"x\" href=\"y\"><i href=\"\">", "href"), ["y", ""]);
     assert_eq!(section(".SH A\nx\n.SH SEE ALSO\ny\nz\n.SH C\n", "SEE ALSO"), ["y", "z"]);
 }

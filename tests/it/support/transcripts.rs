@@ -1,6 +1,6 @@
 //! Transcripts in manual pages: commands that are typed, and what they print.
 //!
-//! A transcript stands in the literal blocks (`.nf` to `.fi`) of a section EXAMPLES. A line `$ command` is
+//! A transcript stands in the literal blocks (`.nf` to `.fi`, `.Bd` to `.Ed` in mdoc) of a section EXAMPLES. A line `$ command` is
 //! typed; the lines below it are what the command prints, on stdout or on stderr, in any order. Numbers,
 //! units of time and size, blanks and the names of the user and the host are not compared. A line `...`
 //! stands for any lines. Without any lines the output is not compared. The status must be 0 unless the lines
@@ -71,13 +71,15 @@ pub fn examples(page: &str) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
     let (mut here, mut literal, mut typed) = (false, false, false);
     for (at, line) in page.lines().enumerate() {
-        if let Some(name) = line.strip_prefix(".SH ") {
+        if let Some(name) = line.strip_prefix(".SH ").or(line.strip_prefix(".Sh ")) {
             (here, literal) = (name.trim_matches('"') == "EXAMPLES", false);
         }
         match line {
             _ if !here => {}
-            ".nf" | ".EX" => (literal, typed) = (true, false),
-            ".fi" | ".EE" => literal = false,
+            ".nf" | ".EX" | ".Bd -literal" | ".Bd -literal -offset indent" => {
+                (literal, typed) = (true, false)
+            }
+            ".fi" | ".EE" | ".Ed" => literal = false,
             _ if !literal || line.starts_with(".\\\"") => {}
             _ if line.starts_with(['.', '\'']) => {
                 let at = at + 1;
