@@ -350,12 +350,12 @@ fn referred(line: &str) -> Option<String> {
 const OF_THE_SYSTEM: [(u8, &str); 6] = [
     (
         1,
-        "bash column cp gzip journalctl jq kill mpicc mpiexec nice ps rsync scp script sed sh sqlite3 srun ssh \
+        "bash column cp gzip install journalctl jq kill mpicc mpiexec mv nice nohup perf ps rsync scp script sed sh sqlite3 srun ssh \
          strace systemctl systemd tar taskset watch",
     ),
     (
         2,
-        "clock_gettime epoll_wait execve fcntl flock fork getrusage kill nanosleep poll ptrace select \
+        "clock_gettime epoll_wait execve fcntl flock fork getrusage kill listen nanosleep poll ptrace select \
          sched_setaffinity setitimer setpriority setrlimit sigaction timerfd_create times waitpid",
     ),
     (3, "execvp shm_overview sigqueue"),
