@@ -5,6 +5,7 @@
 //! looks is asked again until it shows what the page does, for the page is read by people, who are slow; what
 //! is done is done once, and its lines may come later, among those of programs in the background.
 
+use crate::support::transcripts::{plain, printed as said};
 use crate::support::*;
 use std::path::Path;
 use std::process::Command;
@@ -39,24 +40,6 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// A line without what differs from run to run: numbers, widths of columns, whose it is.
-fn plain(line: &str, user: &str) -> String {
-    let words = line.split_whitespace().map(|word| match word.trim_end_matches([':', ';']) {
-        name if name == user => word.replace(user, "root"),
-        _ => word.to_owned(),
-    });
-    let text = words.collect::<Vec<_>>().join(" ");
-    let mut plain = String::new();
-    for c in text.chars() {
-        match c {
-            '0'..='9' | '.' if plain.ends_with('#') => {}
-            '0'..='9' => plain.push('#'),
-            c => plain.push(c),
-        }
-    }
-    plain
-}
-
 /// Those of the lines shown that are not printed.
 fn missing<'a>(shown: &'a [String], printed: &str, user: &str) -> Vec<&'a String> {
     let printed: Vec<String> = printed.lines().map(|line| plain(line, user)).collect();
@@ -69,16 +52,6 @@ fn missing<'a>(shown: &'a [String], printed: &str, user: &str) -> Vec<&'a String
     };
     let lacks = |line: &&String| !left_out(line) && !printed.contains(&plain(line, user));
     shown.iter().filter(lacks).collect()
-}
-
-fn said(run: Run) -> String {
-    let mut text = format!("{}\n{}", run.out(), run.stderr);
-    // Why nobody's memory goes to swap depends on the host.
-    while let Some(at) = text.find(" (no roll-out here: ") {
-        let end = text[at..].find(')').map_or(text.len(), |end| at + end + 1);
-        text.replace_range(at..end, "");
-    }
-    text
 }
 
 /// A shell that `psched start` has made, from there to its `exit`.
@@ -129,19 +102,19 @@ impl Session {
             let running = Running::start(&mut self.command(text));
             eventually(BOUND, text, || self.is_running(apid));
             running.signal(2);
-            self.printed += &said(running.wait(BOUND));
+            self.printed += &said(&running.wait(BOUND));
             self.shown.extend(step.shown.iter().cloned());
         } else if looks && !done_once {
             let mut printed = String::new();
             eventually_or(&mut printed, |printed| {
-                *printed = said(run(&mut self.command(text)));
+                *printed = said(&run(&mut self.command(text)));
                 missing(&step.shown, printed, user).is_empty()
             })
             .unwrap_or_else(|printed| {
                 panic!("{text}: {:#?} not in {printed}", missing(&step.shown, printed, user))
             });
         } else {
-            self.printed += &said(run(&mut self.command(text)));
+            self.printed += &said(&run(&mut self.command(text)));
             self.shown.extend(step.shown.iter().cloned());
         }
     }
@@ -156,7 +129,7 @@ impl Session {
         });
         self.instance.end(15);
         for running in self.background {
-            self.printed += &said(running.wait(BOUND));
+            self.printed += &said(&running.wait(BOUND));
         }
         let missing = missing(&self.shown, &self.printed, user);
         assert!(missing.is_empty(), "{missing:#?} not in {}", self.printed);
@@ -201,7 +174,7 @@ fn what_the_tutorial_types_does_what_it_shows() {
                 .expect("written");
         } else if text.starts_with("psched check") {
             let mut command = Command::new(binaries().join("psched"));
-            let printed = said(run(command.args(words(text).skip(1)).current_dir(folder.path())));
+            let printed = said(&run(command.args(words(text).skip(1)).current_dir(folder.path())));
             let missing = missing(&step.shown, &printed, &user);
             assert!(missing.is_empty(), "{text}: {missing:#?} not in {printed}");
         } else {
