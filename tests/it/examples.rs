@@ -164,6 +164,10 @@ fn commands_and_lines_are_found() {
     assert_eq!(steps[3].shown.len(), 1, "what is behind # is left out");
     let wrong = ".SH EXAMPLES\n.nf\n$ a\n.B x\n.fi\n";
     assert!(examples(wrong).is_err_and(|why| why.starts_with("line 4: ")));
+    assert!(examples(".SH EXAMPLES\n$ a\n").is_err_and(|why| why.starts_with("line 2: ")));
+    let mdoc = ".Sh EXAMPLES\n.Bd -literal -offset indent\n$ a\nb\n.Ed\n$\n.Sh FILES\n";
+    let step = Step { line: 3, command: "a".into(), shown: vec!["b".into()] };
+    assert_eq!(examples(mdoc), Ok(vec![step]));
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn text_of(line: &str) -> String {
 /// The commands in the section EXAMPLES of a page.
 ///
 /// # Errors
-/// A macro within a literal block, with its line.
+/// A macro within a literal block, or a command outside of one, with its line.
 pub fn examples(page: &str) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
     let (mut here, mut literal, mut typed) = (false, false, false);
@@ -76,10 +76,12 @@ pub fn examples(page: &str) -> Result<Vec<Step>, String> {
         }
         match line {
             _ if !here => {}
-            ".nf" | ".EX" | ".Bd -literal" | ".Bd -literal -offset indent" => {
-                (literal, typed) = (true, false)
-            }
+            ".nf" | ".EX" => (literal, typed) = (true, false),
+            _ if line.starts_with(".Bd -literal") => (literal, typed) = (true, false),
             ".fi" | ".EE" | ".Ed" => literal = false,
+            _ if !literal && line.starts_with("$ ") => {
+                return Err(format!("line {}: is not in a literal block: {line}", at + 1));
+            }
             _ if !literal || line.starts_with(".\\\"") => {}
             _ if line.starts_with(['.', '\'']) => {
                 let at = at + 1;
