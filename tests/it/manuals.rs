@@ -309,7 +309,9 @@ fn no_page_is_wider_than_a_terminal() {
 fn no_line_of_a_source_is_long() {
     let mut problems = Vec::new();
     for (name, text) in pages() {
-        let long = text.lines().enumerate().filter(|(_, line)| line.len() > 80);
+        // (A row of the table of variables is one line, which another test compares.)
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with(".It Va "));
+        let long = lines.filter(|(_, line)| line.len() > 80);
         problems.extend(long.map(|(at, line)| format!("{name}:{}: {line}", at + 1)));
     }
     clean(problems);
@@ -328,9 +330,15 @@ fn section<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
     lines.take_while(|line| heading(line).is_none()).collect()
 }
 
-/// The page that a line refers to: `.BR aprun (1),` is aprun.1, as is `.Xr aprun 1 ,` in mdoc.
+/// The page that a line refers to: `.BR aprun (1),` is aprun.1, as are `.Xr aprun 1 ,` and
+/// `.Sy aprun Ns Pq 1 ,` in mdoc. (mandoc complains about `.Xr` to a page that is not installed.)
 fn referred(line: &str) -> Option<String> {
     let line = line.replace("\\-", "-");
+    if let Some(line) = line.strip_prefix(".Sy ")
+        && let Some((name, number)) = line.split_once(" Ns Pq ")
+    {
+        return Some(format!("{name}.{}", number.split(' ').next()?));
+    }
     if let Some(line) = line.strip_prefix(".Xr ") {
         let mut words = line.split_whitespace();
         return Some(format!("{}.{}", words.next()?, words.next()?));
@@ -478,6 +486,8 @@ fn pages_are_looked_at() {
     assert_eq!(referred(".BR \\-n (4)"), None);
     assert_eq!(referred(".BR kill_grace of").as_deref(), None);
     assert_eq!(referred(".Xr psched.yaml 5 ,").as_deref(), Some("psched.yaml.5"));
+    assert_eq!(referred(".Sy psmgr Ns Pq 8").as_deref(), Some("psmgr.8"));
+    assert_eq!(referred(".Sy not").as_deref(), None);
     assert!(is_of_the_system("signal.7") && !is_of_the_system("signal.2"));
     assert_eq!(attributes("<a class=\"x\" href=\"y\"><i href=\"\">", "href"), ["y", ""]);
     assert_eq!(section(".SH A\nx\n.SH SEE ALSO\ny\nz\n.SH C\n", "SEE ALSO"), ["y", "z"]);
