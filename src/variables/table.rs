@@ -192,134 +192,143 @@ variables! {
     apkill_grace: Duration, 0 => 24 * HOUR, default 5 * MINUTE,
         "time between the TERM of apkill and the KILL that follows it";
     application_aging_after = "application.aging.after": Duration, 0 => 365 * DAY, default 48 * HOUR,
-        "how long a gang that has had nothing has to wait until it is aged",
-        "A gang that has run waits longer: by a quarter of its processor time so far. An aged gang counts as one of \
-         the third level, if its own is higher. Once it runs it counts so for ten minutes, or for a fifth of \
-         its wait if that is longer.";
+        "how long a gang that has not run at all waits until it is aged",
+        "A gang that has run waits longer: by a quarter of its processor time so far. An aged \
+         gang counts as one of the third level, if its own level is higher. Once it runs it \
+         counts so for ten minutes, or for a fifth of its wait if that is longer.";
     application_allocator = "application.allocator": Allocator, 0 => Allocator::ALL.len() as u64 - 1, default 0,
-        "which of several windows on free processors an application is given",
-        "With best-fit the one that leaves the fewest processors over on its own nodes, of those the \
-         one in the smallest gap, with the fewest nodes, at the lowest NID. With first-fit the one at \
-         the lowest NID. With wide-from-one-end the one at the highest NID for an application of \
-         application.allocator_wide PEs or more, at the lowest for others: so wide ones find room \
-         where no narrow ones have broken it up. A gap is an unbroken run of nodes that have room for \
-         the application's PEs. On a machine with very many gaps only some are looked at, those first which just \
-         suffice. An application that is placed over others goes where the fewest sit, whatever is said \
-         here.";
+        "which one of several windows on free processors an application gets",
+        "best-fit: the window that leaves the fewest free processors on its own nodes; of equal \
+         ones the window in the smallest gap, then the one with the fewest nodes, then the one at \
+         the lowest NID. first-fit: the window at the lowest NID. wide-from-one-end: the window \
+         at the highest NID for an application of application.allocator_wide PEs or more, and at \
+         the lowest NID for others; so wide applications find room that narrow ones have not \
+         broken up. A gap is an unbroken run of nodes that have room for the application's PEs. \
+         On a machine with very many gaps psched looks at some of them only, beginning with the \
+         smallest that suffice. An application that has to share processors goes to those with \
+         the fewest applications, whatever the allocator.";
     application_allocator_wide = "application.allocator_wide": Count, 1 => 1_000_000_000, default 64,
-        "PEs from which on an application is wide, with wide-from-one-end of application.allocator";
+        "PEs from which on an application is wide, for wide-from-one-end of application.allocator";
     application_compact_after = "application.compact_after": Duration, 0 => 365 * DAY, default 5 * MINUTE,
-        "how long a gang or posting has not run before others are moved aside for it";
+        "how long a gang or posting has not run before psched moves others aside for it";
     application_floor = "application.floor": Flag, 0 => 1, default 0,
-        "whether those who wait have a quarter of each time slice, in turns",
-        "Then users come first who have had least of their share (share.by), and a gang waits for at \
-         most one slice for each user, and one for each other gang of its own user, that wants the \
-         same processors. There is no floor where a start costs more than application.switch_share \
-         of that quarter.";
+        "whether waiting gangs get a quarter of each time slice, in turns",
+        "The users with the least attained service for their share (share.by) come first. A gang \
+         waits for at most one slice for each user, and one for each other gang of its own user, \
+         that wants the same processors. There is no floor if a start costs more than \
+         application.switch_share of that quarter.";
     application_idle_after = "application.idle_after": Duration, 0 => SECOND, default 4 * MS,
-        "how long a gang uses next to no processor in its turn before it gives the rest away",
-        "Others have its processors then, as if their next turn had come, and it has them back for a moment \
-         every 50 to 200 ms, to see whether it has something to do. A gang that waits for a processor, a disk or memory \
-         is not idle. With 0 every gang keeps its turn. \
-         Gangs on several apinits keep theirs, and so do all where there are no control groups.";
+        "how long a gang uses next to no processor time in its turn before it gives the rest away",
+        "Other gangs then have its processors, as if their next turn had come. The gang gets them \
+         back for a moment every 50 to 200 ms, so that psched sees whether it has work. A gang \
+         that waits for a processor, a disk or memory is not idle. With 0 every gang keeps its \
+         turn. Gangs on several apinits keep theirs, and so do all gangs on hosts without control \
+         groups.";
     application_level_bound = "application.level.bound": Duration, 100 * MS => 365 * DAY, default SECOND,
-        "the time had at which a gang leaves the lowest level",
-        "Where a start costs more, it is twelve times application.start_cost.";
+        "the attained service at which a gang leaves the lowest level",
+        "If a start costs more, it is twelve times application.start_cost.";
     application_level_last = "application.level.last": Duration, 0 => 365 * DAY, default 40 * MINUTE,
-        "the longest time had at which a gang leaves a level",
-        "There are as many levels as bounds of levels up to it, and one more, 16 at most. A longer one \
-         makes long ones wait for weeks, a shorter one keeps short ones waiting.";
+        "the largest attained service at which a gang leaves a level",
+        "There are as many levels as bounds of levels up to it, and one more, 16 at most. A \
+         larger value makes long applications wait for weeks, a smaller one keeps short \
+         applications waiting.";
     application_level_ratio = "application.level.ratio": Count, 2 => 1_000, default 6,
         "how many times as long each next level is";
     application_level_stickiness = "application.level.stickiness": Duration, 0 => 365 * DAY, default 8 * HOUR,
-        "so much earlier a gang that runs counts as having entered its level",
-        "Within a level it goes by the time of entry: who runs is stopped only for one that has \
-         waited for so much longer. With less, gangs are stopped and moved more often.";
+        "how much earlier a running gang counts as having entered its level",
+        "Within a level gangs go by the time of entry: a running gang is preempted only for a \
+         gang that has waited for so much longer. With less, gangs are preempted and moved more \
+         often.";
     application_level_wide_first = "application.level.wide_first": Duration, 0 => 365 * DAY, default 14 * HOUR,
-        "so much earlier a gang as wide as the machine counts as having entered the highest level",
-        "A narrower one in proportion. Without it wide long gangs pay for what everybody else gains; \
-         with much more the others do.";
+        "how much earlier a gang as wide as the machine counts as having entered the highest \
+         level",
+        "For a narrower gang it is less, in proportion. Without it wide long gangs pay for what \
+         all others gain; with much more the others pay.";
     application_level_width_exponent = "application.level.width_exponent": Ratio, 0 => 1_000, default 100,
-        "by how much the time of wide gangs counts for more",
-        "Time had counts times the gang's share of the machine's processors to this power: with 0 \
-         width does not count, with 0.1 that of one on a thousandth of the machine counts half.";
+        "how much more the service of wide gangs counts",
+        "Attained service counts times the gang's share of the machine's processors to this \
+         power: with 0 width does not count, with 0.1 the service of a gang on a thousandth of \
+         the machine counts half.";
     application_load_balance_enabled = "application.load_balance.enabled": Flag, 0 => 1, default 0,
-        "whether running applications are moved where one that waits finds no window for their places";
+        "whether psched moves running applications if a waiting one finds no window";
     application_load_balance_least_attained = "application.load_balance.least_attained": Duration, 0 => 365 * DAY, default 1_000 * SECOND,
         "how long an application has run at least before it is moved";
     application_load_balance_least_gain = "application.load_balance.least_gain": Ratio, 0 => 1_000_000_000, default 20_000,
         "how many times as much moves must gain as they cost",
-        "Their gain is the time that the application that waits has run so far, or a minute where \
-         that is more, times its processors; their cost the time that each one moved loses by it, \
-         times its own.";
+        "The gain is the time that the waiting application has run so far, or a minute if that is \
+         more, times its processors. The cost is the time that each moved application loses, \
+         times its processors.";
     application_load_balance_move_cost = "application.load_balance.move_cost": Duration, 0 => HOUR, default SECOND,
         "the time that an application loses by a move, whatever its memory",
-        "Within a host, where moves are made, it stands for a few milliseconds and then has its caches to \
-         fill.";
+        "A move within a host freezes the application for a few milliseconds; then it has its \
+         caches to fill.";
     application_load_balance_move_rate = "application.load_balance.move_rate": Size, MIB => MIB << 30, default 1_024 * MIB,
         "bytes a second at which the memory of an application is taken to move",
-        "It counts for what goes to another node.";
+        "It counts for memory that goes to another node.";
     application_load_balance_moves_max = "application.load_balance.moves_max": Count, 1 => 64, default 8,
         "applications that are moved at most to make one window";
     application_load_balance_quiet_time = "application.load_balance.quiet_time": Duration, 0 => 365 * DAY, default HOUR,
-        "how long an application is left where it is after a move";
+        "how long an application stays where it is after a move";
     application_load_balance_width_min = "application.load_balance.width_min": Count, 1 => 1_000_000_000, default 1,
-        "processors from which on an application that waits may have others moved";
+        "processors from which on a waiting application may have others moved";
     application_longest_wait = "application.longest_wait": Duration, MINUTE => 365 * DAY, default 7 * DAY,
         "how long a gang or posting may wait before it leads next",
-        "psched keeps nodes for a posting that has waited so long and is among the first 64 of its domain: \
-         later postings get none of the nodes that it could use.";
+        "psched keeps nodes for a posting that has waited so long and is among the first 64 of \
+         its domain: later postings get none of the nodes that it could use.";
     application_max_resident = "application.max_resident": Count, 1 => 4_096, default 1_024,
-        "gangs that may sit on a processor, taking turns",
-        "With 1 nobody shares a processor, and whoever finds none free waits. An application \
-         that was placed while it was 1 shares with nobody until it ends. More may sit there \
-         where nodes bring the memory of those who stand to swap, or out by a checkpoint.";
+        "gangs that may be on a processor, taking turns",
+        "With 1 no two applications share a processor, and an application that finds none free \
+         waits. An application that was placed while the value was 1 shares with no other until \
+         it ends. More gangs may be there on nodes that bring the memory of waiting gangs to \
+         swap, or out by a checkpoint.";
     application_memory_overcommit = "application.memory_overcommit": Ratio, 100 => 100_000, default 1_000,
-        "how often a node's memory may be promised to the applications on it",
-        "A lower value takes nothing away from what is there. An application that says nothing of its \
-         memory (-m) comes beside others only where a sixteenth of that is left, for programs grow \
-         before that is measured.";
+        "how many times a node's memory may be promised to the applications on it",
+        "A lower value takes nothing away from applications that are there. An application that \
+         says nothing of its memory (-m) is placed beside others only if a sixteenth of the \
+         memory is left, because programs grow before that is measured.";
     application_reconsider = "application.reconsider": Duration, SECOND => HOUR, default 5 * MINUTE,
-        "how often it is looked again who is to run, where somebody waits and nothing happens";
+        "how often psched decides anew which gangs run, if gangs wait and nothing happens";
     application_start_cost = "application.start_cost": Duration, 0 => HOUR, default 0,
-        "what a start of a gang is taken to cost until its nodes have measured it";
+        "the assumed cost of a start of a gang until its nodes have measured it";
     application_switch_share = "application.switch_share": Percent, 1 => 1_000, default 50,
         "the share of a slice that bringing memory in may take before the slice is lengthened",
-        "Where the memory of a gang was out when its turn came, its slices are longer by the time \
-         that this took, and no shorter than that time divided by this share, up to an hour; the \
-         slices of those with whom it takes turns are no shorter either.";
+        "If the memory of a gang was out when its turn came, its slices become longer by the time \
+         that this took, and no shorter than that time divided by this share, up to an hour. The \
+         slices of gangs with which it takes turns are no shorter either.";
     application_time_slice = "application.time_slice": Duration, 10 * MS => HOUR, default SECOND,
-        "how long a cycle is in which those who wait have a quarter (application.floor)",
-        "Without floors it is how long each who waits runs while psched is dead.";
+        "the length of a cycle in which waiting gangs get a quarter (application.floor)",
+        "Without floors it is how long each waiting gang runs while psched is away.";
     applications_max: Count, 1 => 65_536, default 4_096,
         "applications on a host at once",
         "One more ends with 125.";
     connections_max: Count, 16 => 1_000_000, default 8_192,
         "connections at once to psched's socket, and to that of each apinit",
-        "A few of them are kept for root and for the user that the daemon runs as. Where the \
-         hard limit of open files (ulimit -Hn, LimitNOFILE= of a unit) allows fewer, there are \
-         fewer, and the log says so: a connection takes two files of psched's, and eight of an \
-         apinit's together with its application.";
+        "A few of them are kept for root and for the user that the daemon runs as. If the hard \
+         limit of open files (ulimit -Hn, LimitNOFILE= of a unit) allows fewer, there are fewer, \
+         and the log says so. A connection takes two files of psched's, and eight of an apinit's \
+         together with its application.";
     connections_user_max: Count, 4 => 1_000_000, default 2_048,
-        "connections at once to each of these sockets of one user other than root and the daemon's own",
-        "An aprun has one to psched and one to an apinit, so this is also how many aprun a user \
+        "connections at once to each of these sockets of one user other than root and the \
+         daemon's own",
+        "An aprun has one to psched and one to an apinit, so this is also how many apruns a user \
          may have. A command that is refused says so: an aprun that has posted nothing yet ends \
          with 125 after five seconds, any other waits.";
     freeze_wait: Duration, 0 => SECOND, default MS,
-        "how long a frozen gang's last process is waited for before the next gang is let run";
+        "how long apinit waits for a frozen gang's last process before it lets the next gang run";
     front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,
         "time between TERM and KILL for an application whose aprun has died";
     hide_user_bus: Flag, 0 => 1, default 0,
-        "whether PEs are kept from their user's service manager and session bus, where apinit runs as root",
-        "On hosts where isolation is on. /run/user is the application's own there, with nothing in it \
-         but an empty folder of its user's, and DBUS_SESSION_BUS_ADDRESS is not set: systemd-run \
-         --user can't take processes out of the application. See apinit(8).";
+        "whether PEs are kept from their user's service manager and session bus, if apinit runs \
+         as root",
+        "It counts on hosts where isolation is on. /run/user is then the application's own, with \
+         nothing in it but an empty folder of its user, and DBUS_SESSION_BUS_ADDRESS is not set: \
+         systemd-run --user can't take processes out of the application. See apinit(8).";
     history_max: Count, 0 => 10_000_000, default 10_000, at start,
         "ended applications of which a record is kept";
     isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,
-        "whether an application has IPC and a /dev/shm of its own on each host",
-        "With auto wherever that is possible, with root only where apinit runs as root, with \
-         off never. See apinit(8).";
+        "whether an application has its own IPC and its own /dev/shm on each host",
+        "With auto wherever that is possible, with root only if apinit runs as root, with off \
+         never. See apinit(8).";
     kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
         "time between TERM and KILL when an application is ended";
     launch_memory_max: Size, 16 * MIB => 16_384 * MIB, default 128 * MIB,
@@ -337,7 +346,7 @@ variables! {
         "When there is as much, its PEs wait.";
     oversubscribe_max: Count, 1 => 1_024, default 32,
         "PEs of an oversubscribed application that may share a processor",
-        "With 1 none may, and aprun's option --oversubscribe is of no use.";
+        "With 1 none may, and aprun's option --oversubscribe has no effect.";
     pids_max: Count, 16 => 4_194_304, default 16_384,
         "processes and threads that an application may have on each node";
     plan_lead: Duration, MS => 10 * SECOND, default 20 * MS,
@@ -349,24 +358,24 @@ variables! {
     postings_user_max: Count, 1 => 10_000_000, default 10_000,
         "postings of one user that wait at once";
     private: Private, 0 => Private::ALL.len() as u64 - 1, default 0,
-        "what users who are no administrators do not see of others' applications",
-        "With commands their command lines (and the command of --checkpoint). With all that there \
-         are any: none is listed, has a history, events or a turn that they see, those named in \
-         explanations and on nodes are not told apart, and whoever asks for one by its number hears \
-         that there is none. How many processors of a node are in use is seen by everybody. See \
+        "what ordinary users do not see of others' applications",
+        "commands hides their command lines (and the command of --checkpoint). all hides the \
+         applications: none is listed or has a history, events or a turn that others see, \
+         explanations and nodes do not tell them apart, and a user who asks for one by its number \
+         is told that there is none. All users see how many processors of a node are in use. See \
          psmgr(8).";
     records_user_max: Size, MIB => 64 * 1_024 * MIB, default 64 * MIB,
         "bytes of psched's records that the applications of one user may take",
-        "A posting is refused when those that have not ended would take more; of those that have \
-         ended the oldest are forgotten when they take more.";
+        "psched refuses a posting if applications that have not ended would take more. If ended \
+         ones take more, it forgets the oldest.";
     share_by = "share.by": ShareBy, 0 => ShareBy::ALL.len() as u64 - 1, default 0,
         "whose share of the processors the time of an application counts to (application.floor)",
-        "The share that has had least for each unit of weight comes first. With account the time of an \
-         application counts to the account that it names (--account), which psched does not check; \
-         without one, to its user. With application there are no shares. Shares count where there is \
-         a floor.";
+        "The share with the least attained service for each unit of weight comes first. With \
+         account the time of an application counts to the account that it names (--account), to \
+         its user if it names none. (psched checks who may name an account only if psched.yaml \
+         has accounts.) With application there are no shares. Shares count if there is a floor.";
     share_half_life = "share.half_life": Duration, 0 => 365 * DAY, default HOUR,
-        "after how long the time that a share has had counts half as much";
+        "after how long the attained service of a share counts half as much";
     stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,
         "stdin of an application that is read before PE 0 has read it";
     streams_max: Count, 16 => 4_096, default 256, at start,
@@ -375,12 +384,13 @@ variables! {
         "how long a placement waits for its launch before its nodes are taken back";
     watches_max: Count, 1 => 65_536, default 64,
         "streams that watch one application at once",
-        "That of its aprun is not counted.";
+        "The stream of its aprun is not counted.";
     yield_nice: Count, 0 => 19, default 0,
-        "by how much nicer PEs are than others on nodes that are the system's too (su or os)",
-        "There they give way to the system's own work: with 10 a busy PE has a tenth of a processor \
-         that a busy process of the system's wants too, with 19 a sixtieth; with 0 they share it \
-         evenly. It goes by the flavors that a node has when the application is placed. See apinit(8).";
+        "how much nicer PEs are than others on nodes that also serve the system (su or os)",
+        "There they give way to the system's own work: with 10 a busy PE gets a tenth of a \
+         processor that a busy process of the system wants too, with 19 a sixtieth; with 0 they \
+         share it evenly. The flavors of a node at the time of the placement count. See \
+         apinit(8).";
 }
 
 /// Weights of users, each a variable of its own. It stands behind the others wherever variables are
@@ -393,7 +403,8 @@ pub const WEIGHTS: Definition = Definition {
     default: 1,
     at_start: false,
     meaning: "how many times as large the share of the user NAME is",
-    more: "The time of that user's gangs counts for so much less. At most 10000 users have one.",
+    more: "The time of that user's gangs counts for so much less. NAME is the name of a user; a number \
+     counts only for a user without a name. At most 10000 users have one.",
 };
 
 /// What the names of [`WEIGHTS`] begin with.
