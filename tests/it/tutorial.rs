@@ -1,13 +1,17 @@
 //! psched-tutorial(7): its commands are typed as they stand there, and print what stands there.
 //!
-//! A line behind `$` is a command, what is below it is printed, up to the next. Numbers, times and blanks are
-//! not compared; three dots stand for any lines. `cat FILE` shows a file that the reader writes. What only
-//! looks is asked again until it shows what the page does, for the page is read by people, who are slow; what
-//! is done is done once, and its lines may come later, among those of programs in the background.
+//! A line behind `$ ` is a command. The lines below it are what the command prints. Numbers, times and
+//! blanks are not compared; three dots stand for any lines; a line that begins with eight blanks continues
+//! the line above it. A block that begins with `# ` can't be typed here (it needs a second user) and is
+//! skipped. `cat FILE` shows a file that the reader writes.
+//!
+//! The test repeats a command that only shows something until it prints what the page has, because readers
+//! are slow. It types any other command once; what such a command prints may come later, among the lines of
+//! programs in the background.
 
 use crate::support::transcripts::{plain, printed as said};
 use crate::support::*;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,23 +21,27 @@ struct Step {
     shown: Vec<String>,
 }
 
-/// The commands in a page's literal parts.
+/// Where a line of the page continues the line above it.
+const CONTINUED: &str = "        ";
+
+/// The commands in the literal blocks of a page.
 fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    let mut literal = false;
-    for line in page.lines() {
-        match line {
-            ".nf" => literal = true,
-            ".fi" => literal = false,
-            _ if !literal => {}
-            _ => {
-                let text = line.strip_prefix("\\&").unwrap_or(line).replace("\\-", "-");
-                match text.strip_prefix("$ ") {
-                    Some(command) => {
-                        steps.push(Step { command: command.to_owned(), shown: Vec::new() });
-                    }
-                    None => steps.last_mut().expect("a command comes first").shown.push(text),
-                }
+    for block in page.split("\n.nf\n").skip(1) {
+        let (block, _) = block.split_once("\n.fi").expect("a block ends");
+        if block.starts_with("# ") {
+            continue;
+        }
+        for line in block.lines() {
+            let text = line.strip_prefix("\\&").unwrap_or(line).replace("\\-", "-");
+            if let Some(command) = text.strip_prefix("$ ") {
+                steps.push(Step { command: command.to_owned(), shown: Vec::new() });
+                continue;
+            }
+            let shown = &mut steps.last_mut().expect("a command comes first").shown;
+            match (text.strip_prefix(CONTINUED), shown.last_mut()) {
+                (Some(rest), Some(above)) => *above = format!("{above} {rest}"),
+                _ => shown.push(text),
             }
         }
     }
@@ -57,6 +65,8 @@ fn missing<'a>(shown: &'a [String], printed: &str, user: &str) -> Vec<&'a String
 /// A shell that `psched start` has made, from there to its `exit`.
 struct Session {
     instance: Instance,
+    /// The reader's working directory.
+    folder: PathBuf,
     /// What was started with & and may have something to say.
     background: Vec<Running>,
     /// What was printed so far by what is done once, and is to be printed in all.
@@ -72,13 +82,23 @@ impl Session {
             plan =
                 if word.ends_with(".yaml") { plan.arg(folder.join(word)) } else { plan.arg(word) };
         }
-        let (background, printed, shown) = (Vec::new(), String::new(), Vec::new());
-        Session { instance: plan.start(), background, printed, shown, applications: 0 }
+        Session {
+            instance: plan.start(),
+            folder: folder.to_owned(),
+            background: Vec::new(),
+            printed: String::new(),
+            shown: Vec::new(),
+            applications: 0,
+        }
     }
 
     fn command(&self, text: &str) -> Command {
         let mut words = words(text);
-        self.instance.command(words.next().expect("a command"), words)
+        let mut command = self.instance.command(words.next().expect("a command"), words);
+        // Scripts of the page call aprun.
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", self.instance.bins.display());
+        command.env("PATH", path).current_dir(&self.folder);
+        command
     }
 
     fn is_running(&self, apid: u64) -> bool {
@@ -156,7 +176,10 @@ fn what_the_tutorial_types_does_what_it_shows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("man/psched-tutorial.7")).expect("there");
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::copy(root.join("config/x1.yaml"), folder.path().join("x1.yaml")).expect("copied");
+    for file in ["config/x1.yaml", "tests/programs/ring.c"] {
+        let name = Path::new(file).file_name().expect("a file");
+        std::fs::copy(root.join(file), folder.path().join(name)).expect("copied");
+    }
     let uid = nix::unistd::geteuid();
     let user = nix::unistd::User::from_uid(uid).ok().flatten().map(|user| user.name);
     let user = user.unwrap_or_else(|| uid.to_string());
@@ -164,14 +187,23 @@ fn what_the_tutorial_types_does_what_it_shows() {
     let mut sessions = 0;
     for step in steps(&page) {
         let text = step.command.as_str();
+        let compiles = text.starts_with("mpicc");
+        if (compiles || text.ends_with("./ring")) && !mpi::is_there() {
+            if compiles {
+                skip(
+                    "tutorial::the_mpi_program",
+                    "mpicc.mpich is not installed (apt-get install mpich libmpich-dev)",
+                );
+            }
+            continue;
+        }
         if let Some(arguments) = text.strip_prefix("psched start") {
             sessions += 1;
             session = Some(Session::start(arguments, folder.path()));
         } else if text == "exit" {
             session.take().expect("a session").exit(&user);
         } else if let Some(file) = text.strip_prefix("cat ") {
-            std::fs::write(folder.path().join(file), step.shown.join("\n") + "\n")
-                .expect("written");
+            write_program(folder.path().join(file), step.shown.join("\n") + "\n", 0o644);
         } else if text.starts_with("psched check") {
             let mut command = Command::new(binaries().join("psched"));
             let printed = said(&run(command.args(words(text).skip(1)).current_dir(folder.path())));
@@ -192,4 +224,13 @@ fn what_differs_from_run_to_run_is_not_compared() {
     let shown = ["a 1", "...", "b"].map(str::to_owned);
     assert!(missing(&shown, "b\nx\na 77\n", "anne").is_empty());
     assert_eq!(missing(&shown, "b\nx\n", "anne"), [&shown[0]]);
+}
+
+#[test]
+fn lines_are_continued_and_blocks_for_others_skipped() {
+    let page = "\n.nf\n$ a \\-b\none\n        two\n    three\n\\&...\n.fi\n.nf\n# c\nx\n.fi\n";
+    let steps = steps(page);
+    let shown = ["one two", "    three", "..."].map(str::to_owned);
+    assert_eq!(steps.len(), 1);
+    assert_eq!((steps[0].command.as_str(), &steps[0].shown[..]), ("a -b", &shown[..]));
 }
