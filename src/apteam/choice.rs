@@ -157,7 +157,7 @@ fn parse(list: &str) -> Result<(Vec<Range>, bool), String> {
     match ranges.is_empty() {
         true => Err("the list is empty".into()),
         false if up && down => {
-            Err("the list runs up and down: write it one way, so that it is clear where PE 0 is"
+            Err("the list runs up and down: write it in one direction, which decides where PE 0 is"
                 .into())
         }
         false => Ok((ranges, down)),

@@ -40,20 +40,20 @@ impl fmt::Display for MigrationBlocker {
         f.write_str(match self {
             MigrationBlocker::SeveralHosts => "it is on several hosts",
             MigrationBlocker::ProcessorsNamed => "its processors were named (-cc)",
-            MigrationBlocker::NotGoing => "its PEs do not go yet",
+            MigrationBlocker::NotGoing => "its PEs have not started yet",
             MigrationBlocker::Ending => "it is ending",
-            MigrationBlocker::NotHere => "it is not here any more",
+            MigrationBlocker::NotHere => "it is no longer here",
             MigrationBlocker::AnotherMove => "another move of it is under way",
             MigrationBlocker::Checkpointing => "it is being checkpointed",
             MigrationBlocker::MemoryUnderWay => "its memory is being taken out or brought in",
             MigrationBlocker::NotStopped => {
                 "it can't be stopped (see the notes of its node: apstat -n)"
             }
-            MigrationBlocker::NotObeyed => "its psched is not obeyed any more",
+            MigrationBlocker::NotObeyed => "its apinit no longer obeys this psched",
             MigrationBlocker::StrangeNode(nid) => {
-                return write!(f, "NID {nid} is not one of its apinit's");
+                return write!(f, "NID {nid} belongs to another apinit");
             }
-            MigrationBlocker::OtherShape => "its shape would be another there",
+            MigrationBlocker::OtherShape => "its shape does not fit there",
             MigrationBlocker::NotBound(text) => text,
         })
     }

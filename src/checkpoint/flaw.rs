@@ -8,7 +8,8 @@ use thiserror::Error;
 pub enum Flaw {
     /// It has no manifest.
     #[error(
-        "there is no {MANIFEST} in it: it is not a checkpoint, or one that was never finished; make it anew"
+        "it has no {MANIFEST}: it is not a checkpoint, or was never finished; make the \
+         checkpoint again"
     )]
     NoManifest,
     /// It is not there.
@@ -25,8 +26,8 @@ pub enum Flaw {
     Busy,
     /// A psched that came later wrote it.
     #[error(
-        "a newer psched made it: its manifest is of version {version}, and this one reads up to {VERSION}; \
-         use the cpr of that psched"
+        "its manifest has version {version}, and this cpr reads up to {VERSION}: use the cpr of \
+         the psched that made it"
     )]
     Newer {
         /// The version of its manifest.
@@ -34,7 +35,7 @@ pub enum Flaw {
     },
     /// Bytes are not those that were written.
     #[error(
-        "{file} is damaged: {how}; copy it again from where it is whole, or make the checkpoint anew"
+        "{file} is damaged: {how}; replace it from an undamaged copy, or make the checkpoint again"
     )]
     Damaged {
         /// Which file.
@@ -44,7 +45,8 @@ pub enum Flaw {
     },
     /// A file is not there.
     #[error(
-        "it is not whole: {file} is missing; copy it again from where it is whole, or make it anew"
+        "it is not whole: {file} is missing; replace it from an undamaged copy, or make the \
+         checkpoint again"
     )]
     Missing {
         /// Which file.
@@ -52,8 +54,8 @@ pub enum Flaw {
     },
     /// A file has fewer bytes than it had.
     #[error(
-        "it is not whole: {file} has {found} bytes of {size}; copy it again from where it is whole, or make \
-         it anew"
+        "it is not whole: {file} has {found} bytes of {size}; replace it from an undamaged \
+         copy, or make the checkpoint again"
     )]
     Short {
         /// Which file.
@@ -65,8 +67,8 @@ pub enum Flaw {
     },
     /// The seal is not by this key.
     #[error(
-        "it is not sealed by the key of this machine: it was made on another one, or changed since; restart \
-         it where it was made, from an unchanged copy, or make it anew"
+        "it is not sealed by the key of this machine: it was made on another machine, or \
+         changed since; restart it where it was made from an unchanged copy, or make it again"
     )]
     Foreign,
     /// A file is there that the manifest does not have.
@@ -77,8 +79,8 @@ pub enum Flaw {
     },
     /// Something is there that is no plain file of this checkpoint alone.
     #[error(
-        "{file} is {what}, and a checkpoint has plain files only; copy the checkpoint again from where it is \
-         whole, or make it anew"
+        "{file} is {what}, and a checkpoint has plain files only; replace the checkpoint from \
+         an undamaged copy, or make it again"
     )]
     NotPlain {
         /// Which one.
@@ -98,8 +100,8 @@ pub enum Flaw {
     },
     /// The caller is its owner with other groups than the application had.
     #[error(
-        "the application has group {group}, and you do not: log in with it (newgrp, id shows yours), or ask \
-         an administrator to be a member again"
+        "the application has group {group}, and you do not: join it with newgrp (id shows your \
+         groups), or ask an administrator to add you to it"
     )]
     NotMember {
         /// One that it had.

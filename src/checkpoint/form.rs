@@ -103,7 +103,7 @@ impl ImageForm {
     pub fn image(self) -> Result<Image, String> {
         let ImageForm { name, size, sha256 } = self;
         let sum = Checksum::parse(&sha256);
-        let sum = sum.ok_or_else(|| format!("the checksum of {name} is none"))?;
+        let sum = sum.ok_or_else(|| format!("the checksum of {name} is malformed"))?;
         Ok(Image { name, size, sum })
     }
 }
@@ -175,7 +175,7 @@ impl Form {
         let kind = match (&self.kind[..], self.back_end) {
             ("running", Some(form)) => Kind::Running { back_end: back_end(form)?, places, hosts },
             ("waiting", None) if places.0.is_empty() && hosts.is_empty() => Kind::Waiting,
-            (kind, _) => return Err(format!("it is of no kind: {kind}")),
+            (kind, _) => return Err(format!("it has the unknown kind {kind}")),
         };
         let MadeForm { at_ns, host, boot, store, psched } = self.made;
         let ApplicationForm { apid, incarnation, domain, posted_at_ns, running_at_ns, run_ns } =
@@ -230,7 +230,7 @@ impl Manifest {
             return Err(Flaw::Newer { version });
         }
         let mut form: Form = serde_json::from_slice(bytes).map_err(broken)?;
-        let other = || Flaw::manifest("its checksum is not its own");
+        let other = || Flaw::manifest("its checksum is wrong");
         if text(&form).as_bytes() != bytes || version != VERSION {
             return Err(other());
         }

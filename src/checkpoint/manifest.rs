@@ -67,7 +67,8 @@ impl Kind {
         let (apid, state) = (apteam.apid, apteam.state.name());
         match apteam.state {
             State::Posted | State::Lapsed if apteam.restart.is_some() => Err(format!(
-                "application {apid} waits to be restarted from a checkpoint, and is in that one as it was"
+                "application {apid} waits to be restarted from a checkpoint, which still has \
+                 its whole state"
             )),
             State::Posted | State::Lapsed => Ok(Kind::Waiting),
             State::Running => {
@@ -85,7 +86,7 @@ impl Kind {
                 Ok(Kind::Running { back_end, places: apteam.places.clone(), hosts })
             }
             State::Placed | State::TakingBack | State::Launching => Err(format!(
-                "application {apid} is being launched ({state}): ask again when it runs"
+                "application {apid} is being launched ({state}): try again when it runs"
             )),
             State::Ended => Err(format!("application {apid} has ended")),
         }

@@ -72,8 +72,8 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
     }
     let Some(parts) = parts_of(places, hosts) else {
         return no(
-            "its images are of several apinits whose nodes lie among one another",
-            "run the program again, on nodes of one",
+            "its images are of several apinits with interleaved nodes",
+            "run the program again on nodes of one apinit",
         );
     };
     let from = Key { apid: recovery.apid, incarnation: recovery.incarnation };
@@ -82,7 +82,8 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
     if let Oversubscribe::Shares(_) = posting.oversubscribe {
         let Some(posting) = shared_again(posting, places) else {
             return no(
-                "its PEs shared processors, and not as many PEs and processors of each of its nodes",
+                "its PEs shared processors (--oversubscribe), with different numbers of PEs or \
+                 processors on its nodes",
                 "run the program again",
             );
         };
@@ -250,7 +251,10 @@ mod tests {
         assert_eq!(shared(&[(5, 2), (4, 2)]), (Some(5), sharing(4, 2)));
         assert_eq!(shared(&[(5, 2), (5, 2), (1, 1)]), (Some(5), sharing(5, 2)));
         let uneven = posted(&[(4, 2), (5, 2)]);
-        assert!(refused(&uneven).contains("not as many PEs and processors of each of its nodes"));
+        assert!(refused(&uneven).contains(
+            "with different numbers of PEs or processors on its \
+                                           nodes"
+        ));
         // One that waited is decided about anew.
         let waited = Manifest { kind: Kind::Waiting, ..uneven };
         let posting = restarting(&waited, NUMBER).expect("good").posting;
@@ -311,8 +315,8 @@ mod tests {
         let among = on_hosts(&[1, 1, 1], &[&[0, 2], &[1]]);
         assert_eq!(
             refused(&among),
-            "its images are of several apinits whose nodes lie among one another; run the program again, on \
-             nodes of one"
+            "its images are of several apinits with interleaved nodes; run the program again on \
+             nodes of one apinit"
         );
         let mut over = example();
         over.recovery.run = Duration::from_secs(3600);

@@ -252,7 +252,7 @@ fn an_application_is_checkpointed_where_it_waits_or_runs() {
     }
     for state in [State::Placed, State::TakingBack, State::Launching] {
         let said = of(state).expect_err("on its way");
-        assert!(said.contains(state.name()) && said.contains("ask again"), "{said}");
+        assert!(said.contains(state.name()) && said.contains("try again"), "{said}");
     }
     assert_eq!(of(State::Ended), Err("application 12 has ended".into()));
     // One that is restored has nothing to be executed, so that it can't wait again.

@@ -64,7 +64,7 @@ async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     let call = client.kill(pb::KillRequest { apids: apids.clone(), signal });
     let reply = answer(call, ANSWER_BOUND).await.map_err(|why| vec![why])?;
     if !reply.unrecorded.is_empty() {
-        eprintln!("apkill: done, but not on record: {}", reply.unrecorded);
+        eprintln!("apkill: done, but not recorded: {}", reply.unrecorded);
     }
     for (wait, apids) in ending(&apids, &reply.kill_in_ns) {
         eprintln!("apkill: {apids}: ending, KILL in {wait} (at once: apkill -9)");
@@ -119,16 +119,15 @@ fn with_signal_named(arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
 }
 
 pub(super) fn parse_apid(text: &str) -> Result<u64, String> {
-    text.parse()
-        .ok()
-        .filter(|n| *n > 0)
-        .ok_or_else(|| "not the number of an application; apstat shows them".to_string())
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
+        "not the number of an application (1, 2, ...); apstat lists them".to_string()
+    })
 }
 
 fn parse_signal(text: &str) -> Result<i32, String> {
     match text.parse::<i32>() {
         // kill(1) has it for "is it there?".
-        Ok(0) => Err("0 is no signal; apstat shows whether an application is there".to_string()),
+        Ok(0) => Err("0 is not a signal; apstat shows whether an application exists".to_string()),
         _ => signal::parse(text)
             .ok_or_else(|| "not a signal; apkill -l lists their names".to_string()),
     }
@@ -179,7 +178,7 @@ mod tests {
             assert!(parse(words).is_err(), "{words}");
         }
         let zero = parse("apkill -0 1").expect_err("it is none").to_string();
-        assert!(zero.contains("0 is no signal"), "{zero}");
+        assert!(zero.contains("0 is not a signal"), "{zero}");
         assert!(signal_list().contains("\n15 TERM\n"));
     }
 

@@ -72,7 +72,7 @@ pub fn back_up(args: &BackupArgs) -> ExitCode {
         if let Some((_, why)) =
             waits.or_else(records_wait).filter(|(id, _)| *id == contents.store_id)
         {
-            eprintln!("psched backup: the copy lacks what has changed since, for {why}");
+            eprintln!("psched backup: the copy lacks the latest changes: {why}");
         }
         Ok(format!("{}: {}\n", args.file.display(), told(&contents)))
     };

@@ -106,8 +106,8 @@ async fn differences(text: String, config: &Config) -> Result<String, String> {
     if let Some(problem) = reply.problems.first() {
         let n = reply.problems.len();
         return Err(format!(
-            "the psched that runs is of another release and does not take this file, as {problem} (the first of \
-             {n}); start it again as this release"
+            "the running psched is of another release and refuses this file: {problem} (the \
+             first of {n}); restart psched as this release"
         ));
     }
     Ok(told(&reply))

@@ -35,7 +35,7 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
 /// # Errors
 /// That it is none.
 pub fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "a number is wanted".to_owned())
+    text.parse().map_err(|_| "expected a number".to_owned())
 }
 
 /// Runs it to its end: 0, or 1 once each problem has a line on stderr.

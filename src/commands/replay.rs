@@ -75,7 +75,7 @@ fn replay(from: impl BufRead, json: bool, out: &mut impl Write) -> Result<(), St
     let because = |text: &dyn ToString| Stopped::Because(one_line(text.to_string()));
     let opened = catch_unwind(AssertUnwindSafe(|| Reader::open(from)));
     let Ok(opened) = opened else {
-        return Err(Stopped::Because("its state is none that a psched was in".into()));
+        return Err(Stopped::Because("its state is not a possible state of psched".into()));
     };
     let (steps, mut scheduler) = opened.map_err(|error| because(&error))?;
     let header = steps.header().clone();

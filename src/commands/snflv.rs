@@ -62,7 +62,7 @@ fn flavors(text: &str) -> Result<Flavors, String> {
     };
     let flavors: Flavors = names.map(flavor).collect::<Result<_, String>>()?;
     match flavors.is_empty() {
-        true => Err("a node has one flavor at least: su, os, ap".into()),
+        true => Err("a node has at least one flavor: su, os, ap".into()),
         false => Ok(flavors),
     }
 }
@@ -128,7 +128,7 @@ fn report(
         if !unknown.is_empty() {
             let noun = if unknown.len() == 1 { "NID" } else { "NIDs" };
             return Err(format!(
-                "{noun} {}: not in psched.yaml (snflv alone shows those that are)",
+                "{noun} {}: not in psched.yaml (snflv without arguments lists the nodes)",
                 format_nids(unknown)
             ));
         }
@@ -209,7 +209,7 @@ mod tests {
         let strange = [Nid(0), Nid(7), Nid(8)].into();
         assert_eq!(
             shown(Some(&strange)).expect_err("unknown"),
-            "NIDs 7-8: not in psched.yaml (snflv alone shows those that are)"
+            "NIDs 7-8: not in psched.yaml (snflv without arguments lists the nodes)"
         );
     }
 

@@ -52,12 +52,12 @@ fn days(text: &str) -> Result<f64, String> {
 }
 
 fn seeds_wanted(text: &str) -> Result<NonZeroU64, String> {
-    text.parse().map_err(|_| "a number from 1 on is wanted".to_owned())
+    text.parse().map_err(|_| "expected a number of at least 1".to_owned())
 }
 
 fn lines(text: &str) -> Result<u32, String> {
     let in_range = text.parse().ok().filter(|n| *n <= LINES_MAX);
-    in_range.ok_or_else(|| format!("a number from 0 to {LINES_MAX} is wanted"))
+    in_range.ok_or_else(|| format!("expected a number from 0 to {LINES_MAX}"))
 }
 
 fn class(text: &str) -> Result<String, String> {

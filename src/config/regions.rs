@@ -157,7 +157,7 @@ fn gate(
                     let cure = "name the region whose nodes are to be filled first";
                     problems.add(
                         format!("{key}.width"),
-                        "nothing is too wide for this and fits in it",
+                        "no application is too wide for that region and fits in this one",
                         cure,
                     );
                 }
@@ -200,7 +200,7 @@ fn gate(
     gate.hours = gates.hours.and_then(|Text(text)| {
         let read = hours(&text);
         if read.is_none() {
-            let what = format!("{} is not a time of day that has a length", quoted(&text));
+            let what = format!("{} is not a span of local time", quoted(&text));
             problems.add(format!("{key}.hours"), what, "give local times such as 20:00-06:00");
         }
         read
@@ -219,7 +219,7 @@ fn gate(
 }
 
 /// What is said of a gate that is for nobody.
-const NOBODY: &str = "nobody can pass this gate";
+const NOBODY: &str = "no application can pass this gate";
 
 /// `A-B`, `A-`, `-B`.
 fn between<T: PartialOrd + Copy>(
@@ -431,7 +431,8 @@ fn gate_passable(key: &str, own: usize, gate: &Gate, room: &Room<'_>, problems: 
         let passes = |depth: u32| room.spans(depth, own) > room.holds(depth, *other);
         if !room.depths().into_iter().any(passes) {
             let cure = format!(
-                "what is too wide for region {name} must fit here, or on nodes of both with consecutive NIDs"
+                "applications too wide for region {name} must fit here, or on nodes of both \
+                 regions with consecutive NIDs"
             );
             problems.add(format!("{key}.width"), NOBODY, cure);
         }

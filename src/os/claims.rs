@@ -285,7 +285,7 @@ pub fn spare(cpus: &[u32], others: &[Other], uid: u32, wanted: Option<usize>) ->
             None => {
                 let (name, here) = (other.name(), list(here));
                 format!(
-                    "processors {here} are used by {name}: {} are taken",
+                    "processors {here} are used by {name}: using {} instead",
                     list(taken.iter().copied())
                 )
             }
@@ -356,8 +356,8 @@ mod tests {
         assert_eq!(
             choice.warnings,
             [
-                "processors 0 are used by psched start (process 7 of user 1000): 1-2 are taken",
-                "processors 3 are used by psched start (process 7 of user 0): 1-2 are taken"
+                "processors 0 are used by psched start (process 7 of user 1000): using 1-2 instead",
+                "processors 3 are used by psched start (process 7 of user 0): using 1-2 instead"
             ]
         );
         // None is left.

@@ -92,10 +92,7 @@ fn owned(path: &Path, uid: u32, own: u32) -> Result<(), String> {
     if uid == 0 || uid == own {
         return Ok(());
     }
-    Err(format!(
-        "{} belongs to user {uid}, who could put another directory in its place",
-        path.display()
-    ))
+    Err(format!("{} belongs to user {uid}, and that user could replace it", path.display()))
 }
 
 fn look_at(directory: &Path, own: u32) -> Result<(), String> {
@@ -106,14 +103,14 @@ fn look_at(directory: &Path, own: u32) -> Result<(), String> {
     let who = if mode & OTHERS_WRITE != 0 {
         "everybody".to_owned()
     } else if mode & GROUP_WRITES != 0 {
-        format!("group {}, or whom its access control list names (getfacl)", found.gid())
+        format!("group {}, or a user of its access control list (getfacl)", found.gid())
     } else {
         return Ok(());
     };
     if mode & STICKY != 0 {
         return Ok(());
     }
-    Err(format!("{} may be changed by {who}: take that away (chmod go-w)", directory.display()))
+    Err(format!("{} is writable by {who}: remove that right (chmod go-w)", directory.display()))
 }
 
 #[cfg(test)]
@@ -140,11 +137,11 @@ mod tests {
         // Anybody could exchange b; not in a sticky directory.
         mode(&at("a"), 0o777);
         let said = check(&at("a/b"), own).expect_err("open");
-        assert!(said.contains("may be changed by everybody") && said.contains("/a "), "{said}");
+        assert!(said.contains("is writable by all users") && said.contains("/a "), "{said}");
         // A group could, and whoever else an access control list with this mask names.
         mode(&at("a"), 0o775);
         let said = check(&at("a/b"), own).expect_err("open");
-        assert!(said.contains("may be changed by group") && said.contains("getfacl"), "{said}");
+        assert!(said.contains("is writable by group") && said.contains("getfacl"), "{said}");
         mode(&at("a"), 0o1777);
         assert_eq!(check(&at("a/b"), own), Ok(()));
         // A link is followed, and what it leads through is looked at.

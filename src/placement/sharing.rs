@@ -152,7 +152,7 @@ impl Unshared {
         let (obstacle, cure) = match *self {
             Unshared::TooMany { pes, processors, most } => (
                 format!(
-                    "{pes} PEs on {} are more than the {most} that may share one",
+                    "{pes} PEs on {} exceed the maximum of {most} PEs on a processor",
                     count(processors, "processor")
                 ),
                 format!(
@@ -163,7 +163,8 @@ impl Unshared {
             ),
             Unshared::Memory { pes, bytes } => (
                 format!(
-                    "the machine has not {} of memory for each of {pes} PEs, also if they share processors",
+                    "the machine lacks {} of memory for each of {pes} PEs, even if they share \
+                     processors",
                     about(bytes)
                 ),
                 "ask for fewer PEs, or give a smaller -m".to_owned(),
@@ -256,8 +257,8 @@ mod tests {
         let said = |unshared: Unshared| unshared.explain().to_string();
         assert_eq!(
             said(Unshared::TooMany { pes: 99, processors: 2, most: 32 }),
-            "99 PEs on 2 processors are more than the 32 that may share one; ask for 64 or fewer there, or \
-             have an administrator raise oversubscribe_max (32) with psmgr set"
+            "99 PEs on 2 processors exceed the maximum of 32 PEs on a processor; ask for 64 or \
+             fewer there, or have an administrator raise oversubscribe_max (32) with psmgr set"
         );
         let shape = Shape { width: 20, depth: 1, per_node: Some(5) };
         assert_eq!(

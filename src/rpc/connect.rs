@@ -63,12 +63,15 @@ pub enum ConnectError {
     NobodyAnswers(PathBuf),
     /// The socket, or a directory above it, is closed to the caller.
     #[error(
-        "not allowed to connect to {0}: ask who runs psched to open it to you, or start your own \
-         with `psched start`"
+        "no permission to connect to {0}: ask the administrator of that psched for access, or start \
+         a private one with `psched start`"
     )]
     NotAllowed(PathBuf),
     /// It does not accept, and its backlog is full.
-    #[error("psched does not take connections on {0} just now: it is stopped or overloaded")]
+    #[error(
+        "psched does not accept connections on {0}: it is stopped or overloaded; try again \
+             later"
+    )]
     Busy(PathBuf),
     /// The path does not fit a socket's address.
     #[error(
@@ -195,7 +198,8 @@ pub fn status_text(status: Status) -> String {
         // From the other side, whose messages are sentences.
         return match (status.message(), status.code()) {
             ("", Code::Unimplemented) => {
-                "the other side does not know this request: it is of an older release".to_owned()
+                "the other side does not know this request: it is of an older release; upgrade it"
+                    .to_owned()
             }
             ("", code) => format!("refused without a reason ({})", code.description()),
             (message, _) => message.to_owned(),
@@ -218,8 +222,8 @@ fn why(error: &(dyn std::error::Error + 'static)) -> String {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     match find::<io::Error>(error).map(io::Error::kind) {
         Some(BrokenPipe | ConnectionReset | UnexpectedEof) => {
-            "the other side has closed it; it is ending, or has no place for one more \
-             (connections_max, connections_user_max)"
+            "the other side closed it: it is ending, or has reached connections_max or \
+             connections_user_max"
                 .to_owned()
         }
         _ => chain(error),

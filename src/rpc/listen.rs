@@ -254,7 +254,7 @@ impl tokio_stream::Stream for Incoming {
                     Ok(Some(stream)) => return Poll::Ready(Some(Ok(stream))),
                     Ok(None) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "who connected is not known: closed");
+                        tracing::warn!(%error, "the user of a connection is unknown: closed");
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

@@ -98,7 +98,8 @@ impl http_body::Body for Refused {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let text = "you have begun more requests than one user may: end some of your commands";
+        let text = "you have reached the maximum of unfinished requests of one user: end some of \
+                    your commands";
         Poll::Ready(Some(Err(Status::resource_exhausted(text))))
     }
 }

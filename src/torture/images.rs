@@ -282,7 +282,7 @@ impl World {
         let Some((app, from)) = app.and_then(|app| app.restore_from.take().map(|f| (app, f)))
         else {
             self.checks.not_restored(key.apid);
-            let why = "the folder of its checkpoint has not come".to_owned();
+            let why = "apinit has not received the folder of its checkpoint".to_owned();
             return self.apinit_happens(slot, Event::Restored(key, Err(why)));
         };
         app.coming = Some(Box::new(Coming { from, place, cpus, shepherd: None }));
@@ -346,7 +346,7 @@ impl World {
         if !alike || place.hosts.len() != 1 {
             let text = format!("{key} is on {:?}, and its checkpoint has {had:?}", place.places);
             self.checks.broken(text);
-            return Err("it was placed in another shape than it had".to_owned());
+            return Err("its placement has another shape than its checkpoint".to_owned());
         }
         let was = from.at.shep.key;
         if place.restart.as_ref().map(|restart| restart.from) != Some(was) {

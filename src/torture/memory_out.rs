@@ -96,7 +96,7 @@ impl World {
         let Some(Returning { mut place, cpus }) = returning else { return };
         let away = self.slots[slot].apps.get(&key).and_then(|directory| directory.away.clone());
         let Some(from) = away else {
-            let why = "its images have gone".to_owned();
+            let why = "its images are missing".to_owned();
             return self.apinit_hears(slot, Heard::CameBack(key, Err(why)));
         };
         // What another life of this apinit has begun to bring back has run nothing.
@@ -112,7 +112,7 @@ impl World {
         let hello = self.hello_on(wire);
         self.greet(wire, key);
         let Some(hello) = hello else {
-            let why = "its apshepherd can't be heard".to_owned();
+            let why = "its apshepherd does not answer".to_owned();
             return self.apinit_hears(slot, Heard::CameBack(key, Err(why)));
         };
         let clock_ns = self.sheps.get(&pid).map_or(0, |shep| shep.ahead);

@@ -145,7 +145,7 @@ impl VariableError {
                 format!("no region of this machine is of a domain {domain}")
             }
             VariableError::NotAValue { name, text, .. } => {
-                format!("\"{text}\" is no value of {name}")
+                format!("\"{text}\" is not a value of {name}")
             }
             VariableError::RetiredValue { name, text, became, .. } => {
                 format!("{name} can't be {text} any more: {became}")
@@ -154,7 +154,7 @@ impl VariableError {
                 format!("{text} is out of the range of {name}")
             }
             VariableError::NotAUser { name } => format!("{name} names no user"),
-            VariableError::TooMany => format!("{WEIGHTS_MAX} users have a weight, as many as may"),
+            VariableError::TooMany => format!("{WEIGHTS_MAX} users have a weight, the maximum"),
         }
     }
 
@@ -165,7 +165,7 @@ impl VariableError {
                 format!("did you mean {nearest}?")
             }
             VariableError::Unknown { nearest: None, .. } => {
-                "psched.yaml(5) has all that there are, and so has psmgr show".into()
+                "psched.yaml(5) and psmgr show list all variables".into()
             }
             VariableError::Retired { .. } => "leave it out".into(),
             VariableError::NoDomain { domains, .. } => {
@@ -179,7 +179,7 @@ impl VariableError {
             VariableError::NotAUser { .. } => format!(
                 "give the name of a user, of {USER_MAX} bytes at most, such as {WEIGHT}alice"
             ),
-            VariableError::TooMany => "take that of another away first".into(),
+            VariableError::TooMany => "remove the weight of another user first".into(),
         }
     }
 }

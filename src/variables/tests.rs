@@ -44,13 +44,13 @@ fn what_cannot_be_set_is_said() {
         (
             "kill_grace",
             "soon",
-            "\"soon\" is no value of kill_grace; \
-             give a duration such as 500ms, 5s or 1m30s, 0s to 1h",
+            "\"soon\" is not a value of kill_grace; give a duration such as 500ms, 5s or 1m30s, \
+             0s to 1h",
         ),
         (
             "applications_max",
             "-1",
-            "\"-1\" is no value of applications_max; give a whole number, 1 to 65536",
+            "\"-1\" is not a value of applications_max; give a whole number, 1 to 65536",
         ),
         (
             "applications_max",
@@ -60,14 +60,14 @@ fn what_cannot_be_set_is_said() {
         (
             "output_max",
             "much",
-            "\"much\" is no value of output_max; \
-             give a size such as 512K, 100M or 8G, 256K to 64M",
+            "\"much\" is not a value of output_max; give a size such as 512K, 100M or 8G, 256K \
+             to 64M",
         ),
         (
             "application.switch_share",
             "5",
-            "\"5\" is no value of application.switch_share; \
-             give a percentage such as 5%, 0.1% to 100%",
+            "\"5\" is not a value of application.switch_share; give a percentage such as 5%, \
+             0.1% to 100%",
         ),
         (
             "application.memory_overcommit",
@@ -78,9 +78,9 @@ fn what_cannot_be_set_is_said() {
         (
             "application.load_balance.enabled",
             "true",
-            "\"true\" is no value of application.load_balance.enabled; give a word, yes, no",
+            "\"true\" is not a value of application.load_balance.enabled; give a word, yes, no",
         ),
-        ("isolation", "on", "\"on\" is no value of isolation; give a word, auto, root, off"),
+        ("isolation", "on", "\"on\" is not a value of isolation; give a word, auto, root, off"),
         ("postngs_mx", "1", "there is no variable postngs_mx; did you mean postings_max?"),
         (
             "time_slice",
@@ -90,7 +90,7 @@ fn what_cannot_be_set_is_said() {
         (
             "colour",
             "red",
-            "there is no variable colour; psched.yaml(5) has all that there are, and so has psmgr show",
+            "there is no variable colour; psched.yaml(5) and psmgr show list all variables",
         ),
     ] {
         let mut variables = Variables::default();

@@ -40,7 +40,7 @@ fn one_user_with_all_his_connections_to_psched_keeps_nobody_out() {
     let held = connections(ANNA, &hand.socket(), 3);
     let refused = aprun(&hand, &bins, ANNA, "true").wait(BOUND).expect(125);
     refused.says(
-        "you have as many connections here as one user may have: end some of your commands, or \
+        "you have the maximum number of connections of one user: end some of your commands, or \
          have an administrator raise connections_user_max (4) with psmgr set",
     );
     let mut command = ANNA.command(bins.path("apstat"), ["-n"]);
@@ -102,8 +102,8 @@ fn open_files_bound_the_connections() {
     let _held = connections(ANNA, &hand.socket(), 150);
     let refused = aprun(&hand, &bins, BERT, "true").wait(BOUND).expect(125);
     refused.says(
-        "there are as many connections here as the daemon's limit of open files allows: try again \
-         later, or have an administrator raise it (LimitNOFILE=",
+        "the daemon's limit of open files allows no more connections: try again later, or have \
+         an administrator raise it (LimitNOFILE=",
     );
     hand.start_script("-q", "echo roots").wait(BOUND).expect(0);
     hand.end();
@@ -131,7 +131,7 @@ fn applications_on_a_host_are_bounded() {
     hand.wait_for("running", 1);
     let refused = hand.start_script("-q", "true").wait(BOUND).expect(125);
     refused.says(
-        "its host has as many applications as it may have: have an administrator raise \
+        "its host has the maximum number of applications: have an administrator raise \
          applications_max (1) with psmgr set",
     );
     hand.reconfigure(&with("applications_max: 2"));
@@ -165,7 +165,7 @@ fn streams_that_watch_an_application_are_bounded() {
         let refused = psched.watch(request.clone()).await.expect_err("one too many");
         assert_eq!(refused.code(), tonic::Code::Unavailable);
         let expected = format!(
-            "application {apid} is watched by as many as may: try again later, or have an \
+            "application {apid} has the maximum number of watchers: try again later, or have an \
              administrator raise watches_max (2) with psmgr set"
         );
         assert_eq!(status_text(refused), expected);

@@ -160,7 +160,11 @@ fn bad_ones_are_explained() {
         ("newer", "its manifest is of version 7, and this one reads up to 1; use the cpr of that"),
         ("torn", "manifest.json is damaged: it can't be read: EOF"),
         ("more", "seccomp.img is not of the checkpoint: move it elsewhere"),
-        ("foreign", "it is not sealed by the key of this machine: it was made on another one, or"),
+        (
+            "foreign",
+            "it is not sealed by the key of this machine: it was made on another \
+                     machine, or",
+        ),
         ("link", "a checkpoint is a folder, and link is a symbolic link"),
         ("link/", "a checkpoint is a folder, and link is a symbolic link"),
         ("file", "a checkpoint is a folder, and file is a file"),
@@ -233,7 +237,7 @@ fn seals_need_the_key() {
     let mode = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(place.at("key"), mode).expect("ours");
     let told = with("key").expect(0).out();
-    assert!(told.contains("others may read or change it (mode 0644)"), "{told}");
+    assert!(told.contains("other users may read or change it (mode 0644)"), "{told}");
     assert_eq!(told.matches("yes   not verified ").count(), 2, "{told}");
     if is_root() {
         let bins = Bins::new();
@@ -245,7 +249,7 @@ fn seals_need_the_key() {
         let told =
             run(&mut ANNA.command(bins.path("cpr"), ["-i".as_ref(), place.at("c").as_os_str()]));
         let told = told.expect(0).out();
-        assert!(told.ends_with("not verified: only root can, who reads the key\n"), "{told}");
+        assert!(told.ends_with("not verified: only root can read the key\n"), "{told}");
     }
 }
 
@@ -316,7 +320,7 @@ fn another_users_are_left_alone() {
     let by = |user: users::User| {
         run(&mut user.command(bins.path("cpr"), ["-D".as_ref(), hers.as_os_str()]))
     };
-    let said = format!("it is user {}'s, and you are user {}: ask", ANNA.uid, BERT.uid);
+    let said = format!("it belongs to user {}, and you are user {}: ask", ANNA.uid, BERT.uid);
     by(BERT).expect(1).says(&said);
     assert!(place.at("hers/core-1.img").exists());
     by(ANNA).expect(0);

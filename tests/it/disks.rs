@@ -64,7 +64,11 @@ fn a_full_store_refuses_postings_and_loses_nothing() {
     assert!(!refused.stderr.contains("does not answer"), "{}", refused.stderr);
     // Who does not want to wait is told so at once.
     let refused = instance.script("-q --immediate -n 1", "true").expect(125);
-    assert!(refused.stderr.starts_with("aprun: the posting was not taken: "), "{}", refused.stderr);
+    assert!(
+        refused.stderr.starts_with("aprun: the posting was not accepted: "),
+        "{}",
+        refused.stderr
+    );
     assert!(!refused.stderr.contains("trying again"), "{}", refused.stderr);
     assert_eq!(instance.apids("running"), both);
     // What runs ends with its true status, and its record waits for room.
@@ -158,7 +162,7 @@ fn a_full_disk_stops_neither_looks_nor_kills() {
     let (copy, state) = (copies.path().join("copy"), state.display().to_string());
     let copy = copy.display().to_string();
     let run = instance.run("psched", ["backup", &copy, "--state", &state]).expect(0);
-    assert!(run.stderr.contains("the copy lacks what has changed since"), "{}", run.stderr);
+    assert!(run.stderr.contains("the copy lacks the latest changes"), "{}", run.stderr);
     // A kill kills, again too, and so does a signal; whoever asked for it knows that it is not on record.
     let run = instance.run("apkill", ["-9", &victim.to_string()]).expect(0);
     says_why(&run.stderr);
@@ -318,7 +322,7 @@ fn after_a_failed_sync_nothing_that_was_confirmed_is_lost() {
     disk.fail("-wal");
     let _ = hand.start_script("-q -n 1", "true").wait(BOUND).expect(125);
     let run = run(&mut hand.command("apkill", ["-9", &staying.to_string()])).expect(0);
-    assert!(run.stderr.contains("not on record"), "{}", run.stderr);
+    assert!(run.stderr.contains("not recorded"), "{}", run.stderr);
     stays.wait(BOUND).expect(137);
     hand.kill_psched();
     disk.work();

@@ -93,7 +93,7 @@ fn two_domains_take_turns_apart() {
     // NIDs 1 and 2 are to be of the other domain, and 2 goes over when the short ones have ended.
     hand.reconfigure(&config("1", "0,2"));
     eventually(BOUND, "the other file", || {
-        run(&mut hand.command("apstat", ["-n", "-v"])).out().contains("goes over to another domain")
+        run(&mut hand.command("apstat", ["-n", "-v"])).out().contains("moves to another domain")
     });
     let waits = hand.start_script("", FOREVER);
     let third = hand.wait_for("posted", 1)[0];

@@ -63,7 +63,7 @@ fn an_empty_state_directory_ends_nothing_and_the_nodes_are_adopted() {
     assert!(told.contains(&format!("application {apid} of ")), "{told}");
     assert_eq!(hand.wait_for("running", 1), [apid]);
     let told = run(&mut psmgr(&hand, "adopt 0-1")).expect(0).out();
-    assert_eq!(told, "NIDs 0-1: this psched is obeyed already\n");
+    assert_eq!(told, "NIDs 0-1: its apinit obeys this psched already\n");
     let log = run(&mut psmgr(&hand, "log")).expect(0).out();
     let line = log.lines().last().expect("a line");
     assert!(line.contains("foreign") && line.contains("adopted, with application"), "{log}");
@@ -165,11 +165,11 @@ fn purged_nodes_are_free_again() {
     let waits = hand.start_script("-n 2", "echo ran");
     hand.wait_for("posted", 1);
     let told = run(&mut psmgr(&hand, "purge 0")).expect(0).out();
-    assert!(told.starts_with("NID 0: obeyed from now on; application "), "{told}");
+    assert!(told.starts_with("NID 0: its apinit obeys this psched now; application "), "{told}");
     assert!(told.contains(&format!("application {apid} of ")), "{told}");
     assert_eq!(waits.wait(BOUND).expect(0).out(), "ran\nran\n");
     let told = run(&mut psmgr(&hand, "purge 0")).expect(0).out();
-    assert_eq!(told, "NID 0: this psched is obeyed already\n");
+    assert_eq!(told, "NID 0: its apinit obeys this psched already\n");
     // Its aprun hears of it from the psched that had it purged.
     runs.wait(BOUND).expect(125).says("had its node purged");
     hand.end();
@@ -228,7 +228,7 @@ fn a_young_copy_of_the_store_ends_nothing() {
     hand.start_psched_on("copy");
     let text = wait_for_state(&hand, "foreign").to_string();
     assert!(text.contains("an old copy of its state"), "{text}");
-    assert!(text.contains("it has heard of commit "), "{text}");
+    assert!(text.contains("it knows commit "), "{text}");
     // Other numbers are given there, and apinit and psched are started again.
     let waits = hand.start_script("-q -n 2", "echo never");
     hand.wait_for("posted", 1);

@@ -251,7 +251,7 @@ fn the_service_manager_of_its_user_is_out_of_reach() {
         assert!(out.starts_with(&expected), "{variables} {out}");
         assert_eq!(left, !variables.is_empty(), "it was the host's");
         let notes = run(&mut hand.command("apstat", ["-n"])).expect(0).out();
-        let told = notes.contains("service managers (systemd) are within reach");
+        let told = notes.contains("can reach their users' service managers");
         assert_eq!(told, !variables.is_empty(), "{variables} {notes}");
         hand.end();
     }

@@ -25,7 +25,7 @@ fn too_many_pes_are_refused_and_told_how() {
     refused.says("ask for -n 2 or less; or let PEs share 2 processors with --oversubscribe");
     let many = instance.aprun(["-n", "65", "--oversubscribe", "true"]).expect(125);
     many.says(
-        "65 PEs on 2 processors are more than the 32 that may share one; ask for 64 or fewer",
+        "65 PEs on 2 processors exceed the maximum of 32 PEs on a processor; ask for 64 or fewer",
     );
     instance.aprun(["-n", "64", "--oversubscribe", "true"]).expect(0);
     let nodes = instance.aprun(words("-n 6 -N 3 --oversubscribe true")).expect(125);

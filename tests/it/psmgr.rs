@@ -69,7 +69,7 @@ fn variables_are_set_at_once_and_kept() {
     hand.wait_for("posted", 1);
     let refused = |hand: &Hand| {
         let run = hand.start_script("-n 1", "true").wait(BOUND).expect(125);
-        run.says("1 postings of yours wait already, as many as may");
+        run.says("your part of the queue is full (1 waiting)");
     };
     refused(&hand);
     // The file says another value, which psmgr's stands before; then psched dies.
@@ -149,7 +149,7 @@ fn what_is_wrong_changes_nothing() {
     run(&mut psmgr(&hand, "drain 0,7")).expect(1).says("NID 7: not in psched.yaml");
     run(&mut psmgr(&hand, "down 0"))
         .expect(1)
-        .says("NID 0: connected, and so not gone: psmgr drain 0");
+        .says("NID 0: connected, so not down: use psmgr drain 0");
     run(&mut psmgr(&hand, "hold 7")).expect(1).says("there is no application 7");
     assert_eq!(value(&hand, "ticket_time").0, "1m");
     assert_eq!(state(&hand, 0), "free");
@@ -317,7 +317,7 @@ fn psmgr_is_for_administrators() {
         "purge 0",
     ];
     for line in lines {
-        as_anna(line).expect(1).says("user 61301 is no administrator of this psched");
+        as_anna(line).expect(1).says("user 61301 is not an administrator of this psched");
     }
     assert_eq!((value(&hand, "kill_grace").0, state(&hand, 0)), ("5s".into(), "free".into()));
     hand.reconfigure(&format!("{ONE}administrators: [61301]\n"));
@@ -398,5 +398,5 @@ fn a_recording_shows_what_psched_decided() {
     std::fs::write(&cut, &text[..text.len() - 200]).expect("written");
     let cut = replay(&[cut.to_str().expect("text")]).expect(1).says("it is cut").out();
     assert!(cut.contains("answer: accepted"), "{cut}");
-    replay(&["/etc/hostname"]).expect(1).says("no recording of psched's");
+    replay(&["/etc/hostname"]).expect(1).says("not a recording of psched");
 }

@@ -157,7 +157,7 @@ fn what_an_apinit_has_no_record_of_is_ended() {
     assert!(run.stderr.contains("the node lost the application"), "{run:?}");
     assert_eq!(hand.start_script("-q -n 2", "echo on").wait(BOUND).expect(0).out(), "on\non\n");
     eventually(BOUND, "its processes have gone", || pids().all(|pid| pid != shepherd));
-    eventually(BOUND, "its groups have gone", || !std::path::Path::new(&groups).exists());
+    eventually(BOUND, "its control groups are missing", || !std::path::Path::new(&groups).exists());
     let note = format!("application {lost}.1: its processes were ended");
     assert!(hand.said().contains(&note), "{}", hand.said());
     hand.end();

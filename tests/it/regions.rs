@@ -242,7 +242,7 @@ regions:
     std::fs::write(&file, config(54_321, "")).expect("written");
     let mut check = hand.command("psched", ["check", "--diff"]);
     let told = run(check.arg(&file)).expect(0).out();
-    assert!(told.contains("regions") && told.contains("could not be placed any more"), "{told}");
+    assert!(told.contains("regions") && told.contains("could no longer be placed"), "{told}");
     hand.reconfigure(&config(54_321, ""));
     eventually(BOUND, "the other file", || hand.said().contains("regions"));
     end(&hand, apid, other);

@@ -26,8 +26,8 @@ fn valid_takes_effect_and_what_waits_is_named() {
     hand.wait_for("posted", 1);
     let refused = hand.start_script("-n 1", "true").wait(BOUND).expect(125);
     refused.says(
-        "1 postings of yours wait already, as many as may; try again later, or have an \
-         administrator raise postings_user_max (1) with psmgr set",
+        "your part of the queue is full (1 waiting); try again later, or have an administrator \
+         raise postings_user_max (1) with psmgr set",
     );
     // The same once more changes nothing.
     hand.reconfigure(&config.replace("  history_max: 7\n  streams_max: 16\n", ""));
@@ -63,7 +63,7 @@ fn nodes_come_and_go() {
     hand.reconfigure(ONE);
     wait_for_words(&hand, "NID 1 removed");
     eventually(BOUND, "NID 1 is shown as taken out", || {
-        hand.apstat("-n").to_string().contains("not in psched.yaml any more")
+        hand.apstat("-n").to_string().contains("no longer in psched.yaml")
     });
     // Not freed, through a restart of psched either.
     assert_eq!(hand.wait_for("running", 1), [apid]);

@@ -183,7 +183,7 @@ fn to_set_is_for_administrators() {
         run(command.env("PSCHED_SOCKET", hand.socket()))
     };
     for line in [&["1", "os"][..], &["1", "os", "--dry-run"], &["1", "--reset"]] {
-        as_anna(line).expect(1).says("user 61301 is no administrator of this psched");
+        as_anna(line).expect(1).says("user 61301 is not an administrator of this psched");
     }
     // She may look.
     assert!(as_anna(&[]).expect(0).out().contains("psched.yaml"));

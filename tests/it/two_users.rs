@@ -175,7 +175,7 @@ fn managing_is_for_administrators() {
     for (user, what) in [(BERT, "adopt"), (BERT, "purge"), (ANNA, "adopt")] {
         psmgr(user, what)
             .expect(1)
-            .says(&format!("user {} is no administrator of this psched", user.uid))
+            .says(&format!("user {} is not an administrator of this psched", user.uid))
             .says("the administrators of psched.yaml may");
         assert!(is_foreign());
     }

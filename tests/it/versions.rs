@@ -114,7 +114,10 @@ fn a_shepherd_a_release_older_runs_applications() {
     for options in ["-n 1", "-n 1 -N 1"] {
         let line = words(options).chain(["touch", mark, ":", "touch", mark]);
         let run = run(&mut machine.command("aprun", line)).expect(125);
-        run.says("runs one program in an application; install the apshepherd of apinit's release");
+        run.says(
+            "too old for applications of several programs: install the apshepherd of \
+                  apinit's release",
+        );
         assert!(!Path::new(mark).exists(), "no PE has gone");
         machine.wait_until_clear(&[]);
     }
@@ -169,7 +172,7 @@ fn one_that_runs_and_is_not_understood_is_left_alone() {
         replace_apinit(&mut machine, to);
         wait_until_up(&machine);
         let words = format!("it speaks version {version} of the shepherd protocol");
-        let note = "its apshepherd can't be heard";
+        let note = "its apshepherd does not answer";
         let nodes = machine.apstat("-n").to_string();
         assert!(nodes.contains(note) && nodes.contains(&words), "{nodes}");
         assert!(said(&machine).contains(&words), "{}", said(&machine));
@@ -211,7 +214,7 @@ fn one_with_a_newer_shepherd_can_be_ended() {
         flow.app_folders(&machine);
         replace_apinit(&mut machine, binaries());
         wait_until_up(&machine);
-        let noted = || machine.apstat("-n").to_string().contains("its apshepherd can't be heard");
+        let noted = || machine.apstat("-n").to_string().contains("its apshepherd does not answer");
         assert!(noted());
         let apid = machine.apstat("-a")["applications"][0]["apid"].to_string();
         run(&mut machine.command("apkill", [apid])).expect(0);

@@ -19,8 +19,8 @@ impl Agent {
         if own >= bounds.connections_user {
             let cure = raise("connections_user_max", bounds.connections_user);
             return Some(format!(
-                "you have as many launches open on this host as one user may have: end some of \
-                 your aprun, or {cure}"
+                "you have the maximum number of open launches of one user on this host: end \
+                 some of your apruns, or {cure}"
             ));
         }
         self.too_many_streams(reserved(bounds.connections))
@@ -37,7 +37,7 @@ impl Agent {
         let most = self.bounds().connections;
         (all >= most.saturating_sub(kept)).then(|| {
             let cure = raise("connections_max", most);
-            format!("as many launches are open on this host as may be: try again later, or {cure}")
+            format!("this host has the maximum number of open launches: try again later, or {cure}")
         })
     }
 
@@ -55,8 +55,8 @@ impl Agent {
         if of_user().count() as u64 >= bounds.launches_user {
             let cure = raise("launches_user_max", bounds.launches_user);
             return Some(NoRoom::OfUser(format!(
-                "as many launches of yours wait on this host for psched's word of their placement \
-                 as one user's may: try again, or {cure}"
+                "you have the maximum number of launches that wait on this host for their \
+                 placement from psched: try again, or {cure}"
             )));
         }
         let bytes = launch.footprint();
@@ -65,16 +65,16 @@ impl Agent {
         if of_user().fold(bytes, sum) > most {
             let cure = raise("launch_memory_user_max", format_size(most));
             return Some(NoRoom::OfUser(format!(
-                "your launches that wait on this host for psched's word of their placement have as \
-                 much memory as one user's may have: try again, give shorter arguments, or {cure}"
+                "your launches that wait on this host for their placement from psched use the \
+                 maximum memory of one user: try again, give shorter arguments, or {cure}"
             )));
         }
         let most = bounds.launch_bytes;
         (waiting().fold(bytes, sum) > most).then(|| {
             let cure = raise("launch_memory_max", format_size(most));
             NoRoom::OfAll(format!(
-                "the launches that wait on this host for psched's word of their placement have as \
-                 much memory as they may have: try again later, or {cure}"
+                "the launches that wait on this host for their placement from psched use the \
+                 maximum memory: try again later, or {cure}"
             ))
         })
     }

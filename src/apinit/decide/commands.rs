@@ -71,13 +71,13 @@ impl Agent {
             || index.is_none()
             || !place.places.fits_or_shares(&place.shape)
         {
-            let text = "psched's placement does not fit this apinit's nodes: are they described \
-                        differently to psched?";
+            let text = "psched's placement does not fit the nodes of this apinit: correct their \
+                        processors in psched.yaml, or --nids";
             Some(Cause::NodeLost { nid: self.some_nid(), text: text.into() })
         } else if self.apps.len() as u64 >= self.bounds().applications {
             let most = self.bounds().applications;
             let cure = raise("applications_max", most);
-            let text = format!("its host has as many applications as it may have: {cure}");
+            let text = format!("its host has the maximum number of applications: {cure}");
             Some(Cause::NodeLost { nid: nids[0], text })
         } else if self.me.uid != 0 && self.me.uid != place.owner.uid {
             let text = format!(

@@ -37,8 +37,10 @@ impl Agent {
     pub fn hinders_dump(&self, uid: u32, key: Key) -> Option<String> {
         // (Another user gets the answer that there would be if it were not here.)
         match self.apps.get(&key).filter(|app| uid == 0 || uid == app.place.owner.uid) {
-            None => Some(format!("application {key} is not here any more, or is another user's")),
-            Some(_) if self.stranger.is_some() => Some("its psched is not obeyed".to_owned()),
+            None => Some(format!("application {key} has ended here, or belongs to another user")),
+            Some(_) if self.stranger.is_some() => {
+                Some("apinit does not obey this psched".to_owned())
+            }
             Some(app) => app.undumpable().map(|why| format!("application {} {why}", key.apid)),
         }
     }
@@ -98,7 +100,7 @@ impl Agent {
         let Some(app) = key.and_then(|key| self.apps.get_mut(&key)) else {
             // It has ended by itself, or whoever asked took too long; only he who is there is told.
             if word == DumpWord::Named {
-                let why = "the application does not stand any more: it was not ended (-k)";
+                let why = "the application is no longer frozen: it was not ended (-k)";
                 out.push(Action::RefuseDump(number, why.to_owned()));
             }
             return;
@@ -132,8 +134,10 @@ impl Agent {
         let seconds = app.dump_wait().as_secs();
         let due = |d: &mut Dumping| d.until_ns.is_some_and(|at| at <= now);
         if let Some(Dumping { number, .. }) = app.dumping.take_if(due) {
-            let why =
-                format!("the checkpoint had no name after {seconds} s: the application goes on");
+            let why = format!(
+                "cpr did not name the checkpoint within {seconds} s: the application \
+                         goes on"
+            );
             out.push(Action::RefuseDump(number, why));
             self.goes_on(key, out);
         }
@@ -149,17 +153,17 @@ impl App {
     /// Why no checkpoint of it can be made now.
     pub(super) fn undumpable(&self) -> Option<&'static str> {
         if self.going_ns.is_none() {
-            Some("does not run yet: ask again when it does")
+            Some("does not run yet: try again when it does")
         } else if !self.running() || self.doom.is_some() {
             Some("is ending")
         } else if self.dumping.is_some() {
-            Some("is being checkpointed by somebody else: ask again when that has ended")
+            Some("is being checkpointed by another cpr: try again when that has ended")
         } else if self.moving.is_some() {
-            Some("is being moved: ask again in a second")
+            Some("is being moved: try again in a second")
         } else if self.on_its_way() {
-            Some("is being rolled out or in: ask again in a second")
+            Some("is being rolled out or in: try again in a second")
         } else if self.shepherd != super::application::Shepherd::Up && !self.is_away() {
-            Some("has an apshepherd that can't be heard (apstat -n)")
+            Some("has an apshepherd that does not answer (apstat -n shows why)")
         } else {
             None
         }

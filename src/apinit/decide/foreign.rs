@@ -63,8 +63,8 @@ impl Agent {
         };
         if !followed {
             return Some(format!(
-                "it has obeyed start {} of psched on this store, and the store here (start {}) has nothing of \
-                 what that committed: {copy}",
+                "it has obeyed start {} of psched on this store, and the store here (start {}) \
+                 lacks what that start committed: {copy}",
                 known.epoch, welcome.epoch
             ));
         }
@@ -73,7 +73,7 @@ impl Agent {
         }
         if welcome.starts.iter().any(|start| self.distrusted.contains(&start.id)) {
             return Some(format!(
-                "it has met a start of this store that lacked its applications: {copy}"
+                "an earlier start of psched on this store lacked its applications: {copy}"
             ));
         }
         let has = |apid: &&Apid| {
@@ -96,7 +96,7 @@ impl Agent {
             out.push(Action::Distrust(self.distrusted.clone()));
         }
         Some(format!(
-            "it has application {newest}, and the numbers of this store go to {} only: {copy}",
+            "it has application {newest}, and the highest number in this store is {}: {copy}",
             welcome.next_apid.saturating_sub(1)
         ))
     }
@@ -214,14 +214,14 @@ fn lacks_commits(known: &Welcome, welcome: &Welcome) -> Option<String> {
     let (epoch, heard) = (known.epoch, known.commits);
     if welcome.commits < heard {
         return Some(format!(
-            "it has heard of commit {heard} of this store, and this psched's last is {}",
+            "it knows commit {heard} of this store, and this psched's last commit is {}",
             welcome.commits
         ));
     }
     let later = welcome.starts.iter().filter(|start| start.epoch > epoch && start.commits > 0);
     let early = later.filter(|start| start.commits < heard).min_by_key(|start| start.epoch)?;
     Some(format!(
-        "it has heard of commit {heard} of this store, and start {} of this psched came after commit {}",
+        "it knows commit {heard} of this store, and start {} of this psched came after commit {}",
         early.epoch, early.commits
     ))
 }

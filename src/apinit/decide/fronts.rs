@@ -14,7 +14,7 @@ use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::{Key, Ticket};
 
 /// What is said of a part that its head takes for launched, and that is not.
-const NEVER_CAME: &str = "its host was restarted, or the launch never came there";
+const NEVER_CAME: &str = "its host was restarted, or never received the launch";
 
 /// Compares all of it always, so that the time taken tells nothing about where they differ.
 fn same_ticket(a: &Ticket, b: &Ticket) -> bool {
@@ -219,7 +219,8 @@ impl Agent {
         match stream {
             Stream::Front(_) if !app.head() => {
                 return Err(format!(
-                    "PE 0 of application {key} is on another node: launch it through that one's apinit"
+                    "PE 0 of application {key} is on another node: launch it through the apinit \
+                     of that node"
                 ));
             }
             Stream::Head(_) if app.head() => {
@@ -342,7 +343,7 @@ impl Agent {
     ) {
         let Some(app) = self.known_to(stream, key) else {
             let text = format!(
-                "application {key} is not on this node, or no longer, or is another user's"
+                "application {key} is not on this node, or has ended, or belongs to another user"
             );
             return self.refuse(stream, text, None, out);
         };
@@ -352,7 +353,7 @@ impl Agent {
         if app.shepherd == Shepherd::Silent {
             // How much of output and stdin it has is not known before it speaks.
             let text =
-                format!("the apshepherd of application {key} has not spoken to its apinit yet");
+                format!("the apshepherd of application {key} has not connected to its apinit yet");
             return self.put_off(stream, text, out);
         }
         if app.launched_ns.is_none() {
@@ -368,7 +369,7 @@ impl Agent {
             return self.refuse(stream, text, cause, out);
         }
         if app.needs_launch() {
-            let text = format!("the launch of application {key} is needed once more");
+            let text = format!("application {key} must be launched again");
             return self.refuse(stream, text, None, out);
         }
         if app.front == Front::Gone {
@@ -602,7 +603,7 @@ impl Agent {
                 "psched has not placed application {key} on this node; is the link between \
                  psched and apinit up? (apstat -n)"
             ),
-            _ => format!("nothing was said for {} s", LAUNCH_WAIT.as_secs()),
+            _ => format!("no message came for {} s", LAUNCH_WAIT.as_secs()),
         };
         let fronts = self.fronts.iter().filter(|(_, front)| due(front.opening.deadline()));
         let fronts =

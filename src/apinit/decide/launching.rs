@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// What is said where an apshepherd of a release before would run the first program in all PEs.
-const ONE_PROGRAM: &str = "the apshepherd there is of a release that runs one program in an \
-                           application; install the apshepherd of apinit's release";
+const ONE_PROGRAM: &str = "the apshepherd on this host is too old for applications of several \
+                           programs: install the apshepherd of apinit's release";
 
 impl Agent {
     /// [`Agent::try_start`], where the launch or its shepherd's hello has just come: one of several

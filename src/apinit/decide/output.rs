@@ -173,7 +173,7 @@ impl Agent {
             }
             let missing = output.offset - peer.forwarded;
             let text = format!(
-                "{missing} bytes of output of NID {nid} before byte {} did not come",
+                "{missing} bytes of output of NID {nid} before byte {} were not received",
                 output.offset
             );
             out.push(Action::Warn(key, text));

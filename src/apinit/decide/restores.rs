@@ -47,8 +47,8 @@ use std::time::Duration;
 /// Messages kept for a shepherd that is being brought back: signals, and the end of stdin.
 const HELD_MAX: usize = 64;
 /// Why one whose apinit was killed meanwhile is ended.
-pub(super) const INTERRUPTED: &str = "apinit was restarted while it was being brought back from its checkpoint, \
-                                      which is as it was: restart it once more (cpr -r)";
+pub(super) const INTERRUPTED: &str = "apinit was restarted while it restored the application; \
+                                      the checkpoint is unchanged: restart it again (cpr -r)";
 
 impl App {
     /// What its shepherd counts more than its front end and this apinit.

@@ -56,11 +56,11 @@ impl Driver {
         if let Some(hung_up) = &mut app.hung_up {
             hung_up.waiting.push(message);
             if hung_up.waiting.len() > WAITING_MAX {
-                let text = "too much waits for it while it is checkpointed".to_owned();
+                let text = "too many messages wait for it while it is checkpointed".to_owned();
                 self.later(Event::ShepherdLost { key, text });
             }
         } else if !out.tell_shepherd(key, message) {
-            let text = "it does not take what is sent to it".to_owned();
+            let text = "it does not read its messages".to_owned();
             self.later(Event::ShepherdLost { key, text });
         }
     }
@@ -118,7 +118,7 @@ impl Driver {
         let HungUp { waiting, then, died, .. } = app.hung_up.take().unwrap_or_default();
         match found && !died {
             true => self.say_what_waited(out, key, waiting),
-            false => self.lost(out, key, "it did not outlive its checkpoint".to_owned()),
+            false => self.lost(out, key, "it ended during its checkpoint".to_owned()),
         }
         self.pending.extend(then.map(Heard::Happens));
     }

@@ -205,12 +205,12 @@ impl Standing {
         match self.all_stand.recv_timeout(STAND_WAIT) {
             Ok(()) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return failed("whoever asked for it is gone");
+                return failed("the cpr that asked for it is gone");
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let bound = STAND_WAIT.as_secs();
                 return Err(CheckpointError::new(format!(
-                    "another part of application {} did not stand still within {bound} s",
+                    "another part of application {} was not frozen within {bound} s",
                     self.key.apid
                 )));
             }
@@ -264,7 +264,7 @@ impl Images {
     /// Makes a checkpoint of them: bytes of its files.
     pub fn seal(self, draft: Manifest, key: &SealKey) -> Result<u64, String> {
         let Kind::Running { places, hosts, .. } = draft.kind else {
-            return Err("psched's draft is of no running application".into());
+            return Err("psched's draft is not of a running application".into());
         };
         let back_end = BackEnd::Criu { version: self.dumped.version.to_string() };
         let made = Made { at_ns: wall_ns(), host: hostname(), boot: boot_id(), ..draft.made };

@@ -92,7 +92,8 @@ pub(super) async fn serve(listener: UnixListener, events: Events) {
         tokio::task::spawn_blocking(move || {
             let mut stream = stream;
             let Some(_slot) = Slot::take(&askers, ids.uid) else {
-                let why = "too many ask this apinit for checkpoints just now: try again later";
+                let why = "this apinit has the maximum number of checkpoint requests: try again \
+                           later";
                 let _ = say(&mut stream, Answer::Refused(why.into()));
                 // (It has no place here in which it could be waited for.)
                 let _ = stream.shutdown(std::net::Shutdown::Both);
@@ -109,13 +110,19 @@ fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
     let (ask, descriptor, own) = match asked {
         // (What is no folder may be slow to close, which the one task must not wait for.)
         Ok((_, descriptor, _)) if !is_folder(&descriptor) => {
-            let why = "what was passed with it is no folder";
+            let why = "the descriptor that was passed is not a folder";
             let _ = say(&mut stream, Answer::Refused(why.into()));
             return;
         }
         Ok(asked) => asked,
         Err(error) => {
-            let _ = say(&mut stream, Answer::Refused(format!("it was not understood: {error}")));
+            let _ = say(
+                &mut stream,
+                Answer::Refused(format!(
+                    "the request can't be decoded: \
+                                                              {error}"
+                )),
+            );
             return;
         }
     };

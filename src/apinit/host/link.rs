@@ -106,7 +106,7 @@ async fn dial(
                 let last_command = last_command.load(Ordering::Relaxed);
                 let message = Some(Said::Heartbeat(pb::Heartbeat { last_command }));
                 if sender.try_send(pb::FromNode { message }).is_err() {
-                    break Err("psched does not take what is sent to it".to_string());
+                    break Err("psched does not read its messages".to_string());
                 }
             }
             // An Err: apinit ends.
@@ -146,7 +146,8 @@ async fn dial(
                                 break Ok(());
                             }
                         }
-                        Err(error) => break Err(format!("psched sent what is not understood: {error}")),
+                        Err(error) => break Err(format!("psched sent a message that can't be \
+                                                         decoded: {error}")),
                     }
                 }
                 Ok(None) => break Ok(()),

@@ -162,7 +162,10 @@ impl TakeOut {
         let criu = self.criu.good().map_err(|e| words(&e))?;
         self.has_room()?;
         if let Some(there) = leads_out(&self.groups).map_err(|e| words(&e))? {
-            return Err(format!("it is connected to {there}, which would not outlast it"));
+            return Err(format!(
+                "it is connected to {there}, and a checkpoint would break that \
+                                connection"
+            ));
         }
         let path = self.shelf.folder(self.key);
         let images = fresh_folder(&path);
@@ -203,7 +206,7 @@ impl TakeOut {
 /// shepherd, which makes none.)
 fn end(groups: &AppGroups) {
     if !groups.kill_each(END) {
-        tracing::warn!(group = %groups.path().display(), "processes of it do not die");
+        tracing::warn!(group = %groups.path().display(), "some of its processes do not die");
     }
 }
 
@@ -241,7 +244,7 @@ impl BringBack {
     /// # Errors
     /// What stood in the way. Nothing of it is left then, nor of its images.
     pub fn carry_out(self) -> Result<Returned, Why> {
-        let path = self.directory.away().ok_or("its images have gone")?;
+        let path = self.directory.away().ok_or("its images are missing")?;
         let mut tries = TRIES;
         loop {
             // What another life of this apinit had begun to bring back has run nothing.

@@ -156,8 +156,8 @@ impl Look {
             }
         };
         Some(format!(
-            "process {pid} of it was found in {group}, outside of the control group of its node, \
-             and {done}: root, or a process of root's, had put it there"
+            "process {pid} of it was found in {group}, outside of the control group of its \
+             node, and {done}: a process with root's rights had moved it"
         ))
     }
 
@@ -235,7 +235,7 @@ pub(super) fn verify(
         Ok(found) if found < most => Ok(()),
         _ => Err(format!(
             "the control group of NID {nid} has other processes than its {expected} PEs before \
-             they have started: root, or a process of root's, has put them there"
+             they have started: a process with root's rights has moved them"
         )),
     }
 }
@@ -243,7 +243,7 @@ pub(super) fn verify(
 fn outside(pid: i32) -> String {
     format!(
         "process {pid} of it was found in {} before its PEs had started, and not in the control \
-         group of its node: root, or a process of root's, has put it there",
+         group of its node: a process with root's rights has moved it",
         group_of(pid)
     )
 }

@@ -192,7 +192,7 @@ pub(super) fn finish(directory: &AppDirectory) -> Option<PlaceCommand> {
         .and_then(|()| bind(&journal.threads))
         .and_then(|()| directory.keep_place(place.clone()).map_err(|error| format!("{error:#}")));
     if let Err(why) = done {
-        tracing::warn!("a move that was begun is taken back: {why}");
+        tracing::warn!("an unfinished move is rolled back: {why}");
         take_back(groups.as_ref(), &journal);
         directory.drop_move();
         return None;
@@ -223,7 +223,7 @@ fn reseat(groups: Option<&AppGroups>, all: &[pb::SeatedGroup], back: bool) -> Re
 /// All as it was.
 fn take_back(groups: Option<&AppGroups>, journal: &pb::MoveJournal) {
     if let Err(why) = reseat(groups, &journal.groups, true) {
-        tracing::warn!("a move is taken back: {why}");
+        tracing::warn!("a move is rolled back: {why}");
     }
     for thread in &journal.threads {
         // An Err: it has ended.

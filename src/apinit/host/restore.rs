@@ -205,7 +205,7 @@ impl Restoring {
         let made =
             self.groups.make_at(self.made.path().to_owned(), &limits, room).map_err(failed)?;
         let mut groups = AppGroups::found(made.path().to_owned(), born.to_vec())
-            .ok_or_else(|| "its groups have gone".to_owned())?;
+            .ok_or_else(|| "its control groups are missing".to_owned())?;
         groups.moved(now);
         Ok(groups)
     }
@@ -223,17 +223,17 @@ fn fits<'m>(
     let Restart { from, .. } = restart;
     if (recovery.apid, recovery.incarnation) != (from.apid, from.incarnation) {
         return Err(format!(
-            "the checkpoint is of application {}, and that of {} was posted",
+            "the checkpoint is of application {}, and the posting names that of {}",
             recovery.apid, from.apid
         ));
     }
     let Kind::Running { back_end: BackEnd::Criu { .. }, places: had, hosts } = &manifest.kind
     else {
-        return Err("its checkpoint has no images of processes, which are brought back here".into());
+        return Err("its checkpoint has no process images to restore".into());
     };
     let alike = |(a, b): (&Place, &Place)| a.pes == b.pes;
     if had.0.len() != places.0.len() || !had.0.iter().zip(places.0.iter()).all(alike) {
-        return Err("it was placed in another shape than it had".into());
+        return Err("its placement has another shape than its checkpoint".into());
     }
     // What sits on these nodes sat together on the nodes of one apinit.
     let then = had.nids().zip(places.nids()).filter(|(_, now)| nids.contains(now));
@@ -245,7 +245,10 @@ fn fits<'m>(
         theirs == then
     };
     let host = hosts.iter().find(same);
-    let host = host.ok_or("the nodes of one apinit have another part of it than they had")?;
+    let host = host.ok_or(
+        "its placement gives the nodes of one apinit another part of it than \
+                           its checkpoint has there",
+    )?;
     Ok(&host.folder)
 }
 

@@ -188,7 +188,8 @@ impl Task {
             Err(why) => {
                 let bus = if root { ", and reach the service managers of their users" } else { "" };
                 let text = format!(
-                    "not isolated: {why}; applications share /dev/shm and System V IPC with everybody{bus}"
+                    "not isolated: {why}; applications share /dev/shm and System V IPC with all \
+                     processes of the host{bus}"
                 );
                 (None, Some(text))
             }
@@ -521,9 +522,7 @@ impl Shell {
             }
             TaskEvent::Restored(key, result) => return self.restored(agent, key, result),
             TaskEvent::SwitchingDead => {
-                tracing::error!(
-                    "the thread that changes gangs has ended; apinit is to be started again"
-                );
+                tracing::error!("the gang-switching thread has ended; restart apinit");
                 self.broken = true;
                 return;
             }
@@ -580,8 +579,8 @@ impl Shell {
         let had = cpus.collect::<BTreeSet<_>>().len();
         let crowded = (wanted as usize > had && self.lifeline.is_none()).then(|| {
             format!(
-                "its nodes have {wanted} processors for {had} real ones of this host: applications that \
-                 were placed apart share them (psched.yaml(5): processors, cpus)"
+                "its nodes have {wanted} processors, and this host has {had} real ones: \
+                 applications on different nodes share them (psched.yaml(5): processors, cpus)"
             )
         });
         self.note(Subject::Crowded, crowded);

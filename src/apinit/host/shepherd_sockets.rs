@@ -133,7 +133,7 @@ fn log() -> io::Result<File> {
 /// # Errors
 /// Why it can't be heard, or that it is another's.
 pub(super) fn meet(socket: &Path, key: Key) -> Result<(Connection, Hello), String> {
-    let failed = |why: String| format!("its apshepherd can't be heard: {why}");
+    let failed = |why: String| format!("its apshepherd does not answer: {why}");
     let connection = dial(socket).map(Connection).map_err(|e| failed(e.to_string()))?;
     let hello = connection.hear().map_err(failed)?;
     if let Some(why) = misfit(hello.protocol) {
@@ -157,8 +157,6 @@ pub(super) fn rekey(socket: &Path, from: Key, key: Key) -> Result<(Connection, H
     match connection.hear() {
         Ok(hello) if hello.key == key => Ok((connection, hello)),
         // One that skips what it does not know.
-        _ => {
-            Err(failed("it is of a release that can't; restart it under that one's apinit".into()))
-        }
+        _ => Err(failed("its release can't; run it under the apinit of that release".into())),
     }
 }

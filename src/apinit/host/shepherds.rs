@@ -170,7 +170,7 @@ pub(super) fn connected(
     connection: Connection,
     events: &Events,
 ) -> Result<Shepherd, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("its apshepherd can't be heard: {why}");
+    let failed = |why: &dyn std::fmt::Display| format!("its apshepherd does not answer: {why}");
     let pidfd = process.open().map(Arc::new).ok_or_else(|| failed(&"it has died"))?;
     let wire = Arc::new(wire(connection.0).map_err(|e| failed(&e))?);
     let mouth = Some(ShepherdWriter::open(key, &wire));
@@ -199,13 +199,13 @@ pub(super) async fn find(
         Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
         // Its socket has taken the connection: it is stopped, or the host is busy.
         Err(_) if pidfd.as_deref().is_some_and(is_alive) => {
-            tracing::warn!(%key, "its shepherd says nothing yet");
+            tracing::warn!(%key, "its apshepherd has not answered yet");
             tokio::spawn(hear(key, reader, pidfd.clone(), hears));
             let mouth = Some(mouth);
             return Some((Shepherd { process, pidfd, mouth, failure: None, hung_up }, None));
         }
         other => {
-            tracing::warn!(%key, ?other, "its shepherd does not answer");
+            tracing::warn!(%key, ?other, "its apshepherd does not answer");
             return None;
         }
     };
@@ -283,7 +283,7 @@ async fn hear(
                 }
             }
             Ok(None) => break String::new(),
-            Err(text) => break format!("it sent what is not understood: {text}"),
+            Err(text) => break format!("it sent a message that can't be decoded: {text}"),
         }
     };
     let lives = hung_up.load(Ordering::Relaxed);

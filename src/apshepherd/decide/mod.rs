@@ -463,8 +463,8 @@ impl Shepherd {
         if !sound {
             let text = match launch.pes.len() {
                 n if n > PES_MAX => format!(
-                    "{n} PEs on this host, and a shepherd takes at most {PES_MAX}: have fewer on \
-                     each node (-N), or wider ones (-d)"
+                    "{n} PEs on this host, and the maximum is {PES_MAX}: ask for fewer PEs on \
+                     each node (-N), or a larger -d"
                 ),
                 n => match launch.launch.fits(launch.width) {
                     Err(text) => text,

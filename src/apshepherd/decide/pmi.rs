@@ -284,8 +284,8 @@ impl Pmi {
                 if last {
                     let answer = "cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n";
                     effects.push(Effect::Reply(rank, answer.into()));
-                    let text = "called MPI_Comm_spawn, which is refused: an application has the \
-                                PEs that its placement has; start the others with it (-n)";
+                    let text = "called MPI_Comm_spawn, which psched does not support: start all \
+                                PEs with the application (-n)";
                     effects.push(Effect::Notice { rank, text: text.into() });
                 }
             }

@@ -27,10 +27,10 @@ pub enum LinkError {
     #[error("apinit sent {0}")]
     Frame(#[from] crate::node::frames::FrameError),
     /// It is a frame of something else.
-    #[error("apinit sent what is not understood: {0}")]
+    #[error("apinit sent a message that can't be decoded: {0}")]
     Message(String),
     /// Who connected is neither root nor this user.
-    #[error("user {0} has connected, who is neither root nor this application's user")]
+    #[error("user {0} has connected, and is neither root nor the user of this application")]
     Stranger(u32),
 }
 

@@ -189,7 +189,7 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let placing = match options.uid.map(|uid| become_user(uid, placing)).transpose() {
         Ok(placing) => placing.flatten(),
         Err(error) => {
-            eprintln!("apshepherd: it can't become its owner's: {error}");
+            eprintln!("apshepherd: can't switch to the user of the application: {error}");
             return ExitCode::FAILURE;
         }
     };

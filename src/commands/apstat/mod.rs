@@ -85,7 +85,7 @@ pub struct Cli {
 /// How many of the ended applications.
 fn count(text: &str) -> Result<u32, String> {
     let in_range = text.parse().ok().filter(|n| (1..=HISTORY_MAX).contains(n));
-    in_range.ok_or_else(|| format!("a number from 1 to {HISTORY_MAX} is wanted"))
+    in_range.ok_or_else(|| format!("expected a number from 1 to {HISTORY_MAX}"))
 }
 
 impl Cli {
@@ -200,7 +200,7 @@ async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report,
 }
 
 fn unknown(apid: u64) -> String {
-    format!("there is no application {apid}; apstat --history shows those that have ended")
+    format!("there is no application {apid}; apstat --history lists ended applications")
 }
 
 #[cfg(test)]

@@ -51,6 +51,9 @@ pub(super) fn ended(mut door: Door) -> Result<(), String> {
     match answer.map_err(|e: CheckpointError| e.to_string())? {
         Answer::Ended => Ok(()),
         Answer::Refused(why) => Err(why),
-        _ => Err("apinit's answer is none to this question".to_owned()),
+        _ => {
+            Err("apinit gave an unexpected answer; install cpr and apinit of one release"
+                .to_owned())
+        }
     }
 }

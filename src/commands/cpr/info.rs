@@ -72,7 +72,7 @@ pub fn info(dirs: &[PathBuf], json: bool) -> Result<(), Vec<String>> {
 
 /// The key, or why there is none.
 fn key() -> (Option<SealKey>, String) {
-    const ROOT: &str = "only root can, who reads the key";
+    const ROOT: &str = "only root can read the key";
     let (path, silent) = match std::env::var_os(KEY_VARIABLE) {
         Some(path) => (PathBuf::from(path), None),
         None => match state() {
@@ -86,7 +86,7 @@ fn key() -> (Option<SealKey>, String) {
     if closed || (silent.is_some() && !rustix::process::geteuid().is_root()) {
         return (None, ROOT.into());
     }
-    let silent = silent.map(|why| format!(", and no psched says where it has its own: {why}"));
+    let silent = silent.map(|why| format!(", and psched does not say where its key is: {why}"));
     match load_key(&path) {
         Ok(Some(key)) => (Some(key), String::new()),
         Ok(None) => {

@@ -44,7 +44,10 @@ async fn make(options: Make) -> Result<(), String> {
     let mut client = PschedClient::new(channel).max_decoding_message_size(ANSWER_MAX);
     let asking = client.checkpoint(pb::CheckpointRequest { apid: options.apid.0 });
     let found = answer(asking, ANSWER_BOUND).await?.found;
-    let done = match found.ok_or("psched sent what cpr does not understand: no checkpoint")? {
+    let done = match found.ok_or(
+        "psched's answer lacks the checkpoint: install cpr and psched \
+                                  of one release",
+    )? {
         Found::Running(running) => of_running(spot, running, &options).await?,
         Found::Waiting(text) => of_waiting(spot, &text, &options, &mut client).await?,
         Found::Saving(saving) => of_saving(spot, &saving, &options, &mut client).await?,
@@ -60,7 +63,10 @@ async fn of_running(
     let of_dir = |flaw: Flaw| problem(&options.dir, &flaw);
     let pb::RunningCheckpoint { key, socket, draft, more_sockets } = running;
     let key = key.and_then(|key| Key::try_from(key).ok());
-    let key = key.ok_or("psched sent what cpr does not understand: no application")?;
+    let key = key.ok_or(
+        "psched's answer lacks the application: install cpr and psched of one \
+                         release",
+    )?;
     // From here on a signal leaves nothing behind.
     let mut ends = Ends::catch().map_err(|e| format!("signals can't be caught: {e}"))?;
     let end = options.after == Some(After::End);
@@ -77,22 +83,21 @@ async fn of_running(
     let Answer::Dumped { bytes, frozen, total, .. } = dumped else {
         return Err(match dumped {
             Answer::Refused(why) => why,
-            _ => "apinit's answer is none to this question".to_owned(),
+            _ => {
+                "apinit gave an unexpected answer; install cpr and apinit of one release".to_owned()
+            }
         });
     };
     // On a failure the door closes, and one that was to end goes on.
     partial.publish(options.force).map_err(of_dir)?;
     let made = made(options, bytes, total);
     if !end {
-        return Ok(format!(
-            "{made}, of which it stood for {:.3} s; it goes on",
-            frozen.as_secs_f64()
-        ));
+        return Ok(format!("{made}, frozen for {:.3} s; it goes on", frozen.as_secs_f64()));
     }
     match tokio::task::spawn_blocking(move || ended(door)).await {
-        Ok(Ok(())) => Ok(format!("{made}; it is ended")),
-        Ok(Err(why)) => Err(format!("{made}, and is not known to be ended: {why}")),
-        Err(error) => Err(format!("{made}, and is not known to be ended: {error}")),
+        Ok(Ok(())) => Ok(format!("{made}; it was ended")),
+        Ok(Err(why)) => Err(format!("{made}; whether it has ended is unknown: {why}")),
+        Err(error) => Err(format!("{made}; whether it has ended is unknown: {error}")),
     }
 }
 
@@ -138,7 +143,7 @@ async fn of_waiting(
     let request = pb::KillRequest { apids: vec![options.apid.0], signal: libc::SIGKILL };
     let problems = answer(client.kill(request), ANSWER_BOUND).await?.problems;
     match problems.into_iter().find(|problem| !problem.is_empty()) {
-        None => Ok(format!("{made}; it is ended")),
-        Some(why) => Err(format!("{made}, and is not ended: {why}")),
+        None => Ok(format!("{made}; it was ended")),
+        Some(why) => Err(format!("{made}; it was not ended: {why}")),
     }
 }

@@ -153,8 +153,8 @@ fn delete(dirs: &[PathBuf]) -> Result<(), Vec<String>> {
 fn undeleted(dir: &Path, flaw: &Flaw) -> String {
     match flaw {
         Flaw::Damaged { file, how } if file == MANIFEST => clean(&format!(
-            "{}: {file} is damaged: {how}; so it is not known which files are the checkpoint's: nothing was \
-             removed, look at it, and remove the folder with rm -r",
+            "{}: {file} is damaged: {how}; nothing was removed, because the files of the \
+             checkpoint are unknown: look into the folder, and remove it with rm -r",
             dir.display()
         )),
         _ => problem(dir, flaw),

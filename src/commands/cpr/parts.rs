@@ -50,8 +50,8 @@ pub(super) async fn checkpoint(
     // Before anybody is stopped.
     if let Some(socket) = sockets.iter().find(|socket| !beside(socket).exists()) {
         return Err(format!(
-            "application {} is on nodes of several apinits, and that of {} has no door on this host: only where \
-             all of them are on the host of cpr, and of this release, is it checkpointed",
+            "application {} is on nodes of several apinits, and the apinit of {} can't be \
+             reached on this host: cpr needs all of them on its own host, and of its release",
             options.apid,
             socket.display()
         ));
@@ -93,11 +93,11 @@ pub(super) async fn checkpoint(
     let made = made(options, bytes, began.elapsed());
     if !end {
         let frozen = frozen.as_secs_f64();
-        return Ok(format!("{made}, of which it stood for {frozen:.3} s; it goes on"));
+        return Ok(format!("{made}, frozen for {frozen:.3} s; it goes on"));
     }
     match asked.end().await {
-        Ok(()) => Ok(format!("{made}; it is ended")),
-        Err(why) => Err(format!("{made}, and is not known to be ended: {why}")),
+        Ok(()) => Ok(format!("{made}; it was ended")),
+        Err(why) => Err(format!("{made}; whether it has ended is unknown: {why}")),
     }
 }
 
@@ -146,7 +146,11 @@ impl Parts {
                     match answer {
                         Ok(Answer::Refused(why)) => Some(why),
                         Ok(answer) if takes(answer.clone()) => None,
-                        Ok(_) => Some("apinit's answer is none to this question".to_owned()),
+                        Ok(_) => Some(
+                            "apinit gave an unexpected answer; install cpr and apinit \
+                                       of one release"
+                                .to_owned(),
+                        ),
                         Err(error) => Some(no_checkpoint(&error.to_string())),
                     }
                 }
@@ -189,7 +193,11 @@ impl Parts {
             let text = match answer.map_err(|e: CheckpointError| e.to_string())? {
                 Answer::Joined(text) => text,
                 Answer::Refused(why) => return Err(why),
-                _ => return Err("apinit's answer is none to this question".to_owned()),
+                _ => {
+                    return Err("apinit gave an unexpected answer; install cpr and apinit of one \
+                                 release"
+                        .to_owned());
+                }
             };
             Ok((doors, text))
         });

@@ -98,8 +98,8 @@ fn opened(path: &Path) -> Result<(Dir, Manifest, Vec<u8>), Flaw> {
     let most = REQUEST_MAX - REST;
     if text.len() > most {
         return Err(Flaw::Unfit(format!(
-            "can be restarted if its {MANIFEST} has at most {most} bytes, and this one's has {}: it has so \
-             many files, or so large an environment",
+            "can be restarted if its {MANIFEST} has at most {most} bytes, and this one has {} \
+             (many files, or a large environment)",
             text.len()
         )));
     }

@@ -45,7 +45,10 @@ pub(super) async fn of_saving(
 ) -> Result<String, String> {
     let of_dir = |flaw: Flaw| problem(&options.dir, &flaw);
     let key = saving.key.and_then(|key| Key::try_from(key).ok());
-    let key = key.ok_or("psched sent what cpr does not understand: no application")?;
+    let key = key.ok_or(
+        "psched's answer lacks the application: install cpr and psched of one \
+                         release",
+    )?;
     let manifest = Manifest::read(saving.manifest.as_bytes(), None).map_err(of_dir)?;
     let goes_on = options.after == Some(After::GoOn);
     let by = told_by(&manifest, goes_on, nix::unistd::getuid().as_raw())?;
@@ -93,7 +96,10 @@ pub(super) async fn of_saving(
 fn told_by(manifest: &Manifest, goes_on: bool, caller: u32) -> Result<Saving, String> {
     let (apid, owner) = (manifest.recovery.apid, &manifest.recovery.owner);
     let saving = manifest.recovery.posting.saving.clone();
-    let saving = saving.ok_or("psched sent what cpr does not understand: no way to save it")?;
+    let saving = saving.ok_or(
+        "psched's answer lacks the way to save it: install cpr and psched \
+                               of one release",
+    )?;
     match &saving {
         Saving::Signal(_) if goes_on => Err(format!(
             "application {apid} saves itself on {saving}, and ends: it can't go on; leave -g out, and cpr -r \
@@ -101,7 +107,7 @@ fn told_by(manifest: &Manifest, goes_on: bool, caller: u32) -> Result<Saving, St
         )),
         // Nobody runs with his rights what another has written; root least of all.
         Saving::Command(_) if caller != owner.uid => Err(format!(
-            "application {apid} is saved by a command of its user's, {}, who alone can have it run",
+            "application {apid} is saved by a command of user {}: only that user can checkpoint it",
             owner.name
         )),
         _ => Ok(saving),
@@ -129,7 +135,7 @@ async fn run(command: &str, manifest: &Manifest, ends: &mut Ends) -> Result<Exit
         status = child.wait() => status.map_err(|e| e.to_string()),
         why = ends.came() => Err(format!("{why}, and it is ended")),
         () = tokio::time::sleep(DUMP_BOUND) => {
-            Err(format!("it has not ended within {} s, and is now", DUMP_BOUND.as_secs()))
+            Err(format!("it did not end within {} s, and was ended", DUMP_BOUND.as_secs()))
         }
     }
 }
@@ -173,7 +179,7 @@ async fn until_ended(
 fn ended(reply: &pb::ListReply, key: Key) -> Result<Option<u32>, String> {
     let mut rows = reply.applications.iter().chain(&reply.history);
     let row = rows.find(|row| row.key == Some(key.into()));
-    let row = row.ok_or("psched knows nothing of it any more")?;
+    let row = row.ok_or("psched has no record of it")?;
     Ok((row.state == "ended").then_some(row.status))
 }
 

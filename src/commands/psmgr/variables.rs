@@ -47,7 +47,7 @@ impl Show {
         reply.variables.retain(|row| matches(&self.pattern, &row.name));
         if reply.variables.is_empty() {
             return Err(vec![format!(
-                "no variable matches {}; psmgr show names them all",
+                "no variable matches {}; psmgr show lists all",
                 self.pattern
             )]);
         }

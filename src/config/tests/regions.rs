@@ -85,14 +85,15 @@ variables: { quik.time_slice: 1s, slow.max_resident: 2, quick.kill_grace: 1s }
     assert_eq!(
         said(wide),
         [
-            "7:63: regions[0].gates.width: nobody can pass this gate; what is too wide for region low must fit \
-             here, or on nodes of both with consecutive NIDs",
+            "7:63: regions[0].gates.width: no application can pass this gate; applications too \
+             wide for region low must fit here, or on nodes of both regions with consecutive \
+             NIDs",
             "9:31: variables.quik.time_slice: no region of this machine is of a domain quik; give regions the \
              key domain; there are: application, quick",
             "9:54: variables.slow.max_resident: no region of this machine is of a domain slow; give regions the \
              key domain; there are: application, quick",
-            "9:75: variables.quick.kill_grace: there is no variable quick.kill_grace; psched.yaml(5) has all \
-             that there are, and so has psmgr show",
+            "9:75: variables.quick.kill_grace: there is no variable quick.kill_grace; \
+             psched.yaml(5) and psmgr show list all variables",
         ]
     );
     assert_eq!(
@@ -127,11 +128,14 @@ fn each_slip_has_its_place_and_its_cure() {
             "7:5: regions[0]: has both nids and flavors; give one of them: nids: 1-3, or flavors: [ap] for all nodes with just these",
             "7:13: regions[0].name: \"a b\" is not a name; give 1 to 64 letters, digits, dots, underscores and hyphens",
             "8:5: regions[1].name: is missing; give a name",
-            "8:34: regions[1].gates.width: nobody can pass this gate; put the lower number first",
+            "8:34: regions[1].gates.width: no application can pass this gate; put the lower \
+             number first",
             "8:45: regions[1].gates.mode: \"fast\" is not a mode; give interactive or batch",
-            "8:58: regions[1].gates.hours: \"20:00\" is not a time of day that has a length; give local times such as 20:00-06:00",
+            "8:58: regions[1].gates.hours: \"20:00\" is not a span of local time; give local \
+             times such as 20:00-06:00",
             "9:45: regions[2].gates.width: there is no region \"bog\"; name one of the regions of this file",
-            "9:63: regions[2].gates.users: nobody can pass this gate; name somebody, or leave it out",
+            "9:63: regions[2].gates.users: no application can pass this gate; name somebody, or \
+             leave it out",
             "9:86: regions[2].gates.time_limit: \"1h\" is not a range; give durations such as -1h for an hour at most",
             "10:5: regions[3]: has neither nids nor flavors; give one of them: nids: 1-3, or flavors: [ap] for all nodes with just these",
             "10:13: regions[3].name: region big is there already; give each region a name of its own",
@@ -139,7 +143,8 @@ fn each_slip_has_its_place_and_its_cure() {
             "10:42: regions[3].gates.users[1]: \"-1\" is not a user; give a user's name or number",
             "10:47: regions[3].gates.accounts: account \"ocean\" is not described; add it to accounts, with who may use it",
             "11:19: regions[4].flavors: \"op\" is not a flavor; the flavors are su, os, ap",
-            "11:50: regions[4].gates.width: nothing is too wide for this and fits in it; name the region whose nodes are to be filled first",
+            "11:50: regions[4].gates.width: no application is too wide for that region and fits \
+             in this one; name the region whose nodes are to be filled first",
             "11:77: regions[4].gates.memory: \"4G\" is not a range; give sizes such as 4G- for 4G or more",
             "12:28: regions[5].gate: there is no such key; did you mean gates?",
             "12:55: regions[5].gates: a list stands where a map is expected; write { KEY: VALUE }",
@@ -181,10 +186,14 @@ fn a_gate_that_nobody_can_pass_is_found() {
 "
         ),
         [
-            "7:54: regions[0].gates.width: nobody can pass this gate; no more than 40 PEs have room here",
-            "8:79: regions[1].gates.memory: nobody can pass this gate; no node has so much memory",
-            "9:46: regions[2].gates.hours: \"06:00-06:00\" is not a time of day that has a length; give local times such as 20:00-06:00",
-            "9:61: regions[2].gates.accounts: nobody can pass this gate; name an account, or leave it out",
+            "7:54: regions[0].gates.width: no application can pass this gate; no more than 40 \
+             PEs have room here",
+            "8:79: regions[1].gates.memory: no application can pass this gate; no node has so \
+             much memory",
+            "9:46: regions[2].gates.hours: \"06:00-06:00\" is not a span of local time; give \
+             local times such as 20:00-06:00",
+            "9:61: regions[2].gates.accounts: no application can pass this gate; name an \
+             account, or leave it out",
         ]
     );
     // Two nodes apart from eight: what is too wide for these fits nowhere.
@@ -197,8 +206,8 @@ regions:
   - { name: overflow, flavors: [os, ap], gates: { width: too wide for ordinary } }
 "
         ),
-        [
-            "10:58: regions[2].gates.width: nobody can pass this gate; what is too wide for region ordinary must fit here, or on nodes of both with consecutive NIDs",
-        ]
+        ["10:58: regions[2].gates.width: no application can pass this gate; applications too \
+             wide for region ordinary must fit here, or on nodes of both regions with \
+             consecutive NIDs",]
     );
 }

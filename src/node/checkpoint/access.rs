@@ -121,12 +121,12 @@ fn refused(owner: &Owner, path: &Path, error: Errno) -> String {
     let shown = path.display();
     match error {
         Errno::LOOP => format!(
-            "it had {shown} open, which is or is behind a symbolic link by now; links are not followed: put \
-             back what was there"
+            "it had {shown} open, and its path has a symbolic link now; links are not followed: \
+             put back what was there"
         ),
-        Errno::NOENT => format!(
-            "a file that was open is not there any more: put it back where it was ({shown})"
-        ),
+        Errno::NOENT => {
+            format!("a file that was open is missing: put it back where it was ({shown})")
+        }
         error => format!(
             "it has {shown} open, which user {} may not open ({error}): its owner can give access to it",
             owner.uid
@@ -199,7 +199,7 @@ pub(super) fn before(owner: &Owner, images: &Images, given: &Given) -> Result<()
             let found = fstat(&held).map_err(|error| refused(owner, socket, error))?;
             if owner.uid != 0 && found.st_uid != owner.uid {
                 return Err(format!(
-                    "it listened at {}, where something of user {} is by now",
+                    "it listened at {}, which belongs to user {} now",
                     socket.display(),
                     found.st_uid
                 ));
@@ -280,7 +280,7 @@ pub(super) fn after(
             let found = fstat(&held).map_err(|error| refused(owner, path, error))?;
             if owner.uid != 0 && found.st_uid != owner.uid {
                 return Err(format!(
-                    "the socket {} is user {}'s by now",
+                    "the socket {} belongs to user {} now",
                     path.display(),
                     found.st_uid
                 ));
@@ -346,15 +346,16 @@ fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
             (uids.ok_or_else(strange)?, gids.ok_or_else(strange)?, groups.ok_or_else(strange)?);
         if let Some(uid) = uids.iter().find(|uid| **uid != owner.uid) {
             return Err(format!(
-                "a process of it ({program}) has the rights of user {uid}, and it is user {}'s: only what \
-                 runs with its owner's own rights can be checkpointed",
+                "a process of it ({program}) has the rights of user {uid}, and the application \
+                 belongs to user {}: only processes with the rights of its owner can be \
+                 checkpointed",
                 owner.uid
             ));
         }
         if let Some(gid) = gids.iter().chain(&groups).find(|gid| !owner.has_group(**gid)) {
             return Err(format!(
-                "a process of it ({program}) has the rights of group {gid}, in which user {} is not: only \
-                 what runs with its owner's own rights can be checkpointed",
+                "a process of it ({program}) has the rights of group {gid}, in which user {} is \
+                 not: only processes with the rights of its owner can be checkpointed",
                 owner.uid
             ));
         }
@@ -387,7 +388,7 @@ fn look(owner: &Owner, pid: &str, all: All, known: &dyn Fn(&[u8]) -> bool) -> Re
             let fd = rustix::fs::open(link, HELD, Mode::empty())
                 .map_err(|e| format!("{}: {e}", link.display()))?;
             if number(fd.as_fd()) != Some(used.number) {
-                return Err(format!("{} is another file by now", used.path.display()));
+                return Err(format!("{} is another file now", used.path.display()));
             }
             let path = used.path.as_os_str().as_bytes().strip_suffix(DELETED);
             let gone = path.is_some_and(|path| known(path) || internal(used, fd.as_fd(), memory));
@@ -432,11 +433,11 @@ fn looked_at(
         // Another error: it is said by what its inode allows, if that is an answer.
         Err(error) => match may(fd, used.reads, used.writes) {
             Err(denied) => Err(refused(owner, &used.path, denied)),
-            Ok(()) => Err(format!("{shown} is not there any more ({error})")),
+            Ok(()) => Err(format!("{shown} is missing ({error})")),
         },
         Ok(_) => match may(fd, used.reads, used.writes) {
             Err(denied) => Err(refused(owner, &used.path, denied)),
-            Ok(()) => Err(format!("{shown} is another file by now")),
+            Ok(()) => Err(format!("{shown} is another file now")),
         },
     }
 }
@@ -674,7 +675,7 @@ mod tests {
         assert_eq!(checked(&images(&held)), Ok(()));
         fs::rename(at("secret"), at("a")).expect("moved");
         let why = checked(&images(&held)).expect_err("removed");
-        assert!(why.contains("not there any more"), "{why}");
+        assert!(why.contains("is missing"), "{why}");
         // That it was removed the images may say.
         let mut said = images(&held);
         said.removed.push(super::super::images::Removed {

@@ -499,7 +499,7 @@ impl Waiting {
                 Err(e) => return Err(broken(format!("can't be heard ({e})"))),
             };
             let answer = proto::Response::decode(&buffer[..count])
-                .map_err(|e| broken(format!("said what is not understood ({e})")))?;
+                .map_err(|e| broken(format!("sent a message that can't be decoded ({e})")))?;
             if answer.r#type() == proto::RequestType::Notify && answer.success {
                 let name = answer.notify.and_then(|n| n.script).unwrap_or_default();
                 let outcome = stage(&name);

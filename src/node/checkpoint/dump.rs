@@ -313,8 +313,8 @@ fn has_its_owners(running: &Running<'_>, ghost_limit: u64) -> Result<(), Checkpo
     let removed = access::standing(running.owner, &pids).map_err(CheckpointError::new)?;
     if removed > ghost_limit {
         return Err(CheckpointError::new(format!(
-            "it has {} open of files that were removed, and {} are kept of such (apinit --ghost-limit): it is to \
-             close them, or not to remove them",
+            "it has {} of removed files open, and at most {} are saved (apinit --ghost-limit): \
+             it must close them, or not remove them",
             about(removed),
             about(ghost_limit)
         )));
@@ -385,7 +385,7 @@ impl Frozen {
                     false => "; cgroup.freeze of its group has been set back to 0",
                 };
                 let stuck = stuck.join("; ");
-                let text = format!("it does not stand still within {FREEZE:?}: {stuck}{set}");
+                let text = format!("it was not frozen within {FREEZE:?}: {stuck}{set}");
                 return Err(CheckpointError::new(text));
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -427,7 +427,8 @@ fn wait_until_alone(socket: &Path) -> Result<(), CheckpointError> {
     let until = Instant::now() + HANG_UP;
     while proc::sockets_at(socket)?.iter().any(|s| !s.listens) {
         if Instant::now() > until {
-            let text = "somebody is connected to its apshepherd: apinit has to hang up before";
+            let text = "a process is connected to its apshepherd: apinit must close that \
+                        connection first";
             return Err(CheckpointError::new(text));
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -443,8 +444,9 @@ fn listener(running: &Running<'_>) -> Result<SavedFile, CheckpointError> {
     let is_its = |inode| open.iter().any(|file| file.path == format!("socket:[{inode}]"));
     let all = proc::sockets_at(socket)?;
     let found = all.iter().find(|s| s.listens && is_its(s.inode));
-    let found = found
-        .ok_or_else(|| CheckpointError::new(format!("nobody listens at {}", socket.display())))?;
+    let found = found.ok_or_else(|| {
+        CheckpointError::new(format!("no process listens at {}", socket.display()))
+    })?;
     Ok(SavedFile { key: format!("socket:[{}]", found.inode), role: Role::Listener })
 }
 

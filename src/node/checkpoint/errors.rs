@@ -28,11 +28,13 @@ const CURES: [(&str, &str); 10] = [
     ),
     (
         "Can't dump half of stream unix connection",
-        "a process is connected to one outside of the application: it must end that connection first",
+        "a process is connected to a process outside the application: it must end that \
+         connection first",
     ),
     (
         "xternal socket is used",
-        "a process is connected to one outside of the application: it must end that connection first",
+        "a process is connected to a process outside the application: it must end that \
+         connection first",
     ),
     ("sysvipc", "System V shared memory needs a space of its own: run it without isolation=off"),
     (
@@ -41,12 +43,13 @@ const CURES: [(&str, &str); 10] = [
     ),
     (
         "Address already in use",
-        "a port of it is in use: it runs still, or somebody else has it, or for a minute what has just ended",
+        "one of its ports is in use: the application still runs, another program has the port, \
+         or a connection of it ended less than a minute ago",
     ),
     ("No space left on device", "the disk is full: free some of it, or choose another directory"),
     ("is not empty", "the directory holds other images"),
-    ("ghost file", "a removed file that is still open is larger than is kept"),
-    ("Can't open file", "a file that was open is not there any more: put it back where it was"),
+    ("ghost file", "a removed file that is still open is larger than apinit's --ghost-limit"),
+    ("Can't open file", "a file that was open is missing: put it back where it was"),
 ];
 
 /// The reasons in a log of the directory of the images, as `: REASON; REASON (CURE)`; nothing where there

@@ -213,7 +213,7 @@ impl TryFrom<pb::DoorAnswer> for Answer {
 }
 
 fn strange() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it says what is not understood")
+    io::Error::new(io::ErrorKind::InvalidData, "it sent a message that can't be decoded")
 }
 
 /// A message as it goes over a door.

@@ -420,8 +420,8 @@ impl Images {
         names.sort();
         if let Some(name) = names.iter().find(|n| FOREIGN.iter().any(|f| n.starts_with(f))) {
             return Err(format!(
-                "its images have {name}, of what is the host's: only what a user's processes make can be \
-                 checkpointed"
+                "its images have {name}, which belongs to the host: only objects of the user's \
+                 processes can be checkpointed"
             ));
         }
         let bytes = |name: &str| image_files::read(images, name, BYTES_MAX);
@@ -446,7 +446,7 @@ impl Images {
                 _ => continue,
             };
             let text = bytes(name).map_err(|e| failed(&format_args!("{name}: {e}")))?;
-            let strange = |()| failed(&format_args!("{name} is of no form that is known"));
+            let strange = |()| failed(&format_args!("{name} has an unknown format"));
             let mut entries = Entries::of(&text, number).ok_or(()).map_err(strange)?;
             let mut ghost = |id: u32| -> Result<GhostFile, String> {
                 let name = format!("ghost-file-{id:x}.img");
@@ -455,7 +455,7 @@ impl Images {
                 let text = text.map_err(|e| failed(&format_args!("{name}: {e}")))?;
                 let first = Entries::of(&text, GHOST).and_then(|mut all| all.next());
                 let first = first.and_then(Result::ok);
-                first.ok_or_else(|| failed(&format_args!("{name} is of no form that is known")))
+                first.ok_or_else(|| failed(&format_args!("{name} has an unknown format")))
             };
             all.take(name, number, &mut entries, &mut remaps, &mut ghost)
                 .map_err(|why| why.unwrap_or_else(|| strange(())))?;
@@ -523,8 +523,8 @@ impl Images {
                     let packet = packet.map_err(none)?;
                     if packet.descriptors.iter().any(|some| !some.rights.is_empty()) {
                         return Err(Some(
-                            "a descriptor is on its way in a socket of it (SCM_RIGHTS), where nobody can \
-                             look at it: it is to be received first"
+                            "a descriptor is in transit in one of its sockets (SCM_RIGHTS) and \
+                             can't be inspected: the application must receive it first"
                                 .into(),
                         ));
                     }
@@ -620,7 +620,10 @@ impl Images {
         }
         for (what, uid, gid) in &self.owners {
             if *uid != owner.uid {
-                return Err(format!("{what} is of user {uid}, and it is user {}'s", owner.uid));
+                return Err(format!(
+                    "{what} belongs to user {uid}, and the application to user {}",
+                    owner.uid
+                ));
             }
             if let Some(gid) = gid.filter(|gid| !owner.has_group(*gid)) {
                 return Err(format!(
@@ -681,7 +684,10 @@ impl Creds {
     fn check(&self, owner: &Owner, own: &Limits) -> Result<(), String> {
         let uids = [self.uid, self.euid, self.suid, self.fsuid];
         if let Some(uid) = uids.into_iter().find(|uid| *uid != owner.uid) {
-            return Err(format!("the rights of user {uid}, and it is user {}'s", owner.uid));
+            return Err(format!(
+                "the rights of user {uid}, and the application belongs to user {}",
+                owner.uid
+            ));
         }
         let gids = [self.gid, self.egid, self.sgid, self.fsgid];
         let mut gids = gids.iter().chain(&self.groups);

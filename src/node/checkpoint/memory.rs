@@ -242,7 +242,7 @@ impl Unpacking<'_> {
             }
             self.files += 1;
             if length > HEAD_MAX || self.files > FILES_MAX || depth > DEPTH_MAX {
-                return Err(io::Error::other("it is of no form that is known"));
+                return Err(io::Error::other("it has an unknown format"));
             }
             let mut head = vec![0; length as usize];
             self.from.read_exact(&mut head)?;

@@ -153,8 +153,8 @@ fn root_alone(images: BorrowedFd<'_>, empty: bool) -> Result<(), CheckpointError
     }
     let stat = rustix::fs::fstat(images).map_err(failed)?;
     if stat.st_uid != 0 || stat.st_mode & 0o077 != 0 {
-        let text = "the directory of the images must be root's and closed to everybody else \
-                    (mode 0700): what is in there is believed";
+        let text = "the directory of the images must belong to root and have mode 0700: its \
+                    content is trusted";
         return Err(CheckpointError::new(text));
     }
     if empty {

@@ -226,8 +226,12 @@ fn told(
     late: &mut dyn FnMut(Late) -> Result<(), CheckpointError>,
     until: Instant,
 ) -> Result<Outcome, CheckpointError> {
-    let lost =
-        || CheckpointError::new("it can't be restored: what restores it has ended, see its log");
+    let lost = || {
+        CheckpointError::new(
+            "it can't be restored: the restoring process has ended, see its \
+                                 log",
+        )
+    };
     let mut text = serde_json::to_vec(order).map_err(|_| lost())?;
     text.push(b'\n');
     ours.write_all(&text).map_err(|_| lost())?;

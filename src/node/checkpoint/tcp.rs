@@ -211,8 +211,8 @@ pub(super) fn wait_for(links: &[Link]) -> Result<(), String> {
         let Some(Link { there, .. }) = missing else { return Ok(()) };
         if Instant::now() >= until {
             return Err(format!(
-                "it was connected to {there}, and nobody has come back there within {} s: if that was no PE of \
-                 it, the connection must be closed before the checkpoint is made",
+                "it was connected to {there}, and no process came back there within {} s: if \
+                 that was not one of its PEs, close the connection before the checkpoint is made",
                 OTHER_END.as_secs()
             ));
         }

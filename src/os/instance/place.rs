@@ -58,7 +58,7 @@ pub(super) fn unfit(base: &Path, uid: u32) -> Option<String> {
         return Some(format!("belongs to user {}", metadata.uid()));
     }
     if metadata.mode() & 0o1002 == 0o002 {
-        return Some("everybody may change it".into());
+        return Some("all users may change it".into());
     }
     if let Err(why) = trust::check_directory(base) {
         return Some(why);

@@ -29,12 +29,13 @@ impl Refusal {
             Refusal::Circle { apids } => Explanation {
                 obstacle: "moves would wait for each other".into(),
                 holder: format!("{} hold each other's places", named(apids, name)),
-                cure: "it may go when there is a free place for one of them for a while".into(),
+                cure: "they can move when one of them has a free place in between".into(),
             },
             Refusal::Blocked { apid, nid } => Explanation {
-                obstacle: format!("{} can't come to NID {nid}", name(*apid)),
+                obstacle: format!("{} can't move to NID {nid}", name(*apid)),
                 holder: String::new(),
-                cure: "it may when who is there has ended, and the node is open".into(),
+                cure: "it can move when the applications there have ended and the node is open"
+                    .into(),
             },
         }
     }

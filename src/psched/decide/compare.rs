@@ -70,7 +70,7 @@ impl Scheduler {
     pub(super) fn impossible(&self, team: &Apteam) -> Option<String> {
         let (_, why) = self.may_ever(&team.posting, &team.owner).err()?;
         let who = self.name_of(team.apid);
-        Some(format!("application {who} could not be placed any more: {why}"))
+        Some(format!("application {who} could no longer be placed: {why}"))
     }
 
     /// That it stays on those of its nodes which take nothing new from now on.

@@ -119,16 +119,16 @@ impl Scheduler {
                 problems.push(format!("{}: {}", nids_text(nids), text(&list)));
             }
         };
-        add(unknown, &|_| "not in psched.yaml (apstat -n shows those that are)".into());
+        add(unknown, &|_| "not in psched.yaml (apstat -n lists the nodes)".into());
         add(connected, &|list| {
             format!(
-                "connected, and so not gone: psmgr drain {list} takes it out, and apkill ends what \
-                 runs there"
+                "connected, so not down: use psmgr drain {list}, and apkill to end its \
+                 applications"
             )
         });
-        add(down, &|list| format!("down already, which is more: psmgr resume {list} first"));
+        add(down, &|list| format!("already down: psmgr resume {list} first"));
         if nids.is_empty() {
-            problems.push(format!("there are no nodes to {}: name some", to.verb()));
+            problems.push(format!("no nodes to {}: name some", to.verb()));
         }
         problems
     }

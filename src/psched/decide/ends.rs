@@ -190,7 +190,8 @@ impl Scheduler {
                     ));
                 } else if team.signals.len() >= SIGNALS_MAX {
                     return Err(format!(
-                        "{SIGNALS_MAX} signals to application {apid} have not come to all its nodes; try again when apstat -n shows them connected"
+                        "{SIGNALS_MAX} signals to application {apid} have not reached all its \
+                         nodes; try again when apstat -n shows them connected"
                     ));
                 } else if let Some(team) = self.teams.get_mut(&apid) {
                     team.last_signal = team.last_signal.saturating_add(1);

@@ -171,10 +171,10 @@ impl Scheduler {
     /// What is wrong with an order.
     fn problems_of_flavors(&self, to: Option<Flavors>, nids: &BTreeSet<Nid>) -> Vec<String> {
         if nids.is_empty() {
-            return vec!["there are no nodes to give flavors: name some".into()];
+            return vec!["no nodes to give flavors: name some".into()];
         }
         if to.is_some_and(Flavors::is_empty) {
-            return vec!["a node has one flavor at least: su, os, ap".into()];
+            return vec!["a node has at least one flavor: su, os, ap".into()];
         }
         let known = |nid: &&Nid| {
             let ordered = to.is_none() && self.flavors.contains_key(nid);
@@ -183,7 +183,7 @@ impl Scheduler {
         let unknown: Vec<Nid> = nids.iter().filter(|nid| !known(nid)).copied().collect();
         if !unknown.is_empty() {
             let unknown = nids_text(unknown);
-            return vec![format!("{unknown}: not in psched.yaml (apstat -n shows those that are)")];
+            return vec![format!("{unknown}: not in psched.yaml (apstat -n lists the nodes)")];
         }
         let flavors_then = |nid: Nid, configured: Flavors| match (nids.contains(&nid), to) {
             (true, to) => to.unwrap_or(configured),
@@ -205,8 +205,8 @@ impl Scheduler {
             }
             let name = flavor.name();
             problems.push(format!(
-                "{}: no other node has flavor {name}, and one at least must: give it to another first \
-                 (snflv NIDS FLAVORS, with {name} among these)",
+                "{}: no other node has flavor {name}, and at least one node must have it: give \
+                 it to another node first (snflv NIDS FLAVORS)",
                 nids_text(last)
             ));
         }
@@ -220,8 +220,9 @@ impl Scheduler {
             .collect();
         if !outside.is_empty() {
             problems.push(format!(
-                "{}: would have flavor ap and be in no region, so no application would be placed there: give \
-                 the signature of a region (apstat -n -v shows them), or leave ap out",
+                "{}: would have flavor ap and be in no region, so no application could be \
+                 placed there: give the flavors of a region (apstat -n -v shows them), or leave \
+                 out ap",
                 nids_text(outside)
             ));
         }

@@ -199,8 +199,11 @@ impl Scheduler {
                 Manage::Purge => {
                     out.push(Effect::Warn(format!("user {uid} has {nids} purged of {names}")));
                     done.push(match names.is_empty() {
-                        true => format!("{nids}: obeyed from now on; nothing ran there"),
-                        false => format!("{nids}: obeyed from now on; {names} ended"),
+                        true => format!(
+                            "{nids}: its apinit obeys this psched now; no \
+                                         application ran there"
+                        ),
+                        false => format!("{nids}: its apinit obeys this psched now; {names} ended"),
                     });
                     Command::Purge { uid }
                 }
@@ -235,9 +238,9 @@ impl Scheduler {
             }
         }
         for (nids, text) in [
-            (unknown, "not in psched.yaml (apstat -n shows those that are)"),
+            (unknown, "not in psched.yaml (apstat -n lists the nodes)"),
             (absent, "no apinit offers it: start apinit there, and try again"),
-            (new, "its apinit has only just called: try again"),
+            (new, "its apinit has just connected: try again in a moment"),
         ] {
             if !nids.is_empty() {
                 problems.push(format!("{}: {text}", nids_text(nids)));
@@ -247,7 +250,7 @@ impl Scheduler {
             let nids = &link.hello.nids;
             if !nids.iter().all(|n| order.nids.contains(n)) {
                 problems.push(format!(
-                    "{} belong to one apinit, which obeys as a whole: name them all",
+                    "{} belong to one apinit: name them all",
                     nids_text(nids.iter().copied())
                 ));
             }
@@ -268,7 +271,7 @@ impl Scheduler {
             ));
         }
         if !ours.is_empty() {
-            done.push(format!("{}: this psched is obeyed already", nids_text(ours)));
+            done.push(format!("{}: its apinit obeys this psched already", nids_text(ours)));
         }
         if problems.is_empty() { Ok(links) } else { Err(problems) }
     }

@@ -301,7 +301,7 @@ impl Scheduler {
             }
             Some(Some(why)) => why.to_string(),
             Some(None) if self.move_to(now, apid, to.clone(), out) => return,
-            Some(None) => format!("somebody else has {} by now", nids_text(to.nids())),
+            Some(None) => format!("another application has {} now", nids_text(to.nids())),
         };
         let text = format!("application {} was not moved: {why}", self.name_of(apid));
         self.next_after(now, apid, Err(text), out);
@@ -326,8 +326,8 @@ impl Scheduler {
         let (apid, left) = (team.apid, self.links_of(team));
         if left.is_empty() || left == [link] {
             let why = format!(
-                "the connection of its apinit broke while application {} was being moved: what was \
-                 begun goes on when it is back (apstat -A {apid})",
+                "the connection of its apinit broke while application {} was being moved: the \
+                 move continues when it is back (apstat -A {apid})",
                 self.name_of(apid)
             );
             self.next_after(now, apid, Err(why), out);

@@ -153,13 +153,15 @@ impl Scheduler {
                 let nid = host.nids.iter().find(is_its)?;
                 let left_ns = self.left_ns.get(nid).copied().unwrap_or(self.born_ns);
                 let lease_ns = crate::variables::units::nanos(LEASE).saturating_add(left_ns);
-                let of_host = host.host_id.rsplit_once('/').map_or(&*host.host_id, |(name, _)| name);
+                let of_host =
+                    host.host_id.rsplit_once('/').map_or(&*host.host_id, |(name, _)| name);
                 let same = host.socket.is_empty()
                     || host.socket == hello.socket && of_host == hello.hostname;
                 (!same && now.mono_ns < lease_ns).then(|| {
                     format!(
-                        "NID {nid} has application {}, which another apinit runs, and that has {} s to come \
-                         back: that of {} on host {of_host}. Start that one, or give this one other --nids",
+                        "NID {nid} has application {}, which another apinit runs, and that \
+                         apinit has {} s to come back: the apinit of {} on host {of_host}. \
+                         Start that one, or give this one other --nids",
                         self.name_of(team.apid),
                         LEASE.as_secs(),
                         host.socket,
@@ -214,7 +216,7 @@ impl Scheduler {
                 }
                 None => {
                     out.push(Effect::Warn(format!(
-                        "NIDs {} hold application {key}, of which there is no record: it is ended",
+                        "NIDs {} hold application {key}, which is not on record: it is ended",
                         format_nids(nids.iter().copied())
                     )));
                     out.push(Effect::Command { link, command: Command::Discard(*key) });

@@ -110,8 +110,8 @@ impl Scheduler {
             .collect();
         if !moved.is_empty() {
             out.push(Effect::Warn(format!(
-                "the processors of NIDs {} are other real ones now, and applications run on the \
-                 former: give nodes of one host explicit cpus to keep them apart",
+                "the processors of NIDs {} are other real ones now, and applications still run \
+                 on the former ones: list cpus for all nodes of a host to keep them apart",
                 format_nids(moved)
             )));
         }

@@ -13,7 +13,7 @@ impl<O: Outside> Driver<O> {
                     return;
                 };
                 if let Some(why) = self.outbox.why_refused(apid) {
-                    let why = Refused::Now(format!("the posting was not taken: {why}"));
+                    let why = Refused::Now(format!("the posting was not accepted: {why}"));
                     return out.refuse(stream, why);
                 }
                 // (A client that has gone already is noticed by the next word.)

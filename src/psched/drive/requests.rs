@@ -33,7 +33,7 @@ impl<O: Outside> Driver<O> {
     ) {
         if let Some(reason) = self.takes_nothing(out) {
             return out
-                .refuse(stream, Refused::Now(format!("the posting was not taken: {reason}")));
+                .refuse(stream, Refused::Now(format!("the posting was not accepted: {reason}")));
         }
         let event = event(self.reply(Waiter::Post { stream, front }));
         self.event(out, event);
@@ -58,7 +58,7 @@ impl<O: Outside> Driver<O> {
         // The application's own aprun may always watch: it may have been away, and has to know.
         if watchers.len() >= most && own.is_none() {
             let why = format!(
-                "application {apid} is watched by as many as may: try again later, or {}",
+                "application {apid} has the maximum number of watchers: try again later, or {}",
                 raise("watches_max", most)
             );
             return out.answer(found, Err(Refused::Now(why)));

@@ -39,13 +39,13 @@ impl fmt::Display for Immovable {
             Immovable::NotRunning => "it does not run yet",
             Immovable::Ending => "it is ending",
             Immovable::Moving => "it is being moved",
-            Immovable::MemoryOut => "its memory is out",
+            Immovable::MemoryOut => "its memory is rolled out",
             Immovable::NodesChosen => "it has chosen its nodes (-L, -E)",
             Immovable::ProcessorsShared => "its PEs share processors (--oversubscribe)",
             Immovable::InPieces => "it sits in pieces (--flexible), or its parts differ in -d",
-            Immovable::NoDomain => "its domain is not in psched.yaml any more",
+            Immovable::NoDomain => "its domain is no longer in psched.yaml",
             Immovable::OtherRegions => "it sits on nodes of other regions too",
-            Immovable::NotSaid => "its apinit has not said that it can",
+            Immovable::NotSaid => "its apinit has not said that it can be moved",
             Immovable::OfNode(blocker) => return blocker.fmt(f),
         })
     }

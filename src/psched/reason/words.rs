@@ -141,20 +141,20 @@ impl Denial {
                 format!(
                     "this psched runs as user {only} and can start programs only for that user"
                 ),
-                "start one of your own with `psched start`",
+                "start a private one with `psched start`",
             ),
             Denial::QueueFull { most } => with_cure(
-                format!("{most} postings wait already, as many as may"),
+                format!("the queue is full ({most} waiting)"),
                 format!("try again later, or {}", raise("postings_max", most)),
             ),
             Denial::QueueFullOfUser { most } => with_cure(
-                format!("{most} postings of yours wait already, as many as may"),
+                format!("your part of the queue is full ({most} waiting)"),
                 format!("try again later, or {}", raise("postings_user_max", most)),
             ),
             Denial::RecordsFull { most } => with_cure(
                 format!(
-                    "the records of your applications that have not ended would take more than {}, which \
-                     is what one user's may",
+                    "the records of your applications that have not ended would exceed {}, the \
+                     maximum of one user",
                     format_size(*most)
                 ),
                 format!(
@@ -165,12 +165,12 @@ impl Denial {
             Denial::RequestInUse => plain("this posting's number is in use"),
             Denial::NoApplication(apid) => plain(format!("there is no application {apid}")),
             Denial::NoAdministrator { uid } => with_cure(
-                format!("user {uid} is no administrator of this psched"),
+                format!("user {uid} is not an administrator of this psched"),
                 "root, the user that psched runs as and the administrators of psched.yaml may adopt and purge \
                  nodes",
             ),
             Denial::CantShare => with_cure(
-                "--oversubscribe shares processors among PEs of depth 1, with one -N for all",
+                "--oversubscribe needs -d 1, and one -N for all programs",
                 "leave out -d, an uneven --nodes and a -N that differs among parts, or --oversubscribe",
             ),
             Denial::Unshared(why) => why.explain(),
@@ -187,7 +187,7 @@ impl Denial {
             Denial::Impossible(why) => why.explain(),
             Denial::NoRegion => with_cure(
                 "no region of this machine lets this application in",
-                "ask for what one of them lets in",
+                "ask for what one of its regions lets in",
             ),
             Denial::LayoutImpossible { choice, layout, flexible } => {
                 let chosen =
@@ -195,8 +195,8 @@ impl Denial {
                 let contiguous = if *flexible { "" } else { "contiguous " };
                 with_cure(
                     format!(
-                        "{chosen}PEs laid out as {layout} need {} {contiguous}nodes with so much room, and this \
-                         machine has none where they may be placed",
+                        "{chosen}PEs laid out as {layout} need {} {contiguous}nodes with that \
+                         room, and this machine has no such nodes",
                         layout.nodes()
                     ),
                     "ask for fewer PEs, fewer nodes, or fewer on a node",
@@ -222,32 +222,33 @@ impl Wait {
                     format!("no {nodes} have room now for PEs laid out as {layout}"),
                     match names.is_empty() {
                         true => String::new(),
-                        false => format!("on {} sit {names}", nids_text(nids.iter().copied())),
+                        false => format!("{names} hold {}", nids_text(nids.iter().copied())),
                     },
-                    "it is placed when enough of them have ended",
+                    "it is placed when enough of these have ended",
                 )
             }
             Wait::PartsFull { parts } => with_cure(
                 format!(
-                    "its checkpoint is of {parts} apinits, and no {parts} of now have room for it so that each has \
-                     the nodes of one of them"
+                    "its checkpoint is of {parts} apinits, and there are not {parts} apinits \
+                     now that each have room for one of its parts"
                 ),
-                "it is placed when enough has ended there, or as many apinits are up",
+                "it is placed when enough applications have ended, or more apinits are up",
             ),
             Wait::NoHost => with_cure(
                 "no host alone has room for it, and a checkpoint is restored on one host",
-                "it is placed when one is there that is wide enough (apstat -n)",
+                "it is placed when one host has enough free nodes (apstat -n)",
             ),
             Wait::Hours(barred) => {
-                with_cure(Barred::words(barred), "it is placed there when that begins")
+                with_cure(Barred::words(barred), "it is placed there when those hours begin")
             }
             Wait::Turn { shape, running, more } => held(
                 format!(
-                    "{} waits for its turn: those run that have had as little time",
+                    "{} waits for its turn: the running applications have as little attained \
+                     service",
                     shape_text(shape)
                 ),
                 first_of(running, *more, sees),
-                "it is placed when one of them ends, or has had more",
+                "it is placed when one of them ends, or has attained more service",
             ),
             Wait::Held { apid, by } => held(
                 format!("application {apid} is held"),
@@ -268,7 +269,7 @@ impl There {
         let on = |nids: &[Nid]| nids_text(nids.iter().copied());
         match self {
             There::Placed(nids) => {
-                plain(format!("it is placed on {}; its aprun is to launch it", on(nids)))
+                plain(format!("it is placed on {}; its aprun has to launch it", on(nids)))
             }
             There::TakingBack(nids) => {
                 plain(format!("its place on {} is being taken back", on(nids)))
@@ -276,8 +277,8 @@ impl There {
             There::Launching(nids) => plain(format!("it is being launched on {}", on(nids))),
             There::Runs(nids) => plain(format!("it runs on {}", on(nids))),
             There::Out => with_cure(
-                "its memory is out, for others who ran where it sat",
-                "it comes in when it has a place",
+                "its memory is rolled out: other applications ran on its nodes",
+                "it is rolled in when it has a place",
             ),
             There::GoingOut { nids, way, bytes } => {
                 let so_far = match bytes {
@@ -285,8 +286,8 @@ impl There {
                     bytes => format!(" ({} so far)", about(*bytes)),
                 };
                 with_cure(
-                    format!("it stands on {}, and its memory goes {way}{so_far}", on(nids)),
-                    "it comes in before its next turn",
+                    format!("it is stopped on {}, and its memory goes {way}{so_far}", on(nids)),
+                    "it is rolled in before its next turn",
                 )
             }
             There::Stuck(said) => plain(format!("it is being ended, and {}", said.join("; "))),

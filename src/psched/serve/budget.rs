@@ -71,22 +71,22 @@ impl Default for Budgets {
 
 fn too_many() -> Status {
     Status::resource_exhausted(format!(
-        "{CALLS_MAX} questions of yours wait for psched's answer, as many as may: ask again when some of \
-         them have been answered"
+        "{CALLS_MAX} requests of yours wait for psched, the maximum of one user: try again when \
+         some of them are answered"
     ))
 }
 
 fn not_read() -> Status {
     Status::resource_exhausted(format!(
-        "answers to you of {} MiB wait to be read, and no more are given: end those of your programs that do \
-         not read what they have asked for, or ask again later",
+        "{} MiB of answers to you are unread, the maximum of one user: end your programs that \
+         do not read their answers, or try again later",
         BYTES_MAX >> 20
     ))
 }
 
 fn too_late() -> Status {
     Status::unavailable(format!(
-        "psched has been busy with other questions for {} s and has not come to this one: ask again later",
+        "psched has been busy with other requests for {} s: try again later",
         PATIENCE.as_secs()
     ))
 }

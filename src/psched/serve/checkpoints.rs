@@ -35,7 +35,7 @@ impl Service {
         // An administrator may end it, and not have what it has in its memory.
         if peer.uid != team.owner.uid && peer.uid != 0 {
             let why = format!(
-                "application {apid} belongs to {}: only they and root can checkpoint it",
+                "application {apid} belongs to {}: only that user and root can checkpoint it",
                 team.owner.name
             );
             return Err(self.not_his(&peer, apid, team.owner.uid, why));
@@ -114,7 +114,7 @@ impl Service {
     async fn launch_of(&self, uid: u32, apid: Apid) -> Result<Launch, Status> {
         let waits = self.deposits.expect(apid).ok_or_else(|| {
             Status::resource_exhausted(
-                "too many postings are checkpointed just now: try again later",
+                "psched checkpoints the maximum number of postings: try again later",
             )
         })?;
         self.ask(uid, Input::AskLaunch { apid }).await?;

@@ -59,8 +59,8 @@ impl Trouble {
         let Waits { since_ns, why, .. } = self.waits()?;
         let since = super::views::local_time(since_ns);
         Some(format!(
-            "{RECORDS_WAIT} since {since}: {why}. Until it takes them psched \
-             accepts no postings, and if it is restarted before, it forgets what has changed since"
+            "{RECORDS_WAIT} since {since}: {why}. Until they are written psched accepts no \
+             postings, and a restart would lose all changes since then"
         ))
     }
 
@@ -175,7 +175,7 @@ impl Committer {
         // The last lazy ones, and what has waited: one try, for the process is about to end.
         while !self.keeper.records().is_empty() {
             if let Err(error) = self.store.write(&self.keeper.records()) {
-                tracing::warn!(%error, "what has changed last was not kept");
+                tracing::warn!(%error, "the last changes were not written");
                 break;
             }
             self.keeper.written();

@@ -43,8 +43,8 @@ impl Service {
         let uid = caller(request).map(|peer| peer.uid).and_then(|uid| {
             self.is_administrator(uid).then_some(uid).ok_or_else(|| {
                 Status::permission_denied(format!(
-                    "user {uid} is no administrator of this psched; root, the user that psched runs as \
-                     and the administrators of psched.yaml may manage it"
+                    "user {uid} is not an administrator of this psched; root, the user that \
+                     psched runs as and the administrators of psched.yaml may manage it"
                 ))
             })
         });
@@ -154,7 +154,7 @@ impl Service {
             }
         }
         if reset != to.is_empty() {
-            return wrong("give flavors, or take back those that were given, one of both".into());
+            return wrong("give either flavors or --reset".into());
         }
         let (nids, to) = (nids(list), (!reset).then_some(to));
         let uid = by.uid;

@@ -392,7 +392,8 @@ async fn serve(
     // Without its loop psched answers nobody: an error, so that systemd restarts it.
     anyhow::ensure!(
         why != Why::Loop,
-        "its loop has ended by a fault of its own; the log and the state directory say more"
+        "its main loop has ended by an internal error; see the log and the recording in the \
+         state directory"
     );
     Ok(())
 }

@@ -27,7 +27,8 @@ pub fn administrators(config: &Config) -> BTreeSet<u32> {
             // (Told by `unknown`.)
             Number::None => {}
             Number::NoAnswer => tracing::warn!(
-                "the name service does not say who the administrator {name} is: psched asks again in a while"
+                "the name service does not resolve the administrator {name}: psched tries again \
+                 later"
             ),
         }
     }
@@ -42,8 +43,8 @@ pub fn groups_looked_up(config: &mut Config) {
             // (Told by `unknown`.)
             Number::None => {}
             Number::NoAnswer => tracing::warn!(
-                "the name service does not tell the group {name} of psched.yaml, which lets nobody in until \
-                 then: psched asks again in a while"
+                "the name service does not resolve the group {name} of psched.yaml, which lets \
+                 no user in until then: psched tries again later"
             ),
         }
         None
@@ -77,7 +78,8 @@ pub fn unknown(config: &Config) -> Vec<String> {
     }
     if unasked > 0 {
         told.push(format!(
-            "the name service has not told in {} s whether {unasked} more of the users and groups exist",
+            "the name service did not say within {} s whether {unasked} more users and groups \
+             exist",
             ALL_WAIT.as_secs()
         ));
     }

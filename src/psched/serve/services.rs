@@ -229,8 +229,8 @@ impl Service {
             let unreadable = move |s: &Scheduler| s.unreadable().any(|other| other == apid);
             return Err(match self.read(peer.uid, unreadable).await? {
                 true => Status::unavailable(format!(
-                    "this psched can't read its record of application {apid}, and no node that has it has \
-                     called yet"
+                    "this psched can't read its record of application {apid}, and none of its \
+                     nodes has connected yet"
                 )),
                 false => self.not_here(&request),
             });
@@ -454,7 +454,7 @@ impl pb::psched_server::Psched for Service {
             )));
         }
         if !(0..=64).contains(&request.signal) {
-            return Err(Status::invalid_argument(format!("{} is no signal", request.signal)));
+            return Err(Status::invalid_argument(format!("{} is not a signal", request.signal)));
         }
         let administrator = self.is_administrator(peer.uid);
         // Each once, however often it is named, and not all at once.

@@ -88,7 +88,8 @@ pub enum StoreError {
     Directory { path: PathBuf, source: std::io::Error },
     /// The disk, or the file system.
     #[error(
-        "the disk of the store {path} fails ({detail}): the kernel's log says more (dmesg); psched tries it again and again"
+        "the disk of the store {path} fails ({detail}): see the kernel's log (dmesg); psched \
+         keeps trying"
     )]
     Disk { path: PathBuf, detail: String },
     /// Anything else.
@@ -468,9 +469,12 @@ fn shut_out_others(directory: &Path) -> std::io::Result<()> {
         let shown = path.display();
         match std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)) {
             Ok(()) => {
-                tracing::warn!("others could read {shown}: they can't any more (mode {mode:o})")
+                tracing::warn!("other users could read {shown}: its mode is {mode:o} now")
             }
-            Err(error) => tracing::warn!("others can read {shown}: its mode can't be set: {error}"),
+            Err(error) => tracing::warn!(
+                "other users can read {shown}: its mode can't be set: \
+                                          {error}"
+            ),
         }
         Ok(())
     };

@@ -226,7 +226,7 @@ async fn refusals_are_sentences() {
     let status = soon(psched.look(pb::LookRequest::default())).await.expect_err("refused");
     assert_eq!(
         status_text(status),
-        "the other side does not know this request: it is of an older release"
+        "the other side does not know this request: it is of an older release; upgrade it"
     );
     let status = soon(psched.dry_run(pb::PostRequest::default())).await.expect_err("refused");
     let said = status_text(status);
@@ -282,7 +282,7 @@ async fn other_user_is_refused() {
     let error = outcome.join().expect("no panic").expect_err("closed");
     assert!(matches!(&error, ConnectError::NotAllowed(_)) && !error.may_pass(), "{error}");
     let said = error.to_string();
-    assert!(said.starts_with(&format!("not allowed to connect to {}", path.display())), "{said}");
+    assert!(said.starts_with(&format!("no permission to connect to {}", path.display())), "{said}");
 }
 
 #[tokio::test]
@@ -344,7 +344,7 @@ async fn one_connection_too_many_is_told_why() {
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(
         status_text(status),
-        "there are as many connections here as there may be: try again later, or have an \
+        "the maximum number of connections is reached: try again later, or have an \
          administrator raise connections_max (0) with psmgr set"
     );
 }
@@ -385,7 +385,7 @@ async fn a_connection_that_is_closed_at_once_is_told_so() {
                 status_text(soon(call).await.expect_err("closed"))
             }
         };
-        assert!(said.contains("has no place for one more (connections_max"), "{said}");
+        assert!(said.contains("has reached connections_max"), "{said}");
     }
     closing.abort();
 }

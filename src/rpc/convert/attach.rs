@@ -66,8 +66,8 @@ impl Codec<Binding, (i32, Vec<pb::ProcessorList>)> for BindingLists {
             Ok(Wire::Lists) => Binding::Lists(lists(given)?),
             Err(_) => {
                 return field.wrong(format_args!(
-                    "{kind} is no kind of binding (-cc) that this release knows: leave out -cc, or \
-                     install the release of who asks"
+                    "{kind} is an unknown kind of binding (-cc): leave out -cc, or upgrade \
+                     psched to the release of aprun"
                 ));
             }
         })

@@ -463,7 +463,7 @@ impl<P: From<W>, W: From<P> + Into<i32> + TryFrom<i32>> Codec<P, i32> for Kind<W
     fn read(self, field: Field, wire: i32) -> Result<P, Malformed> {
         match W::try_from(wire) {
             Ok(kind) => Ok(P::from(kind)),
-            Err(_) => field.wrong(format_args!("{wire} is no kind")),
+            Err(_) => field.wrong(format_args!("{wire} is an unknown kind")),
         }
     }
 }

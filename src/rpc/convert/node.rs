@@ -189,9 +189,8 @@ impl TryFrom<pb::InventoryItem> for (Key, Phase) {
         let key = Field("InventoryItem", "key").need(item.key)?;
         match pb::inventory_item::Phase::try_from(item.phase) {
             Ok(phase) => Ok((key, phase.into())),
-            Err(_) => {
-                Field("InventoryItem", "phase").wrong(format_args!("{} is no kind", item.phase))
-            }
+            Err(_) => Field("InventoryItem", "phase")
+                .wrong(format_args!("{} is an unknown kind", item.phase)),
         }
     }
 }
@@ -259,7 +258,7 @@ fn places_of_shape(command: PlaceCommand) -> Result<PlaceCommand, Malformed> {
         return of("born_nids").wrong("they are not as many as its places");
     }
     if command.hosts.is_empty() {
-        return of("hosts").wrong("nobody holds PE 0");
+        return of("hosts").wrong("no node holds PE 0");
     }
     Ok(command)
 }

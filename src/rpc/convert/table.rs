@@ -248,7 +248,7 @@ macro_rules! flat {
                         )?),*
                     },)*
                     Ok(Kind::$absent) => return kind.wrong("it is missing"),
-                    Err(_) => return kind.wrong(format_args!("{} is no kind", wire.$kind)),
+                    Err(_) => return kind.wrong(format_args!("{} is an unknown kind", wire.$kind)),
                 })
             }
         }

@@ -963,8 +963,8 @@ fn refusals_name_the_message_and_the_field() {
     let launch = pb::Launch { executable, binding: 5, ..Default::default() };
     assert_eq!(
         refusal::<Launch, _>(launch.clone()),
-        "Launch.binding: 5 is no kind of binding (-cc) that this release knows: leave out -cc, or \
-         install the release of who asks"
+        "Launch.binding: 5 is an unknown kind of binding (-cc): leave out -cc, or upgrade \
+         psched to the release of aprun"
     );
     let lists = pb::Launch { binding: pb::launch::Binding::Lists.into(), ..launch };
     assert_eq!(refusal::<Launch, _>(lists), "Launch.binding_lists: 0 lists: give 1 to 4096");
@@ -972,7 +972,7 @@ fn refusals_name_the_message_and_the_field() {
     assert_eq!(refusal::<Shape, _>(shape), "Shape.depth: 0 is too small, at least 1 is needed");
     assert_eq!(refusal::<Cause, _>(pb::Cause::default()), "Cause.kind: it is missing");
     let cause = pb::Cause { kind: 77, ..Default::default() };
-    assert_eq!(refusal::<Cause, _>(cause), "Cause.kind: 77 is no kind");
+    assert_eq!(refusal::<Cause, _>(cause), "Cause.kind: 77 is an unknown kind");
     let cause =
         pb::Cause { kind: pb::cause::Kind::PeSignal.into(), signal: 65, ..Default::default() };
     assert_eq!(refusal::<Cause, _>(cause), "Cause.signal: 65 is too large, 64 is the most");
@@ -1081,7 +1081,7 @@ fn a_place_that_is_not_of_the_shape_is_refused() {
         "Place.processors: 6 for 5 PEs, not as many for each"
     );
     let nowhere = pb::PlaceCommand { hosts: vec![], ..good };
-    assert_eq!(refusal::<PlaceCommand, _>(nowhere), "PlaceCommand.hosts: nobody holds PE 0");
+    assert_eq!(refusal::<PlaceCommand, _>(nowhere), "PlaceCommand.hosts: no node holds PE 0");
 }
 
 #[test]

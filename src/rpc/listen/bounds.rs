@@ -102,19 +102,18 @@ impl fmt::Display for Full {
         match self {
             Full::User(most) => write!(
                 f,
-                "you have as many connections here as one user may have: end some of your \
+                "you have the maximum number of connections of one user: end some of your \
                  commands, or {}",
                 raise("connections_user_max", most)
             ),
             Full::All(most) => write!(
                 f,
-                "there are as many connections here as there may be: try again later, or {}",
+                "the maximum number of connections is reached: try again later, or {}",
                 raise("connections_max", most)
             ),
             Full::Files => f.write_str(
-                "there are as many connections here as the daemon's limit of open files allows: \
-                 try again later, or have an administrator raise it (LimitNOFILE= of its unit, \
-                 ulimit -Hn)",
+                "the daemon's limit of open files allows no more connections: try again later, \
+                 or have an administrator raise it (LimitNOFILE= of its unit, ulimit -Hn)",
             ),
         }
     }
@@ -225,7 +224,7 @@ mod tests {
     fn refusals_name_the_variable_and_the_cure() {
         assert_eq!(
             Full::User(4).to_string(),
-            "you have as many connections here as one user may have: end some of your commands, \
+            "you have the maximum number of connections of one user: end some of your commands, \
              or have an administrator raise connections_user_max (4) with psmgr set"
         );
         assert!(Full::All(16).to_string().contains("raise connections_max (16) with psmgr set"));

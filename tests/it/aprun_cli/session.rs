@@ -231,9 +231,9 @@ async fn a_launch_that_is_not_understood() {
         assert_eq!(launch.binding(), pb::launch::Binding::Lists);
         let ranges: Vec<usize> = launch.binding_lists.iter().map(|l| l.ranges.len()).collect();
         assert_eq!(ranges, [1, 1]);
-        attached.fail(Status::invalid_argument("Launch.binding: 4 is no kind"));
+        attached.fail(Status::invalid_argument("Launch.binding: 4 is an unknown kind"));
     }
-    let said = "aprun: application 12 was not launched: Launch.binding: 4 is no kind\n";
+    let said = "aprun: application 12 was not launched: Launch.binding: 4 is an unknown kind\n";
     assert_output(&finish(child).await, "", said, 125);
 }
 

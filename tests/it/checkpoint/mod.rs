@@ -253,7 +253,7 @@ fn what_stands_in_the_way_is_said() {
         let error = dump_application(&criu, &taken.running(), images.as_fd(), END_IT);
         error.expect_err("it can't be dumped").to_string()
     };
-    assert!(why(&images()).contains("apinit has to hang up"), "{}", why(&images()));
+    assert!(why(&images()).contains("apinit must close that connection"), "{}", why(&images()));
     hand.kill_apinit(0);
     let open = images();
     rustix::fs::fchmod(&open, rustix::fs::Mode::from_raw_mode(0o755)).expect("ours");

@@ -138,7 +138,7 @@ fn removed_files_have_a_bound() {
     };
     ready();
     let line = format!("-c tonight -p {apid}");
-    rig.cpr(&line).expect(1).says("--ghost-limit").says("files that were removed");
+    rig.cpr(&line).expect(1).says("--ghost-limit").says("of removed files");
     // It goes on, and may be checkpointed without it.
     std::fs::write(rig.at("done"), "").expect("written");
     ready();

@@ -290,7 +290,7 @@ async fn what_had_only_begun_when_its_apinit_died_is_undone() {
     until("it to begin", || begun.exists()).await;
     at.start_anew(&slow).await;
     let text = at.why().await;
-    assert!(text.contains("apinit was restarted while it was being brought back"), "{text}");
+    assert!(text.contains("apinit was restarted while it restored"), "{text}");
     // Its front end is not the one that would hear of it: nothing else keeps it here.
     let resume = ToApinit::Resume { key: place.key, ticket: TICKET, taken: Vec::new() };
     Front::attach(&at.socket(), resume).await;

@@ -311,7 +311,7 @@ fn two_users_take_turns_by_their_weights() {
     for signal in ["-USR1", "-9"] {
         run(&mut of(BERT, "apkill", &[signal, &hers])).expect(1).says("only its owner");
     }
-    run(&mut of(BERT, "psmgr", &["hold", &hers])).expect(1).says("is no administrator");
+    run(&mut of(BERT, "psmgr", &["hold", &hers])).expect(1).says("is not an administrator");
     does(&hand, "apkill", &format!("-9 {} {}", apids[0], apids[1]));
     for aprun in both {
         aprun.wait(BOUND).expect(137);

@@ -31,7 +31,7 @@ impl Switcher {
     pub(super) fn want_out(&mut self, now: u64, key: Key, out: &mut Vec<Action>) {
         match self.seats.get_mut(&key) {
             Some(seat) => seat.out_by_ns = Some(now.saturating_add(super::super::ns(WAITS))),
-            None => out.push(Action::NotOut(key, "it is not here any more")),
+            None => out.push(Action::NotOut(key, "it is no longer here")),
         }
     }
 

@@ -379,7 +379,7 @@ fn memory_goes_once_its_gang_stands_and_has_no_turn_soon() {
     let over = done(&mut switcher, 6_000 * MS + ns_of(out::WAITS), Event::Tick);
     assert_eq!(gone(over), [Action::NotOut(key(2), "it runs")]);
     let strange = done(&mut switcher, 6_000 * MS, Event::RollOut(key(9)));
-    assert_eq!(strange, [Action::NotOut(key(9), "it is not here any more")]);
+    assert_eq!(strange, [Action::NotOut(key(9), "it is no longer here")]);
 }
 
 /// Nothing makes room while it is dumped.

@@ -25,8 +25,8 @@ fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
         act(&mut agent, 0, launch(more, key(99, 1))),
         refused(
             more,
-            "as many launches of yours wait on this host for psched's word of their placement as \
-             one user's may: try again, or have an administrator raise launches_user_max (2) with \
+            "you have the maximum number of launches that wait on this host for their placement \
+             from psched: try again, or have an administrator raise launches_user_max (2) with \
              psmgr set"
         )
     );
@@ -63,17 +63,17 @@ fn launches_that_wait_have_so_much_memory() {
     for n in 0..2 {
         assert_eq!(send(&mut agent, n, OWNER), []);
     }
-    let own = "your launches that wait on this host for psched's word of their placement have as much \
-               memory as one user's may have: try again, give shorter arguments, or have an \
+    let own = "your launches that wait on this host for their placement from psched use the \
+               maximum memory of one user: try again, give shorter arguments, or have an \
                administrator raise launch_memory_user_max (3M) with psmgr set";
     assert_eq!(send(&mut agent, 2, OWNER), refused(Conn(2), own));
     for n in 3..5 {
         assert_eq!(send(&mut agent, n, OTHER), []);
     }
     // No fault of his: it may be otherwise in a moment.
-    let all = "the launches that wait on this host for psched's word of their placement have as much \
-               memory as they may have: try again later, or have an administrator raise \
-               launch_memory_max (5M) with psmgr set";
+    let all = "the launches that wait on this host for their placement from psched use the \
+               maximum memory: try again later, or have an administrator raise launch_memory_max \
+               (5M) with psmgr set";
     assert_eq!(send(&mut agent, 5, 1002), not_now(Conn(5), all));
     // A head's are bounded by the placements that psched has given it.
     go_through(&mut agent, 0, [head_opened(Conn(6))]);
@@ -125,15 +125,15 @@ fn streams_of_one_user_keep_nobody_else_out() {
         act(&mut agent, 0, opened(Conn(10), OWNER)),
         refused(
             Conn(10),
-            "you have as many launches open on this host as one user may have: end some of your \
-             aprun, or have an administrator raise connections_user_max (3) with psmgr set"
+            "you have the maximum number of open launches of one user on this host: end some of \
+             your apruns, or have an administrator raise connections_user_max (3) with psmgr set"
         )
     );
     for conn in 11..14 {
         assert_eq!(act(&mut agent, 0, opened(Conn(conn), OTHER)), []);
     }
     // The rest is for heads.
-    let full = "as many launches are open on this host as may be: try again later, or have an \
+    let full = "this host has the maximum number of open launches: try again later, or have an \
                 administrator raise connections_max (8) with psmgr set";
     assert_eq!(act(&mut agent, 0, opened(Conn(20), 1002)), refused(Conn(20), full));
     for conn in 21..23 {
@@ -172,7 +172,7 @@ fn an_application_too_many_ends_and_the_others_go_on() {
     let (first, second) = (key(12, 1), key(13, 1));
     let made = act(&mut agent, 0, placed(place(first, &[&[0]])));
     assert!(matches!(made[..], [Action::MakeAndSpawn { .. }]), "{made:?}");
-    let text = "its host has as many applications as it may have: have an administrator raise \
+    let text = "its host has the maximum number of applications: have an administrator raise \
                 applications_max (1) with psmgr set";
     let cause = Cause::NodeLost { nid: Nid(1), text: text.into() };
     let first_end = Some(Decisive { at_ns: 0, cause });

@@ -51,7 +51,7 @@ fn it_stands_is_dumped_and_goes_on() {
     );
     // Meanwhile nobody else takes hold of it.
     let other = act(&mut agent, 5 * S, asked(2, OWNER, key, false));
-    assert!(refusal(&other, 2).contains("by somebody else"), "{other:?}");
+    assert!(refusal(&other, 2).contains("by another cpr"), "{other:?}");
     let order = MoveCommand { key, number: 1, places: place(key, &[&[2, 3]]).places };
     let other = act(&mut agent, 5 * S, Event::Command(9, Command::Move(Box::new(order))));
     let [Action::Report(Report::MoveFailed { why, .. })] = &other[..] else { panic!("{other:?}") };
@@ -221,8 +221,8 @@ fn whose_checkpoint_can_not_be_made() {
         assert!(refusal(&actions, 7).contains(words), "{actions:?}");
         assert_eq!(actions.len(), 1, "{actions:?}");
     };
-    refused(super::key(13, 1), OWNER, "is not here any more");
-    refused(key, OWNER + 1, "is not here any more, or is another user's");
+    refused(super::key(13, 1), OWNER, "has ended here");
+    refused(key, OWNER + 1, "has ended here, or belongs to another user");
     let (mut agent, key) = running();
     act(&mut agent, 5 * S, asked(1, OWNER, key, true));
     act(&mut agent, 5 * S, lifted(key, true));

@@ -61,13 +61,13 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
         (other(), "it obeys the psched of store 01234567, not this one of store ffffffff"),
         (
             older(),
-            "it has obeyed start 3 of psched on this store, and the store here (start 2) has nothing of what \
-             that committed: this psched has an old copy of its state",
+            "it has obeyed start 3 of psched on this store, and the store here (start 2) lacks \
+             what that start committed: this psched has an old copy of its state",
         ),
         (
             branched(),
-            "it has obeyed start 3 of psched on this store, and the store here (start 4) has nothing of what \
-             that committed: this psched has an old copy of its state",
+            "it has obeyed start 3 of psched on this store, and the store here (start 4) lacks \
+             what that start committed: this psched has an old copy of its state",
         ),
     ] {
         let actions = act(&mut agent, 5 * S, Event::Linked(stranger));
@@ -114,8 +114,8 @@ fn a_young_copy_is_not_obeyed() {
     assert_eq!(starts, &["copy"]);
     assert_eq!(
         self::told(told).why,
-        "it has application 12, and the numbers of this store go to 11 only: this psched has an old \
-         copy of its state"
+        "it has application 12, and the highest number in this store is 11: this psched has an \
+         old copy of its state"
     );
     // Other numbers have been given on it meanwhile, and it was started again.
     let mut later = Welcome { epoch: 5, next_apid: 40, ..copied() };
@@ -123,7 +123,9 @@ fn a_young_copy_is_not_obeyed() {
     for next in [Welcome { next_apid: 40, ..copied() }, later.clone()] {
         agent.apply(5 * S, Event::Unlinked);
         let actions = act(&mut agent, 5 * S, Event::Linked(next));
-        assert!(self::told(&actions).why.contains("a start of this store that lacked"));
+        assert!(
+            self::told(&actions).why.contains("an earlier start of psched on this store lacked")
+        );
     }
     // Also by an apinit that was started again.
     let me = Me {
@@ -166,9 +168,9 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
     // Not from one that it is not linked to.
     assert_eq!(act(&mut agent, 4 * S, Event::Counted(99)), []);
     let started = |before, commits| counted(commits, [(3, "three", 20), (4, "four", before)]);
-    let few = "it has heard of commit 30 of this store, and this psched's last is 28: this psched has \
-               an old copy of its state";
-    let early = "it has heard of commit 30 of this store, and start 4 of this psched came after commit \
+    let few = "it knows commit 30 of this store, and this psched's last commit is 28: this \
+               psched has an old copy of its state";
+    let early = "it knows commit 30 of this store, and start 4 of this psched came after commit \
                  29: this psched has an old copy of its state";
     for (copy, why) in [
         (counted(28, own), few),

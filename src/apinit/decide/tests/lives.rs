@@ -510,7 +510,7 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     go_through(&mut agent, 11 * S, [opened(FRONT, OWNER)]);
     assert_eq!(
         act(&mut agent, 11 * S, resume(FRONT, key, &[(0, 100)])),
-        not_now(FRONT, "the apshepherd of application 12.1 has not spoken to its apinit yet")
+        not_now(FRONT, "the apshepherd of application 12.1 has not connected to its apinit yet")
     );
     let hello = Hello { key, launched: true, going: true, output_taken: 97, ..Hello::default() };
     go_through(

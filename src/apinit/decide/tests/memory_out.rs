@@ -101,7 +101,7 @@ fn what_stands_in_the_way_is_told_and_it_stays() {
     // While somebody checkpoints it, it stays as well.
     act(&mut agent, 7 * S, Event::DumpAsked { number: 1, uid: OWNER, key, end: false });
     let told = act(&mut agent, 7 * S, Event::Turns(News::GoesOut(key)));
-    let why = "it is being checkpointed by somebody else: ask again when that has ended";
+    let why = "it is being checkpointed by another cpr: try again when that has ended";
     assert_eq!(told, [rolled_out(key, 0, Some(why))]);
 }
 

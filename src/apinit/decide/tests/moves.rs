@@ -176,12 +176,12 @@ fn refused(agent: &mut Agent, event: Event, why: &str) {
 #[test]
 fn what_can_t_be_is_not_begun() {
     let (mut agent, key) = with_room();
-    refused(&mut agent, order(key, 1, [3, 4]), "NID 4 is not one of its apinit's");
+    refused(&mut agent, order(key, 1, [3, 4]), "NID 4 belongs to another apinit");
     let mut other = on([2, 3]);
     other = PlacementList(other.0.iter().take(1).cloned().collect());
     let order_of =
         |places| Event::Command(9, Command::Move(Box::new(MoveCommand { key, number: 2, places })));
-    refused(&mut agent, order_of(other), "its shape would be another");
+    refused(&mut agent, order_of(other), "its shape does not fit");
     refused(&mut agent, order(super::key(13, 1), 1, [2, 3]), "it is not here");
     act(&mut agent, 5 * S, Event::Command(10, Command::Discard(key)));
     refused(&mut agent, order(key, 3, [2, 3]), "it is ending");

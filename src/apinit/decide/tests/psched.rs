@@ -84,10 +84,10 @@ fn placements_that_cannot_be() {
         assert_eq!(act(agent, 0, Event::Command(2, acknowledge)), forgotten);
     };
     let mut agent = linked(&[0, 1]);
-    ends_with(&mut agent, place(key(1, 1), &[&[2]]), "does not fit this apinit's nodes");
+    ends_with(&mut agent, place(key(1, 1), &[&[2]]), "does not fit the nodes of this apinit");
     let mut odd = place(key(2, 1), &[&[0]]);
     odd.shape.width = 7;
-    ends_with(&mut agent, odd, "does not fit this apinit's nodes");
+    ends_with(&mut agent, odd, "does not fit the nodes of this apinit");
     let me = Me {
         nids: [Nid(0)].into(),
         uid: 77,

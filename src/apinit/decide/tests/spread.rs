@@ -121,7 +121,8 @@ fn the_other_does_as_the_head_says() {
     go_through(&mut agent, 0, [placed(place(key, &[&[0, 1], &[2]])), Event::ShepherdSpawned(key)]);
     // A user, also the owner, can't go past the head, nor say that he is one.
     go_through(&mut agent, 0, [opened(FRONT, OWNER)]);
-    let text = "PE 0 of application 12.1 is on another node: launch it through that one's apinit";
+    let text = "PE 0 of application 12.1 is on another node: launch it through the apinit of \
+                that node";
     assert_eq!(act(&mut agent, 0, launch(FRONT, key)), refused(FRONT, text));
     let text = format!("user {OWNER} runs no apinit of this machine");
     let claims = Event::HeadOpened { conn: HEADS, uid: OWNER };
@@ -406,13 +407,13 @@ fn what_may_pass_is_no_refusal() {
                 apinit up? (apstat -n)";
     let expected = [
         not_now(own, text),
-        head_not_now(silent, "nothing was said for 10 s"),
+        head_not_now(silent, "no message came for 10 s"),
         head_not_now(early, text),
     ];
     assert_eq!(act(&mut agent, 11 * S, Event::Tick), expected.concat());
     // It tries again, and what is not here and never comes is refused.
     go_through(&mut agent, 12 * S, [head_opened(HEADS)]);
-    let text = "application 12.1 is not on this node, or no longer, or is another user's";
+    let text = "application 12.1 is not on this node, or has ended, or belongs to another user";
     assert_eq!(
         act(&mut agent, 12 * S, head_resume(HEADS, key, &[(1, 0)])),
         head_refused(HEADS, text)
@@ -532,7 +533,7 @@ fn a_part_that_was_lost_is_not_waited_for() {
     let actions = act(&mut agent, 2 * S, head_resume(HEADS, key, &[(1, 0)]));
     let cause = Cause::NodeLost {
         nid: Nid(2),
-        text: "its host was restarted, or the launch never came there".into(),
+        text: "its host was restarted, or never received the launch".into(),
     };
     let first = Some(Decisive { at_ns: 2 * S, cause });
     let end = HostEnd { key, nids: vec![], first, ..HostEnd::default() };
@@ -629,7 +630,10 @@ fn output_with_a_hole_is_asked_for_again() {
         to_peer(key, ToPeer::Resume { key, ticket: TICKET, taken })
     };
     let warned = |missing, offset| {
-        let text = format!("{missing} bytes of output of NID 2 before byte {offset} did not come");
+        let text = format!(
+            "{missing} bytes of output of NID 2 before byte {offset} were not \
+                            received"
+        );
         Action::Warn(key, text)
     };
     let shown =

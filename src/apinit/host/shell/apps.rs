@@ -205,8 +205,8 @@ impl Shell {
             let span = application_span(&place, &nids);
             span.in_scope(|| tracing::info!(shepherd = hello.is_some(), "found again"));
             let note = hello.as_ref().and_then(|hello| misfit(hello.protocol)).map(|why| {
-                span.in_scope(|| tracing::warn!("its apshepherd can't be heard: {why}"));
-                format!("its apshepherd can't be heard: {why}; or apkill it")
+                span.in_scope(|| tracing::warn!("its apshepherd does not answer: {why}"));
+                format!("its apshepherd does not answer: {why}; or apkill it")
             });
             self.note(Subject::Unheard(key), note);
             let app = App {
@@ -266,8 +266,8 @@ impl Shell {
         let nids: BTreeSet<Nid> = self.hello.borrow().nids.iter().copied().collect();
         let mut ended = Vec::new();
         for (key, unknown) in groups.unknown(&Self::mark(agent), &nids, &known) {
-            let note = "its processes were ended: there is no record of it any more in the runtime directory of \
-                        its apinit";
+            let note = "its processes were ended: the runtime directory of its apinit has no \
+                        record of it";
             tracing::warn!(group = %unknown.path().display(), "application {key}: {note}");
             unknown.kill(true);
             ended.push((key, note.to_owned()));
@@ -353,7 +353,7 @@ impl Shell {
     /// Starts its shepherd.
     pub(super) fn shepherd(&mut self, place: &PlaceCommand) -> anyhow::Result<()> {
         let key = place.key;
-        let app = self.apps.get_mut(&key).context("it is not here any more")?;
+        let app = self.apps.get_mut(&key).context("it is no longer here")?;
         let space = isolated(self.space.as_ref(), place);
         app.busless = space.as_ref().is_some_and(Space::hides_user_bus);
         let making = Making {
@@ -452,13 +452,15 @@ impl Shell {
         let first = !std::mem::replace(&mut self.yields_told, true);
         let Some(groups) = &app.groups else {
             if first {
-                tracing::warn!("yield_nice: without cgroups PEs are nicer, and not their sessions");
+                tracing::warn!(
+                    "yield_nice: without cgroups only PEs are nicer, not their sessions"
+                );
             }
             return;
         };
         let pes = groups.left().into_iter().filter(|(nid, _)| nids.contains(nid));
         if let Err(error) = yields::sessions(pes.map(|(_, pid)| pid), nice) {
-            tracing::warn!("yield_nice: PEs are nicer, and not all of their sessions: {error}");
+            tracing::warn!("yield_nice: PEs are nicer, but not all of their sessions: {error}");
         }
         if let Some(group) = yields::cpu_group(groups.path()).filter(|_| first) {
             tracing::warn!(
@@ -543,7 +545,7 @@ impl Shell {
         let mut leaving = self.leaving;
         let all = async { while leaving.join_next().await.is_some() {} };
         if tokio::time::timeout(GO_HOME, all).await.is_err() {
-            tracing::warn!("something does not die");
+            tracing::warn!("some processes do not die");
         }
         runtime.remove();
     }
@@ -570,7 +572,7 @@ async fn remove_app(app: App) {
         if let Some(pidfd) = pidfd {
             let gone = tokio::time::timeout(GO_HOME, wait_for_end(pidfd)).await;
             if gone.is_err() {
-                tracing::warn!(pid = shepherd.process.pid, "a shepherd does not go home");
+                tracing::warn!(pid = shepherd.process.pid, "an apshepherd does not exit");
                 shepherd.kill();
             }
         }

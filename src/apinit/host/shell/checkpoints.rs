@@ -183,14 +183,13 @@ impl Shell {
     ) -> Result<(Manifest, Option<String>), String> {
         if !nix::unistd::geteuid().is_root() {
             return Err("the back end criu needs root, and apinit does not run as root: this \
-                        instance can't checkpoint what runs"
+                        instance can't checkpoint running applications"
                 .into());
         }
         let sealing = self.sealing.as_ref();
         let sealing = sealing.ok_or("psched has given no key of checkpoints: see its log")?;
-        let draft = Manifest::read_draft(draft, sealing).map_err(|_| {
-            format!("user {} has brought something that psched has not said", asker.uid)
-        })?;
+        let draft = Manifest::read_draft(draft, sealing)
+            .map_err(|_| format!("user {} passed a draft that psched has not made", asker.uid))?;
         if draft.recovery.owner.uid != 0 && !dumps_others() {
             return Err("root lacks the capability CAP_SYS_RESOURCE here, so that it can dump its own processes \
                         only"
@@ -199,7 +198,7 @@ impl Shell {
         let age = Duration::from_nanos(wall_ns().saturating_sub(draft.made.at_ns));
         let of = Key { apid: draft.recovery.apid, incarnation: draft.recovery.incarnation };
         if of != key || age > DRAFT_AGE {
-            return Err("what psched has said of it is of another application, or too old".into());
+            return Err("psched's draft of it is of another application, or too old".into());
         }
         if let Some(why) = agent.hinders_dump(asker.uid, key) {
             return Err(why);
@@ -212,14 +211,14 @@ impl Shell {
             // (The agent says that it is not here.)
             None | Some((_, 1)) if hosts.len() == 1 => None,
             Some((index, all)) if all == hosts.len() => Some(hosts[index].folder.clone()),
-            _ => return Err("what psched has said of it is of other nodes than it has".into()),
+            _ => return Err("psched's draft of it names other nodes than it has".into()),
         };
         let shepherd = self.apps.get(&key).and_then(|app| app.shepherd.as_ref());
         let shares = || shepherd.is_some_and(|s| matches!(has_own_space(s.process.pid), Ok(false)));
         if part.is_some() && shares() {
             return Err(format!(
-                "the parts of application {} share /dev/shm and IPC with all of their host, as it was started \
-                 with isolation=off: so only one that is on nodes of one apinit can be checkpointed",
+                "application {} was started with isolation=off and shares /dev/shm and IPC with \
+                 its host: it can be checkpointed only if all its nodes belong to one apinit",
                 key.apid
             ));
         }
@@ -257,7 +256,8 @@ impl Shell {
             let done = tokio::task::spawn_blocking(move || {
                 Prepared::new(&criu, folder, user, part, &stage, target.as_ref()).map(Box::new)
             });
-            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let result =
+                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
             let _ = events.send(TaskEvent::Prepared(number, result)).await;
         });
     }
@@ -340,7 +340,12 @@ impl Shell {
                 let manifest = join(&said, &parts, wall_ns(), &key);
                 manifest.and_then(|manifest| manifest.seal(&key)).map_err(|e| e.to_string())
             });
-            let joined = joined.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let joined = joined.await.unwrap_or_else(|e| {
+                Err(format!(
+                    "internal error of apinit: \
+                                                                      {e}"
+                ))
+            });
             let _ = events.send(TaskEvent::Joined(number, joined)).await;
         });
     }
@@ -367,7 +372,7 @@ impl Shell {
             (Some(prepared), Some(target)) => (*prepared, target),
             (prepared, _) => {
                 let why = match app.groups {
-                    Some(_) => "whoever asked for it is gone",
+                    Some(_) => "the cpr that asked for it is gone",
                     None => "without cgroups it can't be frozen as a whole",
                 };
                 let why = why.to_owned();
@@ -384,7 +389,8 @@ impl Shell {
         self.leaving.spawn(async move {
             directory.keep_dumped();
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| dump.carry_out()));
-            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let result =
+                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
             directory.drop_dumped();
             let _ = events.send(TaskEvent::Imaged(key, number, result)).await;
         });
@@ -446,7 +452,12 @@ impl Shell {
                     None => images.seal(draft, &key).map(|bytes| (bytes, Bytes::new())),
                 }
             });
-            let sealed = sealed.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let sealed = sealed.await.unwrap_or_else(|e| {
+                Err(format!(
+                    "internal error of apinit: \
+                                                                      {e}"
+                ))
+            });
             let _ = events.send(TaskEvent::Sealed(number, sealed)).await;
         });
     }
@@ -528,7 +539,7 @@ impl Shell {
             }
             let thawed = groups.freezer().and_then(|freezer| freezer.freeze(false));
             span.in_scope(|| match thawed {
-                Ok(()) => tracing::info!("it goes on after a dump that was broken off"),
+                Ok(()) => tracing::info!("it continues after an interrupted dump"),
                 Err(error) => tracing::warn!(%error, "it stays frozen after a dump"),
             });
             directory.drop_dumped();

@@ -29,7 +29,7 @@ impl Shell {
         let Some(app) = self.apps.get(&key) else { return };
         let ready = app.shepherd.as_ref().zip(app.groups.clone()).zip(self.shelf.clone());
         let Some(((shepherd, groups), shelf)) = ready else {
-            let why = "there is no folder for it, or its apshepherd can't be heard".to_owned();
+            let why = "there is no folder for it, or its apshepherd does not answer".to_owned();
             return self.own.push(Heard::TookOut(key, Err(why)));
         };
         let take_out = TakeOut {
@@ -48,7 +48,8 @@ impl Shell {
         self.leaving.spawn(async move {
             directory.keep_dumped();
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| take_out.carry_out()));
-            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let result =
+                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
             directory.drop_dumped();
             let _ = events.send(TaskEvent::TookOut(key, result)).await;
         });
@@ -85,7 +86,8 @@ impl Shell {
         self.leaving.spawn(async move {
             let done =
                 tokio::task::spawn_blocking(move || span.in_scope(|| bring_back.carry_out()));
-            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let result =
+                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
             let _ = events.send(TaskEvent::CameBack(key, result.map(Box::new))).await;
         });
     }

@@ -221,7 +221,7 @@ impl Outside for Shell {
             message.take().is_some_and(|message| !sender.send(message, bytes, room))
         });
         if let Some(sender) = &full {
-            tracing::warn!("a front end does not read what it is told; it is hung up on");
+            tracing::warn!("a front end does not read its messages; its connection is closed");
             sender.hang_up();
         }
         full.is_none()
@@ -238,7 +238,7 @@ impl Outside for Shell {
             message.take().is_some_and(|message| !sender.send(message, bytes, u64::MAX))
         });
         if let Some(sender) = &full {
-            tracing::warn!("a head does not read what it is told; it is hung up on");
+            tracing::warn!("a head does not read its messages; its connection is closed");
             sender.hang_up();
         }
         full.is_none()
@@ -274,7 +274,8 @@ impl Outside for Shell {
             Said::Foreign(foreign) => {
                 tracing::warn!(
                     applications = foreign.applications.len(),
-                    "this psched is not obeyed: {}; psmgr(8) adopts or purges this node",
+                    "this apinit does not obey this psched: {}; use psmgr adopt or psmgr purge \
+                     (psmgr(8))",
                     foreign.why
                 );
                 pb::from_node::Message::Foreign((*foreign).into())

@@ -24,7 +24,8 @@ impl Shell {
         let copy = restoring.copy.clone();
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| restoring.carry_out()));
-            let result = done.await.unwrap_or_else(|e| Err(format!("a fault of apinit's: {e}")));
+            let result =
+                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
             let _ = events.send(TaskEvent::Restored(key, result.map(Box::new))).await;
             // The copy of its images goes beside its start, which would wait for that else.
             let _ = tokio::task::spawn_blocking(move || drop(fs::remove_dir_all(copy))).await;
@@ -44,10 +45,10 @@ impl Shell {
         let nids = self.nids_here(&place);
         let limits =
             nids.into_iter().map(|nid| (nid, self.limits_of(agent, &place, nid))).collect();
-        let app = self.apps.get_mut(&place.key).ok_or("it is not here any more")?;
+        let app = self.apps.get_mut(&place.key).ok_or("it is no longer here")?;
         let folder = app.restore_from.take().ok_or(
-            "the folder of its checkpoint has not come, or apinit was restarted since: restart it once \
-             more (cpr -r)",
+            "apinit has not received the folder of its checkpoint, or was restarted since: \
+             restart it again (cpr -r)",
         )?;
         let sealing = self.sealing.clone();
         let sealing = sealing.ok_or("psched has given no key of checkpoints: see its log")?;

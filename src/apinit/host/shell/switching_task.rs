@@ -75,8 +75,9 @@ impl Shell {
                     result
                 })
             });
-            let result =
-                done.await.unwrap_or_else(|error| Err(format!("a fault of apinit's: {error}")));
+            let result = done
+                .await
+                .unwrap_or_else(|error| Err(format!("internal error of apinit: {error}")));
             let _ = events.send(TaskEvent::Rebound(key, now, result)).await;
         });
     }
@@ -155,8 +156,8 @@ impl Shell {
     pub(super) fn name_overran(&mut self, key: Key, used: Duration) {
         let Some(app) = self.apps.get(&key) else { return };
         let text = format!(
-            "the kernel has worked {} s for it in turns of others (a system call that takes \
-             long, io_uring): its own turns are shorter by that",
+            "the kernel has worked {} s for it in turns of others (a long system call, \
+             io_uring): its own turns are shorter by that time",
             used.as_secs()
         );
         app.span.in_scope(|| tracing::warn!("{text}"));

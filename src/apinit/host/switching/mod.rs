@@ -257,7 +257,7 @@ impl Switching {
     fn order(&self, order: Order) {
         let mut inbox = lock(&self.shared.inbox);
         if inbox.len() >= INBOX_MAX && matches!(order, Order::Tell(Event::Plan(_), _)) {
-            tracing::warn!("a plan is lost: too much waits for the thread that changes gangs");
+            tracing::warn!("a plan is lost: the queue of the gang-switching thread is full");
             return;
         }
         inbox.push_back(order);

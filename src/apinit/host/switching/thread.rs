@@ -382,7 +382,8 @@ impl Thread {
         });
         for key in stands {
             if let Some(bytes) = self.let_run(key) {
-                tracing::warn!(%key, "its memory does not come in, so it runs without");
+                tracing::warn!(%key, "its memory can't be brought in before its turn: it runs \
+                                      and pages in");
                 self.apply(Event::Brought(key, bytes));
             }
         }

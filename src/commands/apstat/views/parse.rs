@@ -126,7 +126,7 @@ mod tests {
         let mut new = row(13, "", 1, "running", "y");
         (new.places, new.launched_at_ns) = (vec![place(2, &[1], 1)], NOW - SECOND);
         let placed = row(14, "alice", 1, "placed", "z");
-        let retired = of(9, "busy", true, 0, 1, &[14], "not in psched.yaml any more");
+        let retired = of(9, "busy", true, 0, 1, &[14], "no longer in psched.yaml");
         let login = pb::NodeRow { flavors: vec!["os".into(), "su".into()], ..Default::default() };
         let login = pb::NodeRow { nid: 10, state: "free".into(), processors: 1, ..login };
         let nodes = vec![
@@ -134,7 +134,16 @@ mod tests {
             // It has room for one more.
             of(1, "busy", true, 1, 1, &[13], "1 of 2 processors are in use"),
             of(2, "busy", true, 0, 2, &[12, 13], "2 of 2 processors are in use"),
-            of(3, "pending", true, 1, 1, &[14], "what is placed there has not been launched yet"),
+            of(
+                3,
+                "pending",
+                true,
+                1,
+                1,
+                &[14],
+                "an application that is placed there is not \
+                                                 launched yet",
+            ),
             of(4, "suspect", true, 0, 0, &[], "its apinit has gone silent"),
             of(5, "suspect", false, 0, 0, &[], "no apinit has ever offered it"),
             of(6, "down", true, 0, 0, &[], "declared down by root"),
@@ -147,20 +156,32 @@ mod tests {
         ];
         let applications = vec![old, new, placed];
         let reply = pb::ListReply { now_ns: NOW, applications, nodes, ..Default::default() };
-        let golden = "\
-0:n:free:ap:2:0:2:4194304:0:_:_:_:_:x86_64
-1:n:free:ap:2:1:1:4194304:1:13:61234:1:1 of 2 processors are in use:x86_64
-2:n:busy:ap:2:2:0:4194304:2:12,13:bob,61234:3600:2 of 2 processors are in use:x86_64
-3:n:pending:ap:2:1:1:4194304:1:14:alice:_:what is placed there has not been launched yet:x86_64
-4:n:suspect:ap:2:0:0:4194304:0:_:_:_:its apinit has gone silent:_
-5:n:down:ap:2:0:0:4194304:0:_:_:_:no apinit has ever offered it:_
-6:n:down:ap:2:0:0:4194304:0:_:_:_:declared down by root:x86_64
-7:n:drained:ap:2:1:0:4194304:1:12:bob:3600:drained by root%3A fan:x86_64
-8:n:trouble:ap:2:0:0:4194304:0:_:_:_:another psched's:x86_64
-9:n:trouble:ap:2:1:0:4194304:1:14:alice:_:not in psched.yaml any more:x86_64
-10:_:busy:os,su:1:0:0:_:0:_:_:_:_:_
-11:n:drained:ap:2:0:0:4194304:0:_:_:_:drained by root:x86_64
-12:n:trouble:ap:2:0:2:4194304:0:_:_:_:_:x86_64
+        let golden = "0:n:free:ap:2:0:2:4194304:0:_:_:_:_:x86_64
+\
+                      1:n:free:ap:2:1:1:4194304:1:13:61234:1:1 of 2 processors are in use:x86_64
+\
+                      2:n:busy:ap:2:2:0:4194304:2:12,13:bob,61234:3600:2 of 2 processors are in \
+                      use:x86_64
+3:n:pending:ap:2:1:1:4194304:1:14:alice:_:an application that \
+                      is placed there is not launched yet:x86_64
+\
+                      4:n:suspect:ap:2:0:0:4194304:0:_:_:_:its apinit has gone silent:_
+\
+                      5:n:down:ap:2:0:0:4194304:0:_:_:_:no apinit has ever offered it:_
+\
+                      6:n:down:ap:2:0:0:4194304:0:_:_:_:declared down by root:x86_64
+\
+                      7:n:drained:ap:2:1:0:4194304:1:12:bob:3600:drained by root%3A fan:x86_64
+\
+                      8:n:trouble:ap:2:0:0:4194304:0:_:_:_:another psched's:x86_64
+\
+                      9:n:trouble:ap:2:1:0:4194304:1:14:alice:_:no longer in psched.yaml:x86_64
+\
+                      10:_:busy:os,su:1:0:0:_:0:_:_:_:_:_
+\
+                      11:n:drained:ap:2:0:0:4194304:0:_:_:_:drained by root:x86_64
+\
+                      12:n:trouble:ap:2:0:2:4194304:0:_:_:_:_:x86_64
 ";
         assert_eq!(parse(&reply), golden);
     }

@@ -25,8 +25,10 @@ impl BorrowedDir {
     pub fn new(fd: OwnedFd, user: (u32, u32)) -> Result<BorrowedDir, Flaw> {
         let dir = Dir::new(fd)?;
         if dir.uid() != user.0 {
-            let text =
-                format!("is made in a folder of one's own, and this is user {}'s", dir.uid());
+            let text = format!(
+                "is made in a folder of its user, and this one belongs to user {}",
+                dir.uid()
+            );
             return Err(Flaw::Unfit(text));
         }
         let full =
@@ -130,7 +132,7 @@ mod tests {
         let gid = rustix::process::getegid().as_raw();
         let before = owner(folder.path());
         let said = lent(folder.path(), (own + 1, gid)).expect_err("not his").to_string();
-        assert!(said.contains(&format!("this is user {own}'s")), "{said}");
+        assert!(said.contains(&format!("this one belongs to user {own}")), "{said}");
         fs::write(folder.path().join("notes"), "mine").expect("written");
         let said = lent(folder.path(), (own, gid)).expect_err("not empty").to_string();
         assert!(said.contains("an empty folder, and notes is there"), "{said}");

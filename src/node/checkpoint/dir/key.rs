@@ -27,18 +27,18 @@ pub fn load_key(path: &Path) -> Result<Option<SealKey>, Flaw> {
     let found = fstat(&fd).map_err(|e| refuse(e.to_string()))?;
     let own = rustix::process::geteuid().as_raw();
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || found.st_nlink != 1 {
-        return Err(refuse("it is no plain file with one name; move it away".into()));
+        return Err(refuse("it is not a plain file with one name; move it away".into()));
     }
     if found.st_uid != own {
         return Err(refuse(format!(
-            "it belongs to user {}, who could seal what he likes; move it away",
+            "it belongs to user {}, and that user could seal any checkpoint; move it away",
             found.st_uid
         )));
     }
     if found.st_mode & 0o077 != 0 {
         return Err(refuse(format!(
-            "others may read or change it (mode {:04o}): whoever has read it can seal what he likes; remove \
-             it, and a new one is made, with which older checkpoints are foreign",
+            "other users may read or change it (mode {:04o}), and so seal any checkpoint; \
+             remove it: psched makes a new key, which does not accept older checkpoints",
             found.st_mode & 0o7777
         )));
     }

@@ -90,7 +90,7 @@ impl Spot {
     pub fn new(parent: OwnedFd, name: &OsStr) -> Result<Spot, Flaw> {
         let bytes = name.as_bytes();
         if matches!(bytes, b"" | b"." | b"..") || bytes.contains(&b'/') || bytes.contains(&0) {
-            return Err(Flaw::Unfit(format!("is a folder, and {name:?} is no name of one")));
+            return Err(Flaw::Unfit(format!("is a folder, and {name:?} is not a name for one")));
         }
         let found = fstat(&parent).map_err(|e| system("looking at the folder above", e))?;
         match is_folder(&found) {
@@ -168,8 +168,8 @@ pub fn refuse_fuse(folder: BorrowedFd<'_>) -> Result<(), Flaw> {
     const FUSE: i64 = 0x6573_5546;
     let flaw = || {
         Flaw::Unfit(
-            "can't be in a folder of a FUSE file system, whose program could give back other bytes than were \
-             written; name a folder on another one"
+            "can't be in a folder of a FUSE file system, whose program could give back other \
+             bytes than were written; name a folder on another file system"
                 .into(),
         )
     };

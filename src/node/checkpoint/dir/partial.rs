@@ -103,7 +103,7 @@ impl Drop for Partial {
 /// Something has the name.
 fn taken(shown: &str) -> Flaw {
     Flaw::Unfit(format!(
-        "is made where nothing is, and {shown} exists; -f replaces an older checkpoint"
+        "needs a name that is not in use, and {shown} exists; -f replaces an older checkpoint"
     ))
 }
 
@@ -126,7 +126,9 @@ impl Spot {
 
 /// What has the name is no checkpoint that may go.
 fn replaces(shown: &str, flaw: &Flaw) -> Flaw {
-    Flaw::Unfit(format!("replaces only one that could be removed, and {shown} can't: {flaw}"))
+    Flaw::Unfit(format!(
+        "replaces only a checkpoint that can be removed, and {shown} can't: {flaw}"
+    ))
 }
 
 /// Gives a sealed one beside a spot the name that it is to have. With `force` it takes the place of a

@@ -84,7 +84,7 @@ fn own(dir: &Dir, shown: &str) -> Result<(), Flaw> {
     Err(Flaw::System {
         doing: format!("removing {shown}"),
         why: format!(
-            "it is user {}'s, and you are user {caller}: ask its owner, or root",
+            "it belongs to user {}, and you are user {caller}: ask its owner, or root",
             dir.uid()
         ),
     })

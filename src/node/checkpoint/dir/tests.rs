@@ -348,7 +348,7 @@ fn what_the_manifest_lists_is_removed_and_no_more() {
     let text = fs::read_to_string(place.at("c").join(MANIFEST)).expect("there");
     for (text, said) in [
         (text.replace("alice", "mallory"), "manifest.json is damaged"),
-        (text.replace("\"version\": 1", "\"version\": 2"), "a newer psched made it"),
+        (text.replace("\"version\": 1", "\"version\": 2"), "and this cpr reads up to"),
     ] {
         fs::write(place.at("c").join(MANIFEST), text).expect("written");
         let flaw = refused("another").to_string();
@@ -486,7 +486,7 @@ fn a_key_is_made_once_and_kept_from_others() {
     };
     for mode in [0o640, 0o604, 0o620] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("ours");
-        refused("others may read or change it");
+        refused("other users may read or change it");
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
     fs::hard_link(&path, place.at("other")).expect("made");

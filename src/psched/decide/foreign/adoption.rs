@@ -308,8 +308,8 @@ impl Scheduler {
         let with = if names.is_empty() { String::new() } else { format!(", with {names}") };
         out.push(Effect::Warn(format!("{actor} has {nids} adopted{with}")));
         done.push(match names.is_empty() {
-            true => format!("{nids}: obeyed from now on; nothing ran there"),
-            false => format!("{nids}: obeyed from now on; {names} on record here"),
+            true => format!("{nids}: its apinit obeys this psched now; no application ran there"),
+            false => format!("{nids}: its apinit obeys this psched now; {names} on record here"),
         });
     }
 

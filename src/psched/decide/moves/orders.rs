@@ -76,7 +76,7 @@ impl Scheduler {
             .collect();
         if !unknown.is_empty() {
             return Err(format!(
-                "{}: not in psched.yaml (apstat -n shows those that are)",
+                "{}: not in psched.yaml (apstat -n lists the nodes)",
                 nids_text(unknown)
             ));
         }
@@ -125,8 +125,9 @@ impl Scheduler {
         let name = self.name_of(team.apid);
         let Some(nids) = nids else {
             return format!(
-                "application {name} has no other place among its apinit's nodes: it needs {} neighbouring ones \
-                 that are open to it, with processors and memory free (apstat -n)",
+                "application {name} has no other place among its apinit's nodes: it needs {} \
+                 neighbouring nodes that are open to it, with processors and memory free \
+                 (apstat -n)",
                 team.places.0.len()
             );
         };
@@ -177,7 +178,8 @@ impl Scheduler {
         let targets: Vec<Target> = compacted(&situation, nodes, may);
         if targets.len() > MOVES_MAX {
             return Err(format!(
-                "{} applications would go, and {MOVES_MAX} may in one order: psmgr migrate moves one",
+                "{} applications would move, and one order moves at most {MOVES_MAX}: use psmgr \
+                 migrate for single applications",
                 targets.len()
             ));
         }
@@ -193,7 +195,7 @@ impl Scheduler {
         let here: Vec<&Apteam> = self.teams.values().filter(here).collect();
         let say = |why: &str| format!("nothing is to be moved: {why}");
         if here.is_empty() {
-            return say("nobody runs there");
+            return say("no application runs there");
         }
         let mut stay: Vec<String> = Vec::new();
         let mut some_can = false;
@@ -210,7 +212,7 @@ impl Scheduler {
         }
         let mut why = Vec::new();
         if some_can {
-            let nobody = "nobody who can be moved would find enough free processors at lower NIDs";
+            let nobody = "no movable application would find enough free processors at lower NIDs";
             why.push(nobody.to_owned());
         }
         let mut apinits: BTreeMap<LinkId, Vec<Nid>> = BTreeMap::new();
@@ -279,7 +281,7 @@ impl Scheduler {
             return out.push(Effect::Managed { reply, done, problems: Vec::new() });
         }
         if self.is_moving() {
-            let why = "other moves are being made: try again when they are over (a moment)";
+            let why = "other moves are in progress: try again in a moment";
             return out.push(refuse(why.to_owned()));
         }
         out.push(Effect::Keep(Record::Change(Change {

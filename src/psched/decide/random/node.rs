@@ -135,7 +135,7 @@ impl Node {
         let why = match self.held.get(&key) {
             Some(Held::Running(_)) if !self.fails_to_roll_out => None,
             Some(Held::Running(_)) => Some("none of its memory can go to swap".to_owned()),
-            _ => Some("it is not here any more".to_owned()),
+            _ => Some("it is no longer here".to_owned()),
         };
         let bytes = if why.is_none() { 1 << 20 } else { 0 };
         self.say(Report::RolledOut { key, bytes, why });

@@ -23,8 +23,8 @@ fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
     }
     assert_eq!(
         refusal(&s.apply(at(0), posted(3, 1))),
-        "2 postings of yours wait already, as many as may; try again later, or have an \
-         administrator raise postings_user_max (2) with psmgr set"
+        "your part of the queue is full (2 waiting); try again later, or have an administrator \
+         raise postings_user_max (2) with psmgr set"
     );
     let theirs = |number| match posted(number, 1) {
         Event::Posted { reply, posting, owner, front, secret } => {
@@ -37,7 +37,7 @@ fn postings_beyond_the_bounds_are_refused_and_the_others_kept() {
     assert!(taken.contains(&"accept 4 3".to_owned()), "{taken:?}");
     assert_eq!(
         refusal(&s.apply(at(0), theirs(5))),
-        "3 postings wait already, as many as may; try again later, or have an administrator raise \
+        "the queue is full (3 waiting); try again later, or have an administrator raise \
          postings_max (3) with psmgr set"
     );
     assert_eq!(s.teams().count(), 3);
@@ -60,8 +60,8 @@ fn the_records_of_one_user_are_bounded() {
     }
     assert_eq!(
         refusal(&s.apply(at(0), long(3, 1_000))),
-        "the records of your applications that have not ended would take more than 5000, which is \
-         what one user's may; try again when some of them have ended, or have an administrator raise \
+        "the records of your applications that have not ended would exceed 5000, the maximum of \
+         one user; try again when some of them have ended, or have an administrator raise \
          records_user_max (5000) with psmgr set"
     );
     // Another has his own, and what has ended counts no more.

@@ -460,7 +460,7 @@ fn one_may_stay_and_the_others_are_rolled_out() {
     assert_eq!((play.party(), &play.out[..]), (vec![2], &[Apid(1)][..]));
     let why = play.s.why(Apid(1)).expect("it is there");
     let why = why.words(&sees_all);
-    assert!(why.obstacle.contains("its memory is out"), "{}", why.obstacle);
+    assert!(why.obstacle.contains("its memory is rolled out"), "{}", why.obstacle);
     play.ends(2);
     assert_eq!(play.party(), [1]);
 }

@@ -151,7 +151,7 @@ fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
             .expect("it is there")
             .join("; ")
     };
-    assert!(note(&play).contains("goes over to another domain"), "{}", note(&play));
+    assert!(note(&play).contains("moves to another domain"), "{}", note(&play));
     play.post(8, 1);
     play.pass(1);
     assert_eq!(play.nids(8), "", "it waits");

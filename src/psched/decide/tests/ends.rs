@@ -222,7 +222,7 @@ fn a_signal_is_kept_until_it_has_come() {
     assert_eq!(report(&mut s, 3, taken(first)), [""; 0]);
     // There is an end to what is kept.
     let full = (0..20).map(|_| brief(&s.apply(at(5), usr1())).concat());
-    assert_eq!(full.filter(|said| said.contains("have not come to all its nodes")).count(), 5);
+    assert_eq!(full.filter(|said| said.contains("have not reached all its nodes")).count(), 5);
 }
 
 /// With a full disk they leave before their records, which a psched that is killed then takes with

@@ -117,21 +117,17 @@ fn the_last_node_of_a_flavor_keeps_it() {
     let mut s = offered(usual(2, 1));
     let needs = |nids: &str, name: &str| {
         format!(
-            "{nids}: no other node has flavor {name}, and one at least must: give it to another first \
-             (snflv NIDS FLAVORS, with {name} among these)"
+            "{nids}: no other node has flavor {name}, and at least one node must have it: give \
+             it to another node first (snflv NIDS FLAVORS)"
         )
     };
     for (nids, to, problems) in [
         (&[1, 2][..], Some("os"), vec![needs("NIDs 1-2", "ap")]),
         (&[0], Some("ap"), vec![needs("NID 0", "su"), needs("NID 0", "os")]),
         (&[0, 1, 2], Some("os ap"), vec![needs("NID 0", "su")]),
-        (
-            &[0, 9],
-            Some("ap"),
-            vec!["NID 9: not in psched.yaml (apstat -n shows those that are)".into()],
-        ),
-        (&[9], None, vec!["NID 9: not in psched.yaml (apstat -n shows those that are)".into()]),
-        (&[], None, vec!["there are no nodes to give flavors: name some".into()]),
+        (&[0, 9], Some("ap"), vec!["NID 9: not in psched.yaml (apstat -n lists the nodes)".into()]),
+        (&[9], None, vec!["NID 9: not in psched.yaml (apstat -n lists the nodes)".into()]),
+        (&[], None, vec!["no nodes to give flavors: name some".into()]),
     ] {
         let refused = order(&mut s, nids, to);
         assert_eq!(brief(&refused).len(), 1, "nothing but the answer: {refused:?}");
@@ -154,9 +150,9 @@ fn what_can_not_be_held_any_more_waits_and_is_named() {
     report(&mut s, 1, Report::Running(key(1, 1)));
     s.apply(at(1), posted(2, 3));
     s.apply(at(1), posted(3, 2));
-    let impossible = "application 2 of alice could not be placed any more: 3 PEs of depth 1 need 3 \
-                      processors; the largest application of this shape that this machine can hold has \
-                      2 PEs (NID 1); ask for -n 2 or less";
+    let impossible = "application 2 of alice could no longer be placed: 3 PEs of depth 1 need 3 \
+                      processors; the largest application of this shape that this machine can \
+                      hold has 2 PEs (NID 1); ask for -n 2 or less";
     let keeps = "application 1 of alice keeps NID 2, which takes nothing new";
     let line = "NID 2: os, set by carol; before: ap (psched.yaml)";
     // First it is only asked.
@@ -261,7 +257,7 @@ fn a_retired_node_takes_nothing_by_an_order() {
     s.apply(at(2), Event::Machine(Box::new(without(usual(2, 1), 2))));
     assert_eq!(in_force(&s), ["su os", "ap", ""]);
     let refused = order(&mut s, &[2], Some("ap"));
-    assert_eq!(answer(&refused).1, ["NID 2: not in psched.yaml (apstat -n shows those that are)"]);
+    assert_eq!(answer(&refused).1, ["NID 2: not in psched.yaml (apstat -n lists the nodes)"]);
     // What the machine can hold is what is configured, with what is ordered.
     order(&mut s, &[0], Some("su os ap"));
     s.apply(at(3), posted(2, 2));
@@ -309,10 +305,9 @@ regions:
     let refused = order(&mut s, &[0, 2], Some("su os ap"));
     assert_eq!(
         answer(&refused).1,
-        [
-            "NIDs 0,2: would have flavor ap and be in no region, so no application would be placed there: \
-          give the signature of a region (apstat -n -v shows them), or leave ap out"
-        ]
+        ["NIDs 0,2: would have flavor ap and be in no region, so no application could be \
+             placed there: give the flavors of a region (apstat -n -v shows them), or leave out \
+             ap"]
     );
     assert_eq!(in_force(&s), ["su os", "ap", "ap"]);
     let taken = order(&mut s, &[2], Some("su os"));

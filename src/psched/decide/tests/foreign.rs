@@ -196,8 +196,16 @@ fn adopted_with_what_runs_there() {
     );
     let effects = inventory(&mut s, 1, &[(key(12, 1), Phase::Running)]);
     assert_eq!(brief(&effects), ["boot boot-1", "managed 7 1 0", "-> 1 plan"]);
-    answered(&effects, "NIDs 0-1: obeyed from now on; application 12 of bob on record here");
-    answered(&order(&mut s, Manage::Adopt, &[0, 1]), "NIDs 0-1: this psched is obeyed already");
+    answered(
+        &effects,
+        "NIDs 0-1: its apinit obeys this psched now; application 12 of bob on \
+                        record here",
+    );
+    answered(
+        &order(&mut s, Manage::Adopt, &[0, 1]),
+        "NIDs 0-1: its apinit obeys this psched \
+                                                      already",
+    );
     assert_eq!(
         report(&mut s, 1, ended(key(12, 1), &[0, 1], None)),
         ["save 12.1 ended", "log 12 ended", "now: tell 12 ended 0", "-> 1 acknowledge 12.1"]
@@ -447,7 +455,7 @@ fn purged() {
             "usr1 1"
         ]
     );
-    answered(&effects, "NID 0: obeyed from now on; application 1 of bob ended");
+    answered(&effects, "NID 0: its apinit obeys this psched now; application 1 of bob ended");
 }
 
 #[test]

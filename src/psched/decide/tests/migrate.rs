@@ -222,7 +222,7 @@ fn an_administrator_moves_one() {
         assert_eq!(s.occupancy.holders(Nid(nid)), [Apid(2)], "it holds both places");
     }
     let busy = ordered(&mut s, migrate(4, None, false));
-    assert!(busy[0].contains("other moves are being made"), "{busy:?}");
+    assert!(busy[0].contains("other moves are in progress"), "{busy:?}");
     let effects = s
         .apply(at(2_101), Event::Report { link: LinkId(1), report: Box::new(moved(key(2, 1), 1)) });
     let done = effects.iter().find_map(|effect| match effect {
@@ -346,7 +346,8 @@ fn nobody_is_brought_on_anothers_processors() {
     let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[]);
     assert_eq!(moves(&ordered(&mut s, migrate(2, None, true))).len(), 1);
     let said = ordered(&mut s, compact(true));
-    let why = "nothing is to be moved: nobody who can be moved would find enough free processors at lower NIDs";
+    let why = "nothing is to be moved: no movable application would find enough free processors \
+               at lower NIDs";
     assert_eq!(said, [why]);
 }
 
@@ -366,10 +367,13 @@ fn each_is_brought_together_among_the_nodes_of_its_apinit() {
         },
     );
     let said = ordered(&mut s, compact(true));
-    let why = "nothing is to be moved: nobody who can be moved would find enough free processors at lower NIDs, \
-               each stays on the nodes of its apinit (NIDs 0-2; NIDs 3-5), \
-               some can't be moved (application 4 of alice: it has a tty)";
+    let why = "nothing is to be moved: no movable application would find enough free processors \
+               at lower NIDs, each stays on the nodes of its apinit (NIDs 0-2; NIDs 3-5), some \
+               can't be moved (application 4 of alice: it has a tty)";
     assert_eq!(said, [why]);
     let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[1, 2, 3, 4, 5, 6]);
-    assert_eq!(ordered(&mut s, compact(true)), ["nothing is to be moved: nobody runs there"]);
+    assert_eq!(
+        ordered(&mut s, compact(true)),
+        ["nothing is to be moved: no application runs there"]
+    );
 }

@@ -29,8 +29,10 @@ fn a_node_says_why_it_is_not_free() {
     assert_eq!(
         told(&s),
         [
-            "0 pending room 0 residents 1 seen: what is placed there has not been launched yet",
-            "1 pending room 1 residents 1 seen: what is placed there has not been launched yet",
+            "0 pending room 0 residents 1 seen: an application that is placed there is not \
+             launched yet",
+            "1 pending room 1 residents 1 seen: an application that is placed there is not \
+             launched yet",
             "2 free room 2 residents 0 seen: ",
             "3 suspect room 0 residents 0 new: no apinit has ever offered it",
             "4 suspect room 0 residents 0 new: no apinit has ever offered it",
@@ -53,7 +55,7 @@ fn a_node_says_why_it_is_not_free() {
             "0 busy room 0 residents 2 seen: 2 of 2 processors are in use",
             "1 busy room 0 residents 2 seen: 2 of 2 processors are in use",
             "2 suspect room 0 residents 1 seen: its apinit has gone silent",
-            "3 suspect room 0 residents 0 new: its apinit has not told yet what is there",
+            "3 suspect room 0 residents 0 new: its apinit has not reported its applications yet",
         ]
     );
     assert!(now[4].starts_with("4 drained room 0 residents 0 new: drained by root"), "{now:?}");
@@ -126,8 +128,8 @@ fn nodes_that_a_linked_apinit_offers_are_refused_to_another() {
     // One that has gone may come back to what it runs.
     s.apply(at(4), Event::LinkClosed { link: LinkId(3) });
     let why = calls(&mut s, 18, 4, 2, &[2, 3]);
-    let expected = "NID 2 has application 1 of alice, which another apinit runs, and that has 15 s to come back: \
-                    that of /run/psched/apinit-1.sock on host h";
+    let expected = "NID 2 has application 1 of alice, which another apinit runs, and that apinit \
+                    has 15 s to come back: the apinit of /run/psched/apinit-1.sock on host h";
     assert!(why.starts_with(expected), "{why}");
     assert_eq!(calls(&mut s, 18, 5, 5, &[5]), "welcome", "nothing runs there");
     assert_eq!(calls(&mut s, 18, 6, 1, &[1, 2, 3, 4]), "welcome");

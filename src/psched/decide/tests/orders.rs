@@ -77,14 +77,13 @@ fn an_order_with_one_wrong_node_changes_none() {
     s.apply(at(1), Event::LinkClosed { link: LinkId(1) });
     link(&mut s, 2, &[0], &[]);
     for (to, nids, problem) in [
-        (DRAIN, &[1, 2][..], "NID 2: not in psched.yaml (apstat -n shows those that are)"),
+        (DRAIN, &[1, 2][..], "NID 2: not in psched.yaml (apstat -n lists the nodes)"),
         (
             DOWN,
             &[0, 1],
-            "NID 0: connected, and so not gone: psmgr drain 0 takes it out, and apkill ends what \
-             runs there",
+            "NID 0: connected, so not down: use psmgr drain 0, and apkill to end its applications",
         ),
-        (NodesTo::Resume, &[], "there are no nodes to resume: name some"),
+        (NodesTo::Resume, &[], "no nodes to resume: name some"),
     ] {
         let refused = order(&mut s, to, nids);
         assert_eq!(brief(&refused), ["managed 7 0 1"]);
@@ -93,7 +92,7 @@ fn an_order_with_one_wrong_node_changes_none() {
     assert_eq!((state(&s, 0), state(&s, 1)), ("free", "suspect"));
     order(&mut s, DOWN, &[1]);
     let refused = order(&mut s, DRAIN, &[1]);
-    assert_eq!(answer(&refused).1, ["NID 1: down already, which is more: psmgr resume 1 first"]);
+    assert_eq!(answer(&refused).1, ["NID 1: already down: psmgr resume 1 first"]);
     assert_eq!(state(&s, 1), "down");
 }
 

@@ -78,8 +78,8 @@ fn refusals_name_what_would_help() {
     let why = refused(&s.apply(at(1), crowd(2, 13, |_| ())));
     assert_eq!(
         why,
-        "13 PEs on 4 processors are more than the 3 that may share one; ask for 12 or fewer there, or have \
-         an administrator raise oversubscribe_max (3) with psmgr set"
+        "13 PEs on 4 processors exceed the maximum of 3 PEs on a processor; ask for 12 or fewer \
+         there, or have an administrator raise oversubscribe_max (3) with psmgr set"
     );
     // Where nobody may share, nobody is told to.
     let mut one = start(2, 2, Settings { oversubscribe_max: 1, ..alone() });

@@ -73,7 +73,7 @@ fn a_node_that_is_taken_out_keeps_what_runs_there() {
     let node = s.nodes().find(|n| n.node.nid == Nid(1)).expect("still there");
     assert_eq!((node.apids, node.used), (vec![Apid(1)], 1));
     let notes = notes_said(&node.notes);
-    assert!(notes[0].contains("not in psched.yaml any more"), "{notes:?}");
+    assert!(notes[0].contains("no longer in psched.yaml"), "{notes:?}");
     // It calls with the same nodes, and goes on.
     assert_eq!(brief(&link(&mut s, 2, &[0, 1], &[(key(1, 1), Phase::Running)])), [""; 0]);
     s.apply(at(9), posted(2, 1));

@@ -105,8 +105,8 @@ fn it_is_placed_on_one_host() {
     let why = s.why(Apid(2)).expect("it waits").to_string();
     assert_eq!(
         why,
-        "no host alone has room for it, and a checkpoint is restored on one host; it is placed when one is \
-         there that is wide enough (apstat -n)"
+        "no host alone has room for it, and a checkpoint is restored on one host; it is placed \
+         when one host has enough free nodes (apstat -n)"
     );
     s.apply(at(1), Event::FrontGone { apid: Apid(2) });
     // Two, which could be 1 and 2.
@@ -182,8 +182,9 @@ fn each_part_is_placed_on_one_apinit() {
     let why = placed(&[3, 4], 0).expect_err("it waits");
     assert_eq!(
         why,
-        "its checkpoint is of 2 apinits, and no 2 of now have room for it so that each has the nodes of one of \
-         them; it is placed when enough has ended there, or as many apinits are up"
+        "its checkpoint is of 2 apinits, and there are not 2 apinits now that each have room \
+         for one of its parts; it is placed when enough applications have ended, or more \
+         apinits are up"
     );
     assert!(placed(&[2, 1, 1], 0).is_err());
     assert!(placed(&[1, 1, 1, 1], 0).is_err());

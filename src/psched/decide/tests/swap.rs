@@ -48,7 +48,10 @@ fn why(play: &Play, apid: u64) -> String {
 fn one_more_is_placed_and_whoever_stood_longest_of_the_highest_level_goes_out() {
     let mut play = three();
     assert_eq!((play.party(), &play.told[..]), (vec![3], &["1.1".to_owned()][..]));
-    assert!(why(&play, 1).contains("its memory goes to swap; ; it comes in before its next turn"));
+    assert!(why(&play, 1).contains(
+        "its memory goes to swap; ; it is rolled in before its next \
+                                    turn"
+    ));
     answer(&mut play, 1, 612 << 20, None);
     assert!(why(&play, 1).contains("goes to swap (612M so far)"), "{}", why(&play, 1));
     assert!(play.words.contains(&"1 rolled-out".to_owned()));

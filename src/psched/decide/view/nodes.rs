@@ -77,13 +77,13 @@ pub struct NodeView<'a> {
 
 /// Of a node that is in use, and not in the configuration.
 /// Of a node in use that is of another domain than who sits there.
-const LEAVING: &str = "goes over to another domain when it is empty; nothing new is placed there";
-const RETIRED: &str = "not in psched.yaml any more, or with fewer processors than are in use: \
+const LEAVING: &str = "moves to another domain when it is empty; nothing new is placed there";
+const RETIRED: &str = "no longer in psched.yaml, or with fewer processors than are in use: \
                        nothing new is placed there";
 
 /// Said of a node where `hide_user_bus` is not kept.
-const BUS: &str = "users' service managers (systemd) are within reach of applications: what these have them run is \
-                   outside of its application, of its turns and its limits";
+const BUS: &str = "applications can reach their users' service managers (systemd): programs \
+                   started through these run outside the application, its turns and its limits";
 
 impl Scheduler {
     /// All nodes, by number.
@@ -127,8 +127,10 @@ impl Scheduler {
             "free" if self.leaving.contains(&node.nid) => LEAVING.to_owned(),
             "free" => String::new(),
             "busy" => format!("{used} of {} processors are in use", node.processors),
-            "pending" => "what is placed there has not been launched yet".into(),
-            "suspect" if link.is_some() => "its apinit has not told yet what is there".into(),
+            "pending" => "an application that is placed there is not launched yet".into(),
+            "suspect" if link.is_some() => {
+                "its apinit has not reported its applications yet".into()
+            }
             "suspect" if self.refused.contains_key(&node.nid) => {
                 let why = self.refused.get(&node.nid).map_or("", String::as_str);
                 format!("psched refuses the apinit that offers it: {why}")

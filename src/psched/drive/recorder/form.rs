@@ -65,7 +65,7 @@ pub enum Unreadable {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// It does not begin as one does.
-    #[error("this is no recording of psched's: its first line is none ({0})")]
+    #[error("this is not a recording of psched: its first line is malformed ({0})")]
     NoRecording(String),
     /// Its form is another one.
     #[error(
@@ -103,7 +103,7 @@ pub enum Unreadable {
         steps: usize,
     },
     /// Its last line says that something before it is not what was written.
-    #[error("something in it is not what was written: the checksum of the whole is wrong")]
+    #[error("it is damaged: the checksum of the whole is wrong")]
     Damaged,
     /// A recording, and something else behind it.
     #[error("there is more after its end")]

@@ -172,7 +172,7 @@ impl Outside for Real {
             }
             Note::SayAgain(link) => tracing::info!(
                 link = link.0,
-                "an apinit is to say everything again: its connection is closed"
+                "an apinit must report everything again: its connection is closed"
             ),
         }
     }
