@@ -109,7 +109,7 @@ fn is_journal() -> bool {
 
 /// What is said of lines that were dropped.
 fn dropped(count: u64) -> String {
-    format!("{count} lines of this log were dropped: whoever reads it did not keep up")
+    format!("{count} lines of this log were dropped: its reader did not keep up")
 }
 
 /// stderr, past the lock of the standard library, which what a panic says must not wait for.

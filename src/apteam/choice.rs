@@ -74,13 +74,14 @@ impl Choice {
         self.downwards
     }
 
-    /// Whether a node is among those asked for.
+    /// Whether a node may be taken.
     pub fn has(&self, nid: Nid) -> bool {
-        let within = |ranges: &[Range]| {
-            let at = ranges.partition_point(|(_, last)| *last < nid);
-            ranges.get(at).is_some_and(|(first, _)| *first <= nid)
-        };
-        (self.only.is_empty() || within(&self.only)) && !within(&self.not)
+        (self.only.is_empty() || self.asks_for(nid)) && !within(&self.not, nid)
+    }
+
+    /// Whether a node is among those asked for.
+    pub fn asks_for(&self, nid: Nid) -> bool {
+        within(&self.only, nid)
     }
 
     /// How many ranges it has, of both kinds.
@@ -92,6 +93,11 @@ impl Choice {
     pub fn parts(self) -> (Vec<Range>, Vec<Range>, bool) {
         (self.only, self.not, self.downwards)
     }
+}
+
+fn within(ranges: &[Range], nid: Nid) -> bool {
+    let at = ranges.partition_point(|(_, last)| *last < nid);
+    ranges.get(at).is_some_and(|(first, _)| *first <= nid)
 }
 
 impl fmt::Display for Choice {
@@ -112,7 +118,7 @@ impl fmt::Display for Choice {
 
 fn ordered(mut ranges: Vec<Range>) -> Result<Vec<Range>, String> {
     if ranges.len() > RANGES_MAX {
-        return Err(format!("a list has {RANGES_MAX} numbers and ranges at most"));
+        return Err(format!("a list has at most {RANGES_MAX} numbers and ranges"));
     }
     ranges.sort_unstable();
     if let Some((first, last)) = ranges.iter().find(|(first, last)| last < first) {
@@ -151,7 +157,7 @@ fn parse(list: &str) -> Result<(Vec<Range>, bool), String> {
         before = Some(to);
         ranges.push((from.min(to), from.max(to)));
         if ranges.len() > RANGES_MAX {
-            return Err(format!("a list has {RANGES_MAX} numbers and ranges at most"));
+            return Err(format!("a list has at most {RANGES_MAX} numbers and ranges"));
         }
     }
     match ranges.is_empty() {

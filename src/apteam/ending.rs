@@ -125,6 +125,36 @@ impl Cause {
     }
 }
 
+impl Cause {
+    /// In words; `name` tells what a user is called, if it knows.
+    ///
+    /// ```
+    /// # use psched_pure::apteam::ending::Cause;
+    /// let kill = |uid| Cause::Kill { signal: 15, uid };
+    /// let alice = |uid| (uid == 1000).then(|| "alice".to_owned());
+    /// assert_eq!(kill(1000).words(alice), "killed by alice: Terminated (signal 15)");
+    /// assert_eq!(kill(0).to_string(), "killed by root: Terminated (signal 15)");
+    /// assert_eq!(kill(7).words(alice), "killed by user 7: Terminated (signal 15)");
+    /// ```
+    pub fn words(&self, name: impl Fn(u32) -> Option<String>) -> String {
+        let who = |uid| match (name(uid), uid) {
+            (Some(name), _) => name,
+            (None, 0) => "root".to_owned(),
+            (None, _) => format!("user {uid}"),
+        };
+        match self {
+            Cause::Kill { signal, uid } => {
+                format!("killed by {}: {}", who(*uid), signal_text(*signal))
+            }
+            Cause::Purge { uid } => format!("its node was purged by {} (psmgr purge)", who(*uid)),
+            Cause::Checkpointed { uid } => {
+                format!("checkpointed and ended by {} (cpr -k)", who(*uid))
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -145,8 +175,8 @@ impl std::fmt::Display for Cause {
                 f,
                 "PE {rank} on NID {nid} sent something on its PMI connection that is not PMI-1: {text}"
             ),
-            Cause::Kill { signal, uid } => {
-                write!(f, "killed by user {uid} ({})", signal_text(*signal))
+            Cause::Kill { .. } | Cause::Purge { .. } | Cause::Checkpointed { .. } => {
+                f.write_str(&self.words(|_| None))
             }
             Cause::TimeLimit { limit } => {
                 write!(f, "its time limit of {} s is over", limit.as_secs_f64())
@@ -165,13 +195,6 @@ impl std::fmt::Display for Cause {
                 f.write_str(&over_memory(*nid, *pes, *per_pe, *largest))
             }
             Cause::HostMemory { rank, nid } => f.write_str(&host_memory(*rank, *nid)),
-            Cause::Purge { uid } => write!(
-                f,
-                "user {uid} had its node purged of what another psched had started (psmgr purge)"
-            ),
-            Cause::Checkpointed { uid } => {
-                write!(f, "user {uid} checkpointed and ended it (cpr -k)")
-            }
         }
     }
 }

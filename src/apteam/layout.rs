@@ -56,10 +56,10 @@ impl Layout {
     /// There are too many, or one is empty; in words.
     pub fn new(rows: Vec<Row>) -> Result<Layout, String> {
         if rows.len() > ROWS_MAX {
-            return Err(format!("a layout has {ROWS_MAX} rows at most"));
+            return Err(format!("a layout has at most {ROWS_MAX} rows"));
         }
         if rows.iter().any(|row| row.nodes == 0 || row.pes == 0) {
-            return Err("a row of a layout has no node, or no PE on a node".into());
+            return Err("a row of a layout needs at least one node and one PE on each".into());
         }
         Ok(Layout(rows))
     }

@@ -46,9 +46,7 @@ impl fmt::Display for MigrationBlocker {
             MigrationBlocker::AnotherMove => "another move of it is under way",
             MigrationBlocker::Checkpointing => "it is being checkpointed",
             MigrationBlocker::MemoryUnderWay => "its memory is being taken out or brought in",
-            MigrationBlocker::NotStopped => {
-                "it can't be stopped (see the notes of its node: apstat -n)"
-            }
+            MigrationBlocker::NotStopped => "it can't be frozen (apstat -n shows why)",
             MigrationBlocker::NotObeyed => "its apinit no longer obeys this psched",
             MigrationBlocker::StrangeNode(nid) => {
                 return write!(f, "NID {nid} belongs to another apinit");

@@ -17,12 +17,12 @@ pub enum Flaw {
     NoFolder,
     /// It has the name of one that is not finished yet.
     #[error(
-        "it is of a checkpoint that was never finished, or is being written or removed right now; cpr -D \
-         removes what was never finished"
+        "it is of a checkpoint that was never finished, or is being written or removed now; cpr \
+         -D removes an unfinished checkpoint"
     )]
     Partial,
     /// Another process holds it.
-    #[error("another process writes, restarts or removes it right now; wait until that has ended")]
+    #[error("another process writes, restarts or removes it now; wait until that has ended")]
     Busy,
     /// A psched that came later wrote it.
     #[error(
@@ -72,7 +72,7 @@ pub enum Flaw {
     )]
     Foreign,
     /// A file is there that the manifest does not have.
-    #[error("{file} is not of the checkpoint: move it elsewhere")]
+    #[error("{file} is not part of the checkpoint: move it elsewhere")]
     Strange {
         /// Which file.
         file: String,

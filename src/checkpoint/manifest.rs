@@ -311,9 +311,9 @@ impl Manifest {
 
     fn has_launch(&self) -> Result<(), String> {
         if !self.files.is_empty() {
-            return Err("of what is executed has no images".into());
+            return Err("that executes a program has no process images".into());
         }
-        let missing = || "without images of processes says what is to be executed".to_owned();
+        let missing = || "without process images names the program to execute".to_owned();
         self.launch.is_some().then_some(()).ok_or_else(missing)
     }
 

@@ -106,7 +106,7 @@ fn mpi_name(mpi: Mpi) -> &'static str {
 fn mpi_of(name: &str) -> Result<Mpi, String> {
     let all = [Mpi::None, Mpi::Mpich, Mpi::OpenMpi];
     let found = all.into_iter().find(|mpi| mpi_name(*mpi) == name);
-    found.ok_or_else(|| format!("{name:?} is no MPI"))
+    found.ok_or_else(|| format!("{name:?} is not an MPI"))
 }
 
 /// The processors that PEs share; 0: it is not decided how many, or on how many of a node.
@@ -195,7 +195,7 @@ impl PostingForm {
             |list: Vec<[u32; 2]>| list.into_iter().map(|[a, b]| (Nid(a), Nid(b))).collect();
         let row = |[nodes, pes, depth]: [u32; 3]| Row { nodes, pes, depth };
         Ok(Posting {
-            request_id: unhex(&self.request_id).ok_or("the number of the request is none")?,
+            request_id: unhex(&self.request_id).ok_or("the number of the request is malformed")?,
             shape: Shape { width: self.width, depth: self.depth, per_node: self.per_node },
             memory_per_pe: self.memory_per_pe,
             command: cut(self.command, COMMAND_MAX),
@@ -336,7 +336,7 @@ impl LaunchForm {
             name => {
                 let all = [Binding::Cpu, Binding::Depth, Binding::NumaNode, Binding::None];
                 let found = all.into_iter().find(|binding| binding_name(binding) == name);
-                found.ok_or_else(|| format!("{name:?} is no binding"))?
+                found.ok_or_else(|| format!("{name:?} is not a binding"))?
             }
         };
         let mut programs = self.programs.into_iter().map(PartForm::part);

@@ -60,7 +60,7 @@ pub fn restarting(manifest: &Manifest, request_id: [u8; 16]) -> Result<Restartin
     if recovery.time_left().is_some_and(|left| left.is_zero()) {
         let limit = posting.time_limit.unwrap_or_default().as_secs_f64();
         return no(
-            format!("it has used up its time limit of {limit} s"),
+            format!("it has reached its time limit of {limit} s"),
             "run the program again, with a longer --time-limit",
         );
     }
@@ -208,7 +208,7 @@ mod tests {
         let posting = Posting { request_id: NUMBER, time_limit, ..was };
         assert_eq!(found, Restarting { posting, restart: None });
         saved.recovery.run = Duration::from_secs(3600);
-        assert!(refused(&saved).contains("it has used up its time limit of 3600 s"));
+        assert!(refused(&saved).contains("it has reached its time limit of 3600 s"));
     }
 
     #[test]
@@ -320,7 +320,7 @@ mod tests {
         );
         let mut over = example();
         over.recovery.run = Duration::from_secs(3600);
-        assert!(refused(&over).contains("it has used up its time limit of 3600 s"));
+        assert!(refused(&over).contains("it has reached its time limit of 3600 s"));
         over.recovery.posting.time_limit = None;
         assert!(restarting(&over, NUMBER).is_ok());
     }

@@ -173,7 +173,7 @@ fn what_can_not_be_is_not_sealed() {
     unfit("no images", &|m| {
         (m.kind, m.launch) = (Kind::Waiting, Some(Launch::default()));
     });
-    unfit("what is to be executed", &|m| {
+    unfit("the program to execute", &|m| {
         (m.kind, m.files, m.launch) = (Kind::Waiting, Vec::new(), None);
     });
     unfit("part 2", &|m| {

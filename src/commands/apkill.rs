@@ -26,10 +26,11 @@ const ANSWER_BOUND: Duration = Duration::from_secs(30);
     name = "apkill",
     version,
     override_usage = "apkill [-SIGNAL] APID...\n       apkill -l",
-    long_about = "Ends applications, or sends them a signal.\n\n\
-    Without a signal every PE gets TERM, and KILL five minutes later if it is still there. A signal \
-    is a name, with or without SIG, or a number: -9, -KILL, -SIGKILL. One's own applications only; \
-    administrators: all. The exit status is 0 if all was done, else 1."
+    long_about = "Ends applications, or sends them a signal.\n\nWithout a signal every PE gets \
+                  TERM, and KILL five minutes later if it is still there. A signal is a name, \
+                  with or without SIG, or a number: -9, -KILL, -SIGKILL. Users can end their \
+                  own applications, administrators all. The exit status is 0 if all was done; 1 \
+                  if not; 2 if the command line is wrong."
 )]
 struct Cli {
     /// The signal: -SIGNAL is the same
@@ -45,7 +46,7 @@ struct Cli {
 
 /// Runs it with this command line, and gives the status to exit with.
 pub fn run(words: Vec<OsString>) -> ExitCode {
-    match parsed("apkill", Cli::try_parse_from(with_signal_named(words.into_iter())), 1) {
+    match parsed("apkill", Cli::try_parse_from(with_signal_named(words.into_iter())), 2) {
         Ok(cli) => asked("apkill", async move {
             match cli.list {
                 true => write_out(&signal_list()).map_err(|text| vec![text]),

@@ -107,7 +107,7 @@ async fn differences(text: String, config: &Config) -> Result<String, String> {
         let n = reply.problems.len();
         return Err(format!(
             "the running psched is of another release and refuses this file: {problem} (the \
-             first of {n}); restart psched as this release"
+             first of {n} problems); restart psched as this release"
         ));
     }
     Ok(told(&reply))

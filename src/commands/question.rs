@@ -11,13 +11,17 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The command line of this program; or, once it is said why there is none, the status to exit with: `wrong`, or 0 where
-/// help was wanted.
+/// The command line of this program; or, once it is said why there is none, the status to exit with: `wrong`, or where help
+/// was wanted 0 once it is written out.
 pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<T, ExitCode> {
     line.map_err(|error| {
         if !error.use_stderr() {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
+            return match error.print().and_then(|()| io::stdout().flush()) {
+                Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                    failed(name, &[format!("can't write: {e}")])
+                }
+                _ => ExitCode::SUCCESS,
+            };
         }
         let text = error.render().to_string();
         // Begins with the program's name, as every other message does: the output of a script that

@@ -31,11 +31,12 @@ use std::process::ExitCode;
 #[command(
     name = "snflv",
     version,
-    long_about = "Shows what nodes are for, and sets it. To set is for administrators.\n\n\
-    A node has one or more of the flavors su (support: logins, commands), os (services of the system) \
-    and ap (applications); each is on one node at least. What is set outlives a restart of psched and a \
-    reload of psched.yaml, until --reset. The exit status is 0 if all is as it was asked for; 1 if not, \
-    and then nothing was changed; 2 if the command line is wrong."
+    long_about = "Shows what nodes are for, and sets it. Only administrators can set \
+                  flavors.\n\nA node has one or more of the flavors su (support: logins, \
+                  commands), os (services of the system) and ap (applications); at least one \
+                  node has each of them. Flavors that are set outlive a restart of psched and a \
+                  reload of psched.yaml, until --reset. The exit status is 0 if all was done; 1 \
+                  if not, and then nothing was changed; 2 if the command line is wrong."
 )]
 struct Cli {
     /// The nodes: 0-3,7; all, if it is not said
@@ -89,8 +90,7 @@ impl Cli {
     /// What clap can't see is wrong with the command line.
     fn wrong(&self) -> Option<String> {
         let sets = self.reset || !self.flavors.is_empty();
-        let text =
-            "--dry-run says what would change: give the flavors that are to be set, or --reset";
+        let text = "--dry-run shows what would change: give the flavors to set, or --reset";
         (self.dry_run && !sets).then(|| text.to_owned())
     }
 
@@ -111,7 +111,8 @@ impl Cli {
             dry_run: self.dry_run,
         };
         let said = done(client.set_flavors(request)).await?;
-        let head = if self.dry_run { "nothing is changed; it would be so:\n" } else { "" };
+        let head =
+            if self.dry_run { "nothing was changed; this would be the result:\n" } else { "" };
         Ok(format!("{head}{said}"))
     }
 }

@@ -174,7 +174,7 @@ impl Fit {
                     Form::Map(_) => ("a map", "write { KEY: VALUE }"),
                     Form::Pairs => ("a map", "write NAME: VALUE, each on a line of its own"),
                 };
-                self.add(tree.at, path, format!("{is} stands where {takes} is expected"), cure);
+                self.add(tree.at, path, format!("found {is}, and {takes} is expected"), cure);
                 None
             }
         }

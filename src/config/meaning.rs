@@ -139,7 +139,7 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
             let what = format!("{listed} are listed for {wanted} processors");
             let cure = match entry.hosts {
                 Some(_) => "list one for each processor of a host",
-                None => "list one for each processor, those of the lowest NID first",
+                None => "list one for each processor, beginning with the lowest NID",
             };
             problems.add(format!("{key}.cpus"), what, cure);
             cpus.clear();
@@ -181,13 +181,13 @@ fn hosts(key: &str, entry: &Nodes, nodes: usize, problems: &mut Problems) -> Vec
     let key = format!("{key}.hosts");
     if entry.host.is_some() {
         let cure = "give host where all these nodes are on one host, hosts where each has its own";
-        problems.add(key.clone(), "stands beside host", cure);
+        problems.add(key.clone(), "can't be given together with host", cure);
     }
     match parse_hosts(list) {
         Ok(hosts) if hosts.len() == nodes || nodes == 0 => return hosts,
         Ok(hosts) => {
             let what = format!("{} are listed for {nodes} nodes", hosts.len());
-            problems.add(key, what, "list one for each node, that of the lowest NID first");
+            problems.add(key, what, "list one for each node, beginning with the lowest NID");
         }
         Err(error) => {
             let cure = "give names such as n1,n2 or n[000-003]";

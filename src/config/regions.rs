@@ -154,7 +154,7 @@ fn gate(
             Some(other) => match names.iter().position(|name| name == other.trim()) {
                 Some(at) if at != own => gate.too_wide_for = Some((names[at].clone(), at)),
                 Some(_) => {
-                    let cure = "name the region whose nodes are to be filled first";
+                    let cure = "name the region whose nodes must be full first";
                     problems.add(
                         format!("{key}.width"),
                         "no application is too wide for that region and fits in this one",
@@ -292,7 +292,7 @@ fn people(
     let people =
         People { users: all("users", "user", users), groups: all("groups", "group", groups) };
     if none {
-        problems.add(format!("{key}.{at}"), NOBODY, "name somebody, or leave it out");
+        problems.add(format!("{key}.{at}"), NOBODY, "name a user or a group, or leave it out");
     }
     Some(people)
 }

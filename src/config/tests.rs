@@ -86,9 +86,11 @@ fn nodes_may_have_a_host_each() {
              'n1,n1' }\n  - { nids: 5, processors: 2, host: a, hosts: b, cpus: 0-3 }"
         ),
         [
-            "3:40: nodes[1].hosts: 3 are listed for 2 nodes; list one for each node, that of the lowest NID first",
+            "3:40: nodes[1].hosts: 3 are listed for 2 nodes; list one for each node, beginning \
+             with the lowest NID",
             "4:40: nodes[2].hosts: host n1 is listed twice; give names such as n1,n2 or n[000-003]",
-            "5:47: nodes[3].hosts: stands beside host; give host where all these nodes are on one host, hosts where each has its own",
+            "5:47: nodes[3].hosts: can't be given together with host; give host where all these \
+             nodes are on one host, hosts where each has its own",
             "5:56: nodes[3].cpus: 4 are listed for 2 processors; list one for each processor of a host",
         ]
     );
@@ -196,19 +198,25 @@ colour: red
         said(text),
         [
             "3:7: nodes[0].nid: there is no such key; did you mean nids?",
-            "3:27: nodes[0].processors: a list stands where a word or a number is expected; write it without brackets and dashes",
-            "3:41: nodes[0].flavors: a word stands where a list is expected; write it in brackets, such as [a, b]",
+            "3:27: nodes[0].processors: a found list, and a word or a number is expected; write \
+             it without brackets and dashes",
+            "3:41: nodes[0].flavors: a found word, and a list is expected; write it in \
+             brackets, such as [a, b]",
             "5:5: nodes[1].nids: is given twice, first on line 4; keep one of them",
             "6:5: nodes[1].processor: there is no such key; did you mean processors?",
             "7:5: nodes[1].hots: there is no such key; did you mean hosts?",
             "8:5: nodes[2]: keys and their values are expected here; the keys are nids, processors, cpus, memory, flavors, host, hosts",
             "9:7: nodes[3].<<: there is no such key; there are no merge keys: write out what is meant",
-            "9:20: nodes[3].nids: a map stands where a word or a number is expected; write it without brackets and dashes",
+            "9:20: nodes[3].nids: a found map, and a word or a number is expected; write it \
+             without brackets and dashes",
             "9:42: nodes[3].processors: \"0\" is not a number of processors; give 1 to 4096",
             "10:1: node: there is no such key; did you mean nodes?",
-            "11:17: administrators: a word stands where a list is expected; write it in brackets, such as [a, b]",
-            "12:12: listening: a list stands where a word or a number is expected; write it without brackets and dashes",
-            "14:3: variables: a list stands where a map is expected; write NAME: VALUE, each on a line of its own",
+            "11:17: administrators: a found word, and a list is expected; write it in brackets, \
+             such as [a, b]",
+            "12:12: listening: a found list, and a word or a number is expected; write it \
+             without brackets and dashes",
+            "14:3: variables: a found list, and a map is expected; write NAME: VALUE, each on a \
+             line of its own",
             "16:1: state: is given twice, first on line 15; keep one of them",
             "17:1: colour: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, variables",
         ]
@@ -220,7 +228,8 @@ fn an_entry_of_a_list_is_not_left_out() {
     assert_eq!(
         said(&with("administrators: [alice, ~]\nkill: 1\n")),
         [
-            "2:25: administrators[1]: nothing stands where a word or a number is expected; write it without brackets and dashes",
+            "2:25: administrators[1]: found nothing, and a word or a number is expected; write \
+             it without brackets and dashes",
             "3:1: kill: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, variables",
         ]
     );
@@ -302,7 +311,8 @@ variables: { kill_grace: 5s, kill_grace: 6s, ticket_time: 0 }
             "6:13: nodes[3].nids: NID 2 is already in nodes[0]; give each node once",
             "6:30: nodes[3].processors: \"4097\" is not a number of processors; give 1 to 4096",
             "6:42: nodes[3].cpus: the range \"5-3\" runs backwards; give a list such as 0-3,8 of processors from 0 to 65535",
-            "7:37: nodes[4].cpus: 4 are listed for 2 processors; list one for each processor, those of the lowest NID first",
+            "7:37: nodes[4].cpus: 4 are listed for 2 processors; list one for each processor, \
+             beginning with the lowest NID",
             "8:25: administrators[1]: \"a b\" is not a user; give a user's name or number",
             "8:30: administrators[2]: \"-1\" is not a user; give a user's name or number",
             "8:34: administrators[3]: \"4294967295\" is not a user; give a user's name or number",

@@ -49,8 +49,7 @@ pub fn sees_every_user() -> bool {
 
 /// The same for files of this user's and root's.
 fn check(path: &Path, own: u32) -> Result<(), String> {
-    let failed =
-        |path: &Path, e: std::io::Error| format!("{} can't be looked at: {e}", path.display());
+    let failed = |path: &Path, e: std::io::Error| format!("can't examine {}: {e}", path.display());
     let path = std::path::absolute(path).map_err(|e| failed(path, e))?;
     let parts = |path: &Path| -> Vec<OsString> {
         let named =
@@ -97,7 +96,7 @@ fn owned(path: &Path, uid: u32, own: u32) -> Result<(), String> {
 
 fn look_at(directory: &Path, own: u32) -> Result<(), String> {
     let found = fs::symlink_metadata(directory)
-        .map_err(|e| format!("{} can't be looked at: {e}", directory.display()))?;
+        .map_err(|e| format!("can't examine {}: {e}", directory.display()))?;
     owned(directory, found.uid(), own)?;
     let mode = found.mode();
     let who = if mode & OTHERS_WRITE != 0 {

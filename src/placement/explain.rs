@@ -1,7 +1,7 @@
 //! The words: what stood in the way, who holds it, what would make it fit.
 //!
-//! They are the same on aprun's stderr, in `apstat --why` and in a log, because they are made here
-//! from the same data that placement decided by.
+//! They are made here for aprun's stderr, for `apstat` and for a log, from the same data that
+//! placement decided by.
 
 use super::{Cure, Impossible, NoRoom};
 use crate::apteam::Apid;
@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that a sentence names before it counts the others.
 pub const NAMED_MAX: usize = 8;
+/// The same in a brief explanation.
+const NAMED_BRIEFLY_MAX: usize = 2;
 
 impl Impossible {
     /// In words.
@@ -29,13 +31,13 @@ impl Impossible {
             format!("{}; no application node of this machine has that much", needs(&self.shape))
         } else if self.largest_width == 0 {
             format!(
-                "{}, those of a PE on one node; the largest application node of this machine has {}",
+                "{}, with those of each PE on one node; the largest application node of this machine has {}",
                 needs(&self.shape),
                 self.largest_depth,
             )
         } else {
             format!(
-                "{}; the largest application of this shape that this machine can hold has {} ({})",
+                "{}; this machine can hold at most {} of this shape ({})",
                 needs(&self.shape),
                 count(self.largest_width, "PE"),
                 nids_text(self.largest_nids.iter().copied()),
@@ -57,7 +59,7 @@ impl Impossible {
             Cure::Width(width) if self.shape.per_node.is_some() => {
                 let nodes = self.largest_nids.len() as u32;
                 let (or_less, or_fewer) = (or_less(width), or_less(nodes));
-                format!("-n {width}{or_less} (--nodes {nodes}{or_fewer})")
+                format!("-n {width}{or_less} (and --nodes {nodes}{or_fewer}, if given)")
             }
             Cure::Width(width) => format!("-n {width}{}", or_less(width)),
             Cure::Depth(depth) => format!("-d {depth}{}", or_less(depth)),
@@ -114,7 +116,7 @@ impl NoRoom {
             (false, false) => "contiguous nodes",
             (false, true) => "nodes that need not be contiguous",
         };
-        let alone = if self.exclusive { " on which nobody else is" } else { "" };
+        let alone = if self.exclusive { " that no other application uses" } else { "" };
         let place = format!("{nodes}{alone}");
         let memory = self.short_of_memory;
         let memory =
@@ -128,20 +130,17 @@ impl NoRoom {
             };
         }
         let obstacle = match self.largest_width_now {
-            0 => format!("{needs}, and not one such PE has room now"),
+            0 => format!("{needs}, and no such PE fits now"),
             n => {
-                let verb = if n == 1 { "has" } else { "have" };
-                format!(
-                    "{needs}, and no more than {} of this shape {verb} room now",
-                    count(n, "PE"),
-                )
+                let verb = if n == 1 { "fits" } else { "fit" };
+                format!("{needs}, and only {} of this shape {verb} now", count(n, "PE"))
             }
         };
         let window = nids_text(self.window.iter().copied());
         let mut stand: Vec<String> = Vec::new();
         let mut until: Vec<String> = Vec::new();
         if !self.holders.is_empty() {
-            let names = named(&self.holders, name);
+            let names = named(&self.holders, NAMED_MAX, name);
             let of = if self.window.len() == 1 { "of" } else { "among" };
             let what = if self.short_of_memory.is_some() { "memory" } else { "processors" };
             let most = Some(self.max_resident);
@@ -164,47 +163,9 @@ impl NoRoom {
             stand.push(format!("{subject} {what} {of} {window}{shared}"));
             until.push(format!("{ended} ended"));
         }
-        let Shut { ordered, leaving, refused, silent, foreign, obeying } = shut;
-        for (order, closed) in ordered {
-            let (are, list) = (
-                if closed.len() == 1 { "was" } else { "were" },
-                format_nids(closed.iter().copied()),
-            );
-            stand.push(format!("{} {are} {order}", nids_text(closed.iter().copied())));
-            until.push(format!("an administrator has said psmgr resume {list}"));
-        }
-        if !leaving.is_empty() {
-            let (are, list) =
-                (if leaving.len() == 1 { "is" } else { "are" }, nids_text(leaving.iter().copied()));
-            stand.push(format!("{list} {are} in use by applications of another domain"));
-            until.push(format!("{list} {are} empty"));
-        }
-        for (why, nids) in refused {
-            let list = nids_text(nids.iter().copied());
-            stand.push(format!("psched refuses the apinit that offers {list} ({why})"));
-            until.push(format!("an apinit that is not refused offers {list}"));
-        }
-        if !silent.is_empty() {
-            let closed = nids_text(silent.iter().copied());
-            let is = if silent.len() == 1 { "is" } else { "are" };
-            stand.push(format!("{closed} {is} offered by no apinit"));
-            until.push(format!("an apinit offers {closed} again"));
-        }
-        if !foreign.is_empty() {
-            let (is, list) =
-                (if foreign.len() == 1 { "is" } else { "are" }, nids_text(foreign.iter().copied()));
-            stand.push(format!("{list} {is} foreign: its apinit obeys another psched (apstat -n)"));
-            let list = format_nids(obeying.iter().copied());
-            until.push(format!(
-                "an administrator has said psmgr adopt {list}, or psmgr purge {list}"
-            ));
-        }
-        if !self.kept.is_empty() {
-            let kept = nids_text(self.kept.iter().copied());
-            let is = if self.kept.len() == 1 { "is" } else { "are" };
-            stand.push(format!("{kept} {is} kept for an application that has waited too long"));
-            until.push(format!("the application that {kept} {is} kept for has had its turn"));
-        }
+        let (closed, opened) = self.closed(shut);
+        stand.extend(closed);
+        until.extend(opened);
         let mut cure = format!("it fits on {window} when {}", until.join(" and "));
         if self.largest_width_now > 0 {
             let n = self.largest_width_now;
@@ -217,6 +178,72 @@ impl NoRoom {
             });
         }
         Explanation { obstacle, holder: stand.join(", and "), cure }
+    }
+
+    /// The first obstacle in a few words, without a cure.
+    pub fn brief(&self, name: impl Fn(Apid) -> String, shut: &Shut) -> Explanation {
+        let (width, processors) = (self.shape.width, self.shape.processors());
+        let verb = if width == 1 { "needs" } else { "need" };
+        let memory = self.short_of_memory;
+        let memory =
+            memory.map_or_else(String::new, |all| format!(" and {} of memory", about(all)));
+        let obstacle =
+            format!("{} {verb} {}{memory}", count(width, "PE"), count(processors, "processor"));
+        let holder = match self.holders.len() {
+            0 => self.closed(shut).0.into_iter().next().unwrap_or_default(),
+            n => {
+                let (s, verb) = if n == 1 { ("", "holds") } else { ("s", "hold") };
+                let names = named(&self.holders, NAMED_BRIEFLY_MAX, name);
+                let window = nids_text(self.window.iter().copied());
+                format!("application{s} {names} {verb} {window}")
+            }
+        };
+        Explanation { obstacle, holder, cure: String::new() }
+    }
+
+    /// Nodes of the window that take nothing new: why, and until when.
+    fn closed(&self, shut: &Shut) -> (Vec<String>, Vec<String>) {
+        let (mut stand, mut until) = (Vec::new(), Vec::new());
+        let Shut { ordered, leaving, refused, silent, foreign, obeying } = shut;
+        for (order, closed) in ordered {
+            let (are, list) = (
+                if closed.len() == 1 { "was" } else { "were" },
+                format_nids(closed.iter().copied()),
+            );
+            stand.push(format!("{} {are} {order}", nids_text(closed.iter().copied())));
+            until.push(format!("an administrator runs psmgr resume {list}"));
+        }
+        if !leaving.is_empty() {
+            let (are, list) =
+                (if leaving.len() == 1 { "is" } else { "are" }, nids_text(leaving.iter().copied()));
+            stand.push(format!("{list} {are} in use by applications of another domain"));
+            until.push(format!("{list} {are} empty"));
+        }
+        for (why, nids) in refused {
+            let list = nids_text(nids.iter().copied());
+            stand.push(format!("psched refuses the apinit that offers {list} ({why})"));
+            until.push(format!("psched accepts an apinit that offers {list}"));
+        }
+        if !silent.is_empty() {
+            let closed = nids_text(silent.iter().copied());
+            let is = if silent.len() == 1 { "is" } else { "are" };
+            stand.push(format!("{closed} {is} offered by no apinit"));
+            until.push(format!("an apinit offers {closed} again"));
+        }
+        if !foreign.is_empty() {
+            let (is, list) =
+                (if foreign.len() == 1 { "is" } else { "are" }, nids_text(foreign.iter().copied()));
+            stand.push(format!("{list} {is} foreign: its apinit obeys another psched (apstat -n)"));
+            let list = format_nids(obeying.iter().copied());
+            until.push(format!("an administrator runs psmgr adopt {list}, or psmgr purge {list}"));
+        }
+        if !self.kept.is_empty() {
+            let kept = nids_text(self.kept.iter().copied());
+            let is = if self.kept.len() == 1 { "is" } else { "are" };
+            stand.push(format!("{kept} {is} kept for an application that has waited too long"));
+            until.push(format!("the application that {kept} {is} kept for has had its turn"));
+        }
+        (stand, until)
     }
 }
 
@@ -238,8 +265,8 @@ fn or_less(n: u32) -> &'static str {
 }
 
 /// `12 of alice, 13 of bob and 4 others`.
-pub(super) fn named(apids: &[Apid], name: impl Fn(Apid) -> String) -> String {
-    let shown = if apids.len() > NAMED_MAX { NAMED_MAX - 1 } else { apids.len() };
+pub(super) fn named(apids: &[Apid], most: usize, name: impl Fn(Apid) -> String) -> String {
+    let shown = if apids.len() > most { most - 1 } else { apids.len() };
     let mut names: Vec<String> = apids[..shown].iter().map(|a| name(*a)).collect();
     if apids.len() > shown {
         names.push(format!("{} others", apids.len() - shown));

@@ -173,7 +173,12 @@ pub enum Denial {
         flexible: bool,
     },
     /// The choice of nodes leaves none.
-    NoNodeChosen(Choice),
+    NoNodeChosen {
+        /// The choice.
+        choice: Choice,
+        /// All nodes of the machine, if none of them is asked for.
+        instead: Option<Vec<Nid>>,
+    },
 }
 
 /// What a posting waits for.

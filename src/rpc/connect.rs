@@ -99,12 +99,12 @@ pub enum ConnectError {
 
 /// What to do where no psched answers on this socket: the machine's is its administrator's.
 fn cure(socket: &Path) -> &'static str {
-    match socket == Path::new(SOCKET_DEFAULT) && socket.parent().is_some_and(Path::exists) {
+    match socket == Path::new(SOCKET_DEFAULT) {
         true => {
-            "it is being restarted, or the machine's administrator has stopped it (systemctl status \
-             psched); `psched start` starts one of your own"
+            "psched is being restarted, or does not run on this machine; ask its administrator \
+             (systemctl status psched), or start a private psched with `psched start`"
         }
-        false => "start one with `psched start`, or set PSCHED_SOCKET",
+        false => "check PSCHED_SOCKET, or start a private psched with `psched start`",
     }
 }
 

@@ -136,8 +136,8 @@ impl fmt::Display for Doubt {
                  one below it"
             }
             Doubt::NoProcess => {
-                "the process that connected has ended, or can't be told from another one: connect \
-                 anew"
+                "the process that connected has ended, or can't be told from another one: \
+                 connect again"
             }
         })
     }

@@ -139,7 +139,7 @@ impl VariableError {
         match self {
             VariableError::Unknown { name, .. } => format!("there is no variable {name}"),
             VariableError::Retired { name, became } => {
-                format!("there is no variable {name} any more: {became}")
+                format!("variable {name} was removed: {became}")
             }
             VariableError::NoDomain { domain, .. } => {
                 format!("no region of this machine is of a domain {domain}")
@@ -148,7 +148,7 @@ impl VariableError {
                 format!("\"{text}\" is not a value of {name}")
             }
             VariableError::RetiredValue { name, text, became, .. } => {
-                format!("{name} can't be {text} any more: {became}")
+                format!("{name} can no longer be {text}: {became}")
             }
             VariableError::OutOfRange { name, text, .. } => {
                 format!("{text} is out of the range of {name}")

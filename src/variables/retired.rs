@@ -59,8 +59,8 @@ mod tests {
         let said = |name| Variables::default().set(name, "1").expect_err("retired").to_string();
         assert_eq!(
             said("application.level.top"),
-            "there is no variable application.level.top any more: gangs of the highest level queue, and have \
-             floors while they wait; leave it out"
+            "variable application.level.top was removed: gangs of the highest level queue, and \
+             have floors while they wait; leave it out"
         );
         assert!(said("batch.aging.grant").contains("aging.after says"));
         assert!(
@@ -71,8 +71,9 @@ mod tests {
             assert_eq!(
                 said(name),
                 format!(
-                    "there is no variable {name} any more: all go by least attained service, and round-robin is \
-                     gone (application.floor gives those who wait their part); leave it out"
+                    "variable {name} was removed: all go by least attained service, and \
+                     round-robin is gone (application.floor gives those who wait their part); \
+                     leave it out"
                 )
             );
         }
@@ -88,7 +89,7 @@ mod tests {
         let said = |name| Variables::default().set(name, "1").expect_err("retired").to_string();
         assert_eq!(
             said("passed_over_max"),
-            "there is no variable passed_over_max any more: application.longest_wait says how long a \
+            "variable passed_over_max was removed: application.longest_wait says how long a \
              posting may wait before nodes are kept for it; leave it out"
         );
         // No domain had it, and a name that each domain had is not one of the machine's.
@@ -106,8 +107,8 @@ mod tests {
             assert_eq!(
                 said,
                 format!(
-                    "{name} can't be sum-of-squares any more: it did as best-fit does under least attained \
-                     service, which is the only order now; give a word, {}",
+                    "{name} can no longer be sum-of-squares: it did as best-fit does under \
+                     least attained service, which is the only order now; give a word, {}",
                     Allocator::ALL.map(|(_, name)| name).join(", ")
                 )
             );

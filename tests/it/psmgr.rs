@@ -234,7 +234,7 @@ fn what_ran_on_a_node_that_is_down_ends() {
     hand.kill_apinit_of("1");
     wait_for_node(&hand, 1, "suspect");
     let notices = hand.apstat("-n")["notices"].to_string();
-    assert!(notices.contains("NID 1: suspect: its apinit has gone silent, since 20"), "{notices}");
+    assert!(notices.contains("NID 1: suspect: its apinit does not answer, since 20"), "{notices}");
     let told = done(&hand, "down 1 the power is gone");
     assert!(told.contains("NID 1: declared down by "), "{told}");
     assert!(

@@ -131,7 +131,7 @@ fn a_node_that_has_lost_an_application_is_named() {
     std::fs::remove_dir_all(&app.path).expect("gone");
     hand.start_apinit("0", None);
     let run = runs.wait(BOUND).expect(125);
-    let words = "the node lost the application: its apinit does not know it any more";
+    let words = "the node lost the application: its apinit no longer knows it";
     assert!(run.stderr.contains("[NID 00000]") && run.stderr.contains(words), "{run:?}");
     hand.wait_until_up();
     assert_eq!(hand.start_script("-q -n 2", "echo on").wait(BOUND).expect(0).out(), "on\non\n");

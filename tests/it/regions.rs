@@ -80,7 +80,7 @@ fn ranks_go_down_a_list_that_does() {
     let on_two = hand.start_script(&one, FOREVER);
     let apid = hand.wait_for("running", 1)[0];
     assert_eq!(nids(&hand, apid), [2]);
-    hand.start_script("-n 2 -L 0", "true").wait(BOUND).expect(125).says("leaves no node");
+    hand.start_script("-n 2 -L 0", "true").wait(BOUND).expect(125).says("-L 0 names no node");
     hand.start_script("-n 5 -L 1-2", "true").wait(BOUND).expect(125).says("with -L 1-2, 5 PEs");
     end(&hand, apid, on_two);
     hand.end();

@@ -48,7 +48,7 @@ fn invalid_says_all_and_changes_nothing() {
         said.contains("nodes[0].processors") && said.contains("did you mean kill_grace?"),
         "{said}"
     );
-    assert!(said.contains("what was in force stays so"), "{said}");
+    assert!(said.contains("the former configuration stays in force"), "{said}");
     hand.start_script("-n 1", "true").wait(BOUND).expect(0);
     hand.end();
 }
@@ -104,7 +104,7 @@ fn psmgr_reload_waits_and_tells() {
     let wrong =
         reload("nodes:\n  - { nids: 0, processors: 0 }\nvariables:\n  kill_grase: 1\n").expect(1);
     let wrong = wrong.says("nodes[0].processors").says("did you mean kill_grace?");
-    wrong.says("what was in force stays so");
+    wrong.says("the former configuration stays in force");
     hand.reconfigure(ONE);
     let log = || run(&mut hand.command("psmgr", ["log"])).expect(0).out();
     eventually(BOUND, "SIGHUP is in the log", || log().contains("SIGHUP"));

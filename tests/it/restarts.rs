@@ -198,8 +198,8 @@ fn what_can_not_be_restarted_is_refused_with_the_reason() {
         ("less", "cpr: less: it is not whole: core-1.img is missing"),
         ("hers", "cpr: hers: the application is of user 61301, and you are user"),
         ("club", "cpr: club: "),
-        ("over", "cpr: over: it can't be restarted: it has used up its time limit of 10 s"),
-        ("elsewhere", "cpr: elsewhere: -L 7 leaves no node on which it may be placed"),
+        ("over", "cpr: over: it can't be restarted: it has reached its time limit of 10 s"),
+        ("elsewhere", "cpr: elsewhere: -L 7 names no node of this machine"),
     ] {
         run_again(&hand, name, 125).says(said);
     }

@@ -60,7 +60,7 @@ fn what_is_set_is_in_force_until_it_is_taken_back() {
     assert_eq!(on(&hand, 1), [stays]);
     let tried = done(&hand, &["1", "su", "os", "--dry-run"]);
     let (head, tried) = tried.split_once('\n').expect("two lines at least");
-    assert_eq!((head, shown(&hand)), ("nothing is changed; it would be so:", usual()));
+    assert_eq!((head, shown(&hand)), ("nothing was changed; this would be the result:", usual()));
     let told = done(&hand, &["1", "su", "os"]);
     assert_eq!(told, tried);
     assert!(told.starts_with("NID 1: su os, set by "), "{told}");

@@ -24,14 +24,17 @@ fn a_full_machine_says_why() {
     let words = pending["pending"][0]["why"].as_str().expect("words").to_owned();
     let obstacle = instance.apstat(&format!("--why {waiting}"));
     assert!(words.starts_with(obstacle["obstacle"].as_str().expect("words")), "{words}");
-    let held = obstacle["held by"].as_str().expect("words").to_owned();
     // What still fits starts at once, past it.
     instance.script("-q -n 1 --immediate", "true").expect(0);
-    // After two seconds aprun tells the main part by itself.
+    // After two seconds aprun tells it by itself.
     std::thread::sleep(std::time::Duration::from_millis(2_500));
     instance.run("apkill", ["-9", &holder.to_string()]).expect(0);
     long.wait(BOUND).expect(137);
-    let run = waits.wait(BOUND).expect(0).says(&format!("waits for a place: {held}"));
+    let run = waits
+        .wait(BOUND)
+        .expect(0)
+        .says(&format!("waits for a place: 2 PEs need 2 processors; application {holder} of "));
+    let run = run.says(&format!("; apstat --why {waiting} tells more"));
     assert_eq!(run.out(), "done\ndone\n");
     let why = instance.run("apstat", ["--why", &waiting.to_string()]).expect(0);
     assert!(why.out().contains("ended"), "{}", why.out());
@@ -233,7 +236,7 @@ fn a_psched_that_is_being_upgraded_is_waited_for() {
     hand.stop_psched();
     assert!(!hand.socket().exists());
     let at_once = hand.start_script("-n 1", "true").wait(BOUND).expect(125);
-    at_once.says("no psched answers on").says("start one with `psched start`");
+    at_once.says("no psched answers on").says("or start a private psched with `psched start`");
     hand.start_script("--wait-for-psched 0 -n 1", "true").wait(BOUND).expect(125);
     let waits = hand.start_script("--wait-for-psched 10m -n 1", "exit 3");
     let mut more = hand.command("aprun", ["--wait-for-psched=10m", "echo", "here"]);

@@ -69,7 +69,7 @@ impl Agent {
             return out.push(Action::Dump { key, number });
         }
         app.dumping = None;
-        let why = "it can't be stopped (see the notes of its node: apstat -n)";
+        let why = "it can't be frozen (apstat -n shows why)";
         out.push(Action::RefuseDump(number, why.to_owned()));
         self.seat(key, out);
     }

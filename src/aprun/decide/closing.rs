@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(
             shown(&bad, STAMP, false),
             [
-                "aprun: Apid 12: killed by user 1000 (Killed (signal 9)); initiated application \
+                "aprun: Apid 12: killed by user 1000: Killed (signal 9); initiated application \
                  termination",
                 "Application 12 left 3 processes behind, which were ended",
                 "Application 12 exit signals: Killed",

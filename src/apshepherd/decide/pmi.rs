@@ -298,7 +298,7 @@ impl Pmi {
                 Ok(())
             }
             (b"cmd", command) => self.command(rank, command, &words, effects),
-            _ => Err(format!("{} is no command", shown(line))),
+            _ => Err(format!("{} is not a command", shown(line))),
         }
     }
 
@@ -490,7 +490,7 @@ struct Words<'a> {
 impl<'a> Words<'a> {
     fn parse(line: &'a [u8]) -> Result<Words<'a>, String> {
         let mut words = words(line);
-        let is_no_command = || format!("{} is no command", shown(line));
+        let is_no_command = || format!("{} is not a command", shown(line));
         let (first, command) = words.next().and_then(cut).ok_or_else(is_no_command)?;
         if first != b"cmd" && first != b"mcmd" {
             return Err(is_no_command());

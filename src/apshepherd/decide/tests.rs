@@ -360,7 +360,8 @@ fn mpi_ends_as_the_status_rules_say() {
 fn garbage_closes_the_connection_and_ends_the_application() {
     let mut shepherd = going(launch(2));
     let actions = shepherd.apply(1, pmi(1, "rubbish\n"));
-    let cause = Cause::Garbage { rank: 1, nid: Nid(8), text: "\"rubbish\" is no command".into() };
+    let cause =
+        Cause::Garbage { rank: 1, nid: Nid(8), text: "\"rubbish\" is not a command".into() };
     assert_eq!(
         actions[..3],
         [

@@ -242,8 +242,8 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
             }
             (Errno::EACCES, _) => format!("{shown}: {why}; is it executable (chmod +x)?"),
             (Errno::ENOEXEC, _) => format!(
-                "{shown}: {why}; it is no program for this machine, and no script that begins with #! \
-                 (a source file has to be compiled first)"
+                "{shown}: {why}; it is not a program for this machine, nor a script that begins \
+                 with #! (a source file has to be compiled first)"
             ),
             (Errno::E2BIG, _) => format!("{shown}: its arguments and environment are too long"),
             _ => format!("{shown}: {why}"),

@@ -38,7 +38,7 @@ const REFRESH: Duration = Duration::from_secs(1);
     group = ArgGroup::new("one").args(["application", "why", "events", "history", "shares"]),
     long_about = "Shows applications, nodes, and why something waits.\n\n\
     Without options: the applications (-a). -a, -p and -n can be given together. The exit status \
-    is 0, or 1 if psched could not be asked or knows no such application."
+    is 0; 1 if psched could not be asked or knows no such application; 2 if the command line is wrong."
 )]
 pub struct Cli {
     /// Applications, in order of their numbers (the default)
@@ -97,7 +97,7 @@ impl Cli {
 
 /// Runs it with this command line, and gives the status to exit with.
 pub fn run(words: Vec<OsString>) -> ExitCode {
-    match parsed("apstat", Cli::try_parse_from(words), 1) {
+    match parsed("apstat", Cli::try_parse_from(words), 2) {
         Ok(cli) => asked("apstat", async { show(&cli).await.map_err(|text| vec![text]) }),
         Err(status) => status,
     }

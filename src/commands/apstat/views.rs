@@ -12,6 +12,7 @@ use crate::console::table::{Cell, Report, Table, moment, short, whole_seconds};
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;
+use nix::unistd::{Uid, User};
 use std::collections::BTreeMap;
 
 /// An age as ALPS writes it: `0h02m`.
@@ -87,13 +88,26 @@ fn words(waiting: &pb::Explanation) -> String {
     parts.into_iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join("; ")
 }
 
+/// What a user is called: the application's own as psched has it, another as this host has it.
+fn name_of(row: &pb::ApplicationRow, uid: u32) -> Option<String> {
+    match &row.owner {
+        Some(owner) if owner.uid == uid => Some(user_name(row)).filter(|name| !is_number(name)),
+        _ => Some(User::from_uid(Uid::from_raw(uid)).ok()??.name),
+    }
+}
+
+/// Whether it stands for a user without a name.
+fn is_number(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 fn decision(row: &pb::ApplicationRow) -> String {
     match &row.decisive {
         None => String::new(),
         // A kind that this apstat does not know yet.
         Some(d) => Decisive::try_from(d.clone()).map_or_else(
             |_| d.cause.as_ref().map_or_else(String::new, |c| c.text.clone()),
-            |d| d.cause.to_string(),
+            |d| d.cause.words(|uid| name_of(row, uid)),
         ),
     }
 }
@@ -403,7 +417,7 @@ pub fn shares(reply: &pb::SharesReply) -> Report {
     }
     let mut notices = reply.notices.clone();
     if reply.by == "application" {
-        let none = "there are no shares here: the variables share.by and application.floor say whether there are";
+        let none = "there are no shares: the variables share.by and application.floor turn them on";
         notices.push(none.into());
     }
     Report { tables: vec![table], notices, facts: vec![] }

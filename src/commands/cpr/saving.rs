@@ -84,8 +84,8 @@ pub(super) async fn of_saving(
     let status = until_ended(client, key, &mut ends).await.map_err(untold)?;
     if status != 0 {
         return Err(format!(
-            "application {apid} was told to save itself ({by}), and ended with status {status}, not 0: no \
-             checkpoint was made; what it has saved, if anything, is where it saves it"
+            "application {apid} was told to save itself ({by}), and ended with status {status}, \
+             not 0: no checkpoint was made; look for its files where it saves them"
         ));
     }
     partial.publish(options.force).map_err(of_dir)?;

@@ -35,10 +35,10 @@ const ANSWER_MAX: usize = 64 * 1024 * 1024;
 #[command(
     name = "psmgr",
     version,
-    long_about = "Manages a live machine. For administrators.\n\n\
-    NIDS is a list of nodes, as 0-3,7; APID the number of an application, as apstat shows it. The \
-    exit status is 0 if all is as it was asked for; 1 if not, and then nothing was changed, or what \
-    was begun goes on, as is said; 2 if the command line is wrong."
+    long_about = "Manages a live machine. For administrators.\n\nNIDS is a list of nodes, as \
+                  0-3,7; APID the number of an application, as apstat shows it. The exit status \
+                  is 0 if all was done; 1 if not: then nothing was changed, or the change goes \
+                  on, as the message says; 2 if the command line is wrong."
 )]
 struct Cli {
     #[command(subcommand)]

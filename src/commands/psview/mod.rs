@@ -45,7 +45,8 @@ const ALL: u32 = u32::MAX;
     long_about = "Shows who runs when: applications that compete for processors take turns, as whole \
     gangs.\n\n\
     A row is a party, the applications that run at the same time; a column is a node, or neighbours \
-    that look alike. The exit status is 0, or 1 if psched could not be asked."
+    that look alike. The exit status is 0; 1 if psched could not be asked; 2 if the command \
+    line is wrong."
 )]
 struct Cli {
     /// Nodes, and what they can do
@@ -64,7 +65,7 @@ struct Cli {
 
 /// Runs it with this command line, and gives the status to exit with.
 pub fn run(words: Vec<OsString>) -> ExitCode {
-    match parsed("psview", Cli::try_parse_from(words), 1) {
+    match parsed("psview", Cli::try_parse_from(words), 2) {
         Ok(cli) => asked("psview", async { show(&cli).await.map_err(|text| vec![text]) }),
         Err(status) => status,
     }

@@ -215,7 +215,7 @@ fn configured(file: &Path, topology: &Topology) -> Result<Plan, StartError> {
     })?;
     let mut config = config::read(&text).map_err(|problems| {
         let lines: Vec<String> = problems.iter().map(|p| format!("\n  {p}")).collect();
-        refuse(format!("is no good:{}", lines.concat()))
+        refuse(format!("has errors:{}", lines.concat()))
     })?;
     let own = nix::unistd::gethostname().unwrap_or_default();
     config.machine.nodes.retain(|_, node| node.host.is_empty() || *node.host == *own);

@@ -134,8 +134,8 @@ fn each_slip_has_its_place_and_its_cure() {
             "8:58: regions[1].gates.hours: \"20:00\" is not a span of local time; give local \
              times such as 20:00-06:00",
             "9:45: regions[2].gates.width: there is no region \"bog\"; name one of the regions of this file",
-            "9:63: regions[2].gates.users: no application can pass this gate; name somebody, or \
-             leave it out",
+            "9:63: regions[2].gates.users: no application can pass this gate; name a user or a \
+             group, or leave it out",
             "9:86: regions[2].gates.time_limit: \"1h\" is not a range; give durations such as -1h for an hour at most",
             "10:5: regions[3]: has neither nids nor flavors; give one of them: nids: 1-3, or flavors: [ap] for all nodes with just these",
             "10:13: regions[3].name: region big is there already; give each region a name of its own",
@@ -144,10 +144,10 @@ fn each_slip_has_its_place_and_its_cure() {
             "10:47: regions[3].gates.accounts: account \"ocean\" is not described; add it to accounts, with who may use it",
             "11:19: regions[4].flavors: \"op\" is not a flavor; the flavors are su, os, ap",
             "11:50: regions[4].gates.width: no application is too wide for that region and fits \
-             in this one; name the region whose nodes are to be filled first",
+             in this one; name the region whose nodes must be full first",
             "11:77: regions[4].gates.memory: \"4G\" is not a range; give sizes such as 4G- for 4G or more",
             "12:28: regions[5].gate: there is no such key; did you mean gates?",
-            "12:55: regions[5].gates: a list stands where a map is expected; write { KEY: VALUE }",
+            "12:55: regions[5].gates: a found list, and a map is expected; write { KEY: VALUE }",
         ]
     );
 }

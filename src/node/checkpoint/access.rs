@@ -114,7 +114,7 @@ fn acting<T: Send>(
     act: impl FnOnce() -> Result<T, String> + Send,
 ) -> Result<T, String> {
     let done = with_rights_of(owner.uid, owner.gid, &owner.groups, act);
-    done.map_err(|e| format!("its files can't be looked at as user {}: {e}", owner.uid))?
+    done.map_err(|e| format!("can't examine its files as user {}: {e}", owner.uid))?
 }
 
 fn refused(owner: &Owner, path: &Path, error: Errno) -> String {
@@ -219,7 +219,7 @@ fn can_make(root: BorrowedFd<'_>, owner: &Owner, path: &Path) -> Result<(), Stri
             Ok(held) => {
                 return may(held.as_fd(), false, true).map_err(|error| {
                     format!(
-                        "{} is to be made again, and user {} may not write to {} ({error})",
+                        "{} must be made again, and user {} may not write to {} ({error})",
                         path.display(),
                         owner.uid,
                         folder.display()

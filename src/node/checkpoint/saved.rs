@@ -100,7 +100,7 @@ impl Saved {
     /// It is missing, or not what this release writes.
     pub fn read(images: BorrowedFd<'_>) -> Result<Saved, CheckpointError> {
         let failed = |e: &dyn std::fmt::Display| {
-            CheckpointError::new(format!("this is no checkpoint of an application: {FILE}: {e}"))
+            CheckpointError::new(format!("this is not a checkpoint of an application: {FILE}: {e}"))
         };
         let text = image_files::read(images, FILE, BYTES_MAX).map_err(|e| failed(&e))?;
         Saved::parse(&text).map_err(|e| failed(&e))

@@ -243,7 +243,7 @@ pub fn all_is_sent(images: BorrowedFd<'_>) -> Result<(), CheckpointError> {
         }
         let bytes = image_files::read(images, name, STREAM_MAX).map_err(|e| failed(name, e))?;
         let sent = sent(&bytes).ok_or_else(|| {
-            CheckpointError::new(format!("{name}: this is no image of a connection"))
+            CheckpointError::new(format!("{name}: this is not an image of a connection"))
         })?;
         if sent != bytes {
             let write = || {
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(std::fs::read(at("files.img")).expect("read"), others);
         std::fs::write(at("tcp-stream-2"), "").expect("written");
         let error = all_is_sent(images.as_fd()).expect_err("it is none").to_string();
-        assert_eq!(error, "tcp-stream-2: this is no image of a connection");
+        assert_eq!(error, "tcp-stream-2: this is not an image of a connection");
     }
 
     fn link(here: &str, there: &str) -> Link {

@@ -186,10 +186,7 @@ fn hears(talk: &mut impl Read, word: u8) -> Result<(), String> {
     let mut heard = [0];
     match talk.read_exact(&mut heard) {
         Ok(()) if heard == [word] => Ok(()),
-        _ => {
-            Err("it can't be restored: its images have not come, or are not what they were"
-                .to_owned())
-        }
+        _ => Err("it can't be restored: its images are missing or changed".to_owned()),
     }
 }
 

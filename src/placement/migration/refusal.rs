@@ -28,7 +28,7 @@ impl Refusal {
         match self {
             Refusal::Circle { apids } => Explanation {
                 obstacle: "moves would wait for each other".into(),
-                holder: format!("{} hold each other's places", named(apids, name)),
+                holder: format!("{} hold each other's places", named(apids, NAMED_MAX, name)),
                 cure: "they can move when one of them has a free place in between".into(),
             },
             Refusal::Blocked { apid, nid } => Explanation {

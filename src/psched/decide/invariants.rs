@@ -16,7 +16,7 @@ impl Scheduler {
         of_one.or_else(|| self.unknown()).or_else(|| {
             let linked = self.linked_rightly();
             (!linked).then(|| {
-                "an application is linked to other apinits than those of its nodes".to_owned()
+                "the apinits of an application are not the apinits of its nodes".to_owned()
             })
         })
     }

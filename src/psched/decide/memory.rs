@@ -207,7 +207,7 @@ impl Scheduler {
             self.occupancy.release(apid);
             if let Err(conflict) = self.occupancy.take_found(apid, &holds, claim) {
                 // They were its own a moment ago: a fault of ours.
-                let text = format!("application {apid} was not placed anew: {conflict}");
+                let text = format!("application {apid} was not placed again: {conflict}");
                 out.push(Effect::Fault(text));
             }
             self.count_memory(now, apid);

@@ -37,7 +37,7 @@ const LEASE: Duration = Duration::from_secs(15);
 /// Apinits that are named of those that a configuration refuses.
 const REFUSED_MAX: usize = 100;
 /// What is said of an application that was lost because its apinit does not have it.
-pub const LACKS: &str = "its apinit does not know it any more";
+pub const LACKS: &str = "its apinit no longer knows it";
 
 impl Scheduler {
     pub(super) fn link_opened(

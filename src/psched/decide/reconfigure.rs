@@ -86,7 +86,7 @@ impl Scheduler {
             if let Err(conflict) = self.occupancy.take_found(team.apid, &team.holds(), team.into())
             {
                 // They were its own a moment ago: a fault of ours.
-                let text = format!("application {} was not placed anew: {conflict}", team.apid);
+                let text = format!("application {} was not placed again: {conflict}", team.apid);
                 out.push(Effect::Fault(text));
             }
         }

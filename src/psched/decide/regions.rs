@@ -323,7 +323,11 @@ impl Scheduler {
         let among = placement::only_among(&line, choice);
         let is_among = |slot: &Slot| slot.application && wanted.reach.passes.has(slot.region);
         if !among.iter().any(is_among) {
-            return Err((Refusal::Impossible, Denial::NoNodeChosen(choice.clone()).into()));
+            let all = || line.iter().map(|slot| slot.nid).collect();
+            let unknown = choice.names_some() && !line.iter().any(|slot| choice.asks_for(slot.nid));
+            let denial =
+                Denial::NoNodeChosen { choice: choice.clone(), instead: unknown.then(all) };
+            return Err((Refusal::Impossible, denial.into()));
         }
         placement::possible(&among, wanted).map_err(|impossible| {
             let why: Reason = Denial::Impossible(impossible).into();

@@ -42,9 +42,12 @@ impl fmt::Display for Immovable {
             Immovable::MemoryOut => "its memory is rolled out",
             Immovable::NodesChosen => "it has chosen its nodes (-L, -E)",
             Immovable::ProcessorsShared => "its PEs share processors (--oversubscribe)",
-            Immovable::InPieces => "it sits in pieces (--flexible), or its parts differ in -d",
+            Immovable::InPieces => {
+                "its nodes are not contiguous (--flexible), or its parts \
+                                    differ in -d"
+            }
             Immovable::NoDomain => "its domain is no longer in psched.yaml",
-            Immovable::OtherRegions => "it sits on nodes of other regions too",
+            Immovable::OtherRegions => "it is on nodes of other regions too",
             Immovable::NotSaid => "its apinit has not said that it can be moved",
             Immovable::OfNode(blocker) => return blocker.fmt(f),
         })

@@ -1,8 +1,10 @@
-//! The words of a reason. They are the same on aprun's stderr, in `apstat --why` and in a log.
+//! The words of a reason, on aprun's stderr, in `apstat` and in a log: all of them for `apstat --why`, fewer
+//! where many applications wait in one list, and one short line for a waiting aprun.
 
 use super::{
     AppName, Barred, Denial, Full, NoRollOut, Obstacle, Reason, Sees, There, Wait, sees_all,
 };
+use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::apteam::shape::Shape;
 use crate::machine::{Nid, nids_text};
@@ -57,12 +59,14 @@ impl NoRollOut {
 
 impl Full {
     fn words(&self, sees: Sees<'_>) -> Explanation {
-        let name = |apid| {
-            let known = self.holders.iter().find(|holder| holder.apid == apid);
-            known.map_or_else(|| apid.to_string(), |holder| holder.words(sees))
-        };
         let no_roll_out = self.no_roll_out.as_ref().map(|why| why.words(sees));
+        let name = |apid| self.name(apid, sees);
         self.no_room.explain(&self.domain, name, &self.shut, no_roll_out.as_deref())
+    }
+
+    fn name(&self, apid: Apid, sees: Sees<'_>) -> String {
+        let known = self.holders.iter().find(|holder| holder.apid == apid);
+        known.map_or_else(|| apid.to_string(), |holder| holder.words(sees))
     }
 }
 
@@ -126,6 +130,31 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// For a list of applications: without why no application's memory is rolled out for it.
+    pub fn listed(&self, sees: Sees<'_>) -> Explanation {
+        match &self.obstacle {
+            Obstacle::Waits(Wait::Full(full)) if full.no_roll_out.is_some() => {
+                let full = Full { no_roll_out: None, ..(**full).clone() };
+                let obstacle = Obstacle::Waits(Wait::Full(Box::new(full)));
+                Reason { obstacle, ..self.clone() }.words(sees)
+            }
+            _ => self.words(sees),
+        }
+    }
+
+    /// For the aprun of this application, which waits: the first obstacle, and where the others stand.
+    pub fn brief(&self, apid: Apid, sees: Sees<'_>) -> Explanation {
+        match &self.obstacle {
+            Obstacle::Waits(Wait::Full(full)) => {
+                let brief = full.no_room.brief(|apid| full.name(apid, sees), &full.shut);
+                Explanation { cure: format!("apstat --why {apid} tells more"), ..brief }
+            }
+            _ => self.words(sees),
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     /// For a reader who sees everything.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -136,7 +165,7 @@ impl fmt::Display for Reason {
 impl Denial {
     fn words(&self) -> Explanation {
         match self {
-            Denial::Zero => plain("a width, depth or count per node of 0"),
+            Denial::Zero => plain("-n, -d and -N must be at least 1"),
             Denial::OtherUser { only } => with_cure(
                 format!(
                     "this psched runs as user {only} and can start programs only for that user"
@@ -162,7 +191,7 @@ impl Denial {
                     raise("records_user_max", format_size(*most))
                 ),
             ),
-            Denial::RequestInUse => plain("this posting's number is in use"),
+            Denial::RequestInUse => plain("another posting has this request number"),
             Denial::NoApplication(apid) => plain(format!("there is no application {apid}")),
             Denial::NoAdministrator { uid } => with_cure(
                 format!("user {uid} is not an administrator of this psched"),
@@ -202,10 +231,20 @@ impl Denial {
                     "ask for fewer PEs, fewer nodes, or fewer on a node",
                 )
             }
-            Denial::NoNodeChosen(choice) => with_cure(
-                format!("{choice} leaves no node on which it may be placed"),
-                "apstat -n -v shows nodes and their regions",
+            Denial::NoNodeChosen { choice, instead: Some(all) } => with_cure(
+                format!(
+                    "{choice} names no node of this machine ({})",
+                    nids_text(all.iter().copied())
+                ),
+                "name some of these",
             ),
+            Denial::NoNodeChosen { choice, instead: None } => {
+                let does = if choice.names_some() { "names no" } else { "leaves no" };
+                with_cure(
+                    format!("{choice} {does} node on which this application may be placed"),
+                    "apstat -n -v shows nodes, their flavors and regions",
+                )
+            }
         }
     }
 }
@@ -213,7 +252,7 @@ impl Denial {
 impl Wait {
     fn words(&self, sees: Sees<'_>) -> Explanation {
         match self {
-            Wait::NoRoom => plain("there is no room for it now"),
+            Wait::NoRoom => plain("it does not fit now"),
             Wait::Full(full) => full.words(sees),
             Wait::LayoutFull { layout, flexible, nids, holders, more } => {
                 let nodes = if *flexible { "nodes" } else { "contiguous nodes" };

@@ -71,8 +71,8 @@ impl Default for Budgets {
 
 fn too_many() -> Status {
     Status::resource_exhausted(format!(
-        "{CALLS_MAX} requests of yours wait for psched, the maximum of one user: try again when \
-         some of them are answered"
+        "you have {CALLS_MAX} requests that wait for psched, the maximum of one user: try again \
+         when some of them are answered"
     ))
 }
 

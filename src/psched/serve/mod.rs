@@ -232,8 +232,8 @@ async fn serve(
     let member = arguments.runtime.as_deref().map(|folder| {
         Member::join(folder).map_err(|error| {
             anyhow::anyhow!(
-                "{} is not the runtime directory of a private instance: {error}; `psched start` makes one \
-                 and gives --runtime by itself",
+                "{} is not the runtime directory of a private instance: {error}; `psched start` \
+                 makes one and passes --runtime",
                 folder.display()
             )
         })

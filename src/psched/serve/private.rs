@@ -108,6 +108,16 @@ impl Viewer {
     pub fn explanation(&self, why: &Reason) -> Explanation {
         why.words(&|uid| self.sees(uid))
     }
+
+    /// A reason in the words of a list.
+    pub fn listed(&self, why: &Reason) -> Explanation {
+        why.listed(&|uid| self.sees(uid))
+    }
+
+    /// A reason in one short line, for the aprun of this application.
+    pub fn brief(&self, apid: Apid, why: &Reason) -> Explanation {
+        why.brief(apid, &|uid| self.sees(uid))
+    }
 }
 
 #[cfg(test)]

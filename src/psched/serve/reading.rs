@@ -65,7 +65,7 @@ const HISTORY: u8 = 2;
 impl Cursor {
     fn parse(token: &[u8]) -> Result<Cursor, Status> {
         let malformed =
-            || Status::invalid_argument("a malformed request: page: it is none of psched's");
+            || Status::invalid_argument("a malformed request: page: it is not a page of psched");
         if token.is_empty() {
             return Ok(Cursor::default());
         }
@@ -261,7 +261,7 @@ fn list(
                 cut = true;
                 break;
             }
-            let row = views::application(s, team, now_ns, viewer);
+            let row = views::application(s, team, now_ns, viewer, only.is_some());
             page.add(row, &mut reply.applications);
             at.last.0 = team.apid.0;
         }

@@ -70,7 +70,7 @@ impl Reload {
         let (new, administrators, unknown) = match read.await {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
-                let text = format!("what was in force stays so: {error:#}");
+                let text = format!("the former configuration stays in force: {error:#}");
                 tracing::error!("{text}");
                 return Err(text);
             }
@@ -207,8 +207,8 @@ mod tests {
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
         for path in [&fifo, Path::new("/dev/zero")] {
-            let refused = configuration_of(path, "").expect_err("it is no file");
-            assert!(refused.to_string().contains("no regular file"), "{refused}");
+            let refused = configuration_of(path, "").expect_err("it is not a file");
+            assert!(refused.to_string().contains("not a regular file"), "{refused}");
         }
         let large = folder.path().join("large");
         let file = std::fs::File::create(&large).expect("made");

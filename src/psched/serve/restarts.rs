@@ -186,8 +186,8 @@ mod tests {
         assert_eq!(code, Code::InvalidArgument);
         assert_eq!(
             why,
-            "it can't be restarted: it has used up its time limit of 3600 s; run the program again, with a \
-             longer --time-limit"
+            "it can't be restarted: it has reached its time limit of 3600 s; run the program \
+             again, with a longer --time-limit"
         );
     }
 

@@ -81,7 +81,7 @@ type Events = Pin<Box<dyn Stream<Item = Result<pb::ApplicationEvent, Status>> + 
 /// # Errors
 /// The kernel did not say.
 pub fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
-    let unknown = || Status::unauthenticated("the kernel does not say who is calling");
+    let unknown = || Status::unauthenticated("the kernel does not say which user is calling");
     request.extensions().get::<Peer>().cloned().ok_or_else(unknown)
 }
 
@@ -402,7 +402,7 @@ impl pb::psched_server::Psched for Service {
                         pb::look_reply::Answer::Placement(views::placement(&team))
                     }
                     Looked::Waiting(why) => {
-                        pb::look_reply::Answer::Waiting(viewer.explanation(&why).into())
+                        pb::look_reply::Answer::Waiting(viewer.brief(apid, &why).into())
                     }
                 }
             }

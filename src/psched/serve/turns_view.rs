@@ -52,7 +52,7 @@ pub fn application(
     now_ns: u64,
     viewer: &Viewer,
 ) -> pb::ApplicationRow {
-    let mut row = views::application(scheduler, team, now_ns, viewer);
+    let mut row = views::application(scheduler, team, now_ns, viewer, false);
     // Where it is says enough, and these can be many.
     row.places.iter_mut().for_each(|place| place.processors.clear());
     row

@@ -116,7 +116,10 @@ impl Line {
             status: end.status(),
             peak_memory: known(end.peak_memory),
             max_rss_kib: known(end.usage.max_rss_kib),
-            cause: end.first.map(|decisive| decisive.cause.to_string()),
+            cause: end.first.map(|decisive| {
+                let Owner { uid, name, .. } = &team.owner;
+                decisive.cause.words(|of| (of == *uid && !name.is_empty()).then(|| name.clone()))
+            }),
         }
     }
 
@@ -212,7 +215,7 @@ mod tests {
             status: 143,
             peak_memory: Some(1 << 30),
             max_rss_kib: Some(9_496),
-            cause: Some("killed by user 0 (Terminated (signal 15))".into()),
+            cause: Some("killed by root: Terminated (signal 15)".into()),
         };
         assert_eq!(line, golden);
     }

@@ -5,26 +5,29 @@ use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Flavors;
 use crate::psched::decide::{NodeView, Scheduler, When};
+use crate::psched::reason::Reason;
 use crate::psched::serve::clock::now;
 use crate::psched::serve::private::Viewer;
 use crate::rpc::convert::wire_places;
 use crate::rpc::pb;
 use crate::variables::units::nanos;
 
-/// An application that has not ended, at this time of psched's monotonic clock, for this reader.
+/// An application that has not ended, at this time of psched's monotonic clock, for this reader; `alone`: he
+/// has asked for it alone, and is told all of why it waits.
 pub fn application(
     scheduler: &Scheduler,
     team: &Apteam,
     now_ns: u64,
     viewer: &Viewer,
+    alone: bool,
 ) -> pb::ApplicationRow {
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
     let waiting =
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
     let told = waiting || scheduler.in_swap(team.apid).is_some();
     let why = if told { scheduler.why_and_when(team.apid) } else { None };
-    let (why, when) =
-        why.map(|(why, when)| (viewer.explanation(&why).into(), when_row(when))).unzip();
+    let words = |why: &Reason| if alone { viewer.explanation(why) } else { viewer.listed(why) };
+    let (why, when) = why.map(|(why, when)| (words(&why).into(), when_row(when))).unzip();
     let waits = matches!(team.state, State::Posted | State::Lapsed);
     let turn = super::runs_now::turn(scheduler, team.apid, now_ns);
     let memory = scheduler.memory(team.apid).map(|(_, bytes)| bytes).fold(0, u64::saturating_add);

@@ -242,7 +242,7 @@ async fn nobody_there_is_said_with_the_cure() {
     let folder = folder();
     let path = folder.path().join("s");
     let said = format!(
-        "no psched answers on {}: start one with `psched start`, or set PSCHED_SOCKET",
+        "no psched answers on {}: check PSCHED_SOCKET, or start a private psched with `psched start`",
         path.display()
     );
     let error = soon(connect(&path)).await.expect_err("nothing there");

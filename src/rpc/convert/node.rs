@@ -255,7 +255,7 @@ fn places_of_shape(command: PlaceCommand) -> Result<PlaceCommand, Malformed> {
     let born = command.moved.born.len();
     let of_host = |host: &crate::apteam::place::HostPart| host.nids.len() == born;
     if born != 0 && born != command.places.0.len() && !command.hosts.iter().any(of_host) {
-        return of("born_nids").wrong("they are not as many as its places");
+        return of("born_nids").wrong("their number is not the number of its places");
     }
     if command.hosts.is_empty() {
         return of("hosts").wrong("no node holds PE 0");
@@ -372,7 +372,7 @@ variants! {
     Move(order: Boxed),
     RollOut(roll_out: Inner),
     // They begin or end a link.
-    unread "it is no command": Welcome | Refused,
+    unread "it is not a command": Welcome | Refused,
 }
 
 variants! {

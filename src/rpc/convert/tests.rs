@@ -1017,7 +1017,7 @@ fn refusals_name_the_message_and_the_field() {
     assert_eq!(refusal::<Owner, _>(owner), "Owner.groups: 65537 entries, more than 65536");
     assert_eq!(
         refusal::<Command, _>(pb::to_node::Message::Welcome(pb::Welcome::default())),
-        "ToNode.message: it is no command"
+        "ToNode.message: it is not a command"
     );
 }
 

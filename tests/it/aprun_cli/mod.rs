@@ -96,14 +96,14 @@ fn wrong_command_lines() {
         ),
         (
             "true",
-            "no psched answers on /nonexistent/psched.sock: start one with `psched start`, or \
-             set PSCHED_SOCKET"
+            "no psched answers on /nonexistent/psched.sock: check PSCHED_SOCKET, or start a private \
+             psched with `psched start`"
                 .to_owned(),
         ),
         (
             "--dry-run true",
-            "no psched answers on /nonexistent/psched.sock: start one with `psched start`, or \
-             set PSCHED_SOCKET"
+            "no psched answers on /nonexistent/psched.sock: check PSCHED_SOCKET, or start a private \
+             psched with `psched start`"
                 .to_owned(),
         ),
     ] {

@@ -228,7 +228,7 @@ async fn a_signal_before_its_place_ends_it() {
             ..Default::default()
         }),
     }));
-    let said = "cpr: Apid 12: killed by user 5 (Terminated (signal 15)); initiated application \
+    let said = "cpr: Apid 12: killed by user 5: Terminated (signal 15); initiated application \
                 termination\n";
     assert_output(&finish(child).await, "", &format!("{RESTARTED}{said}"), 143);
 }

@@ -292,7 +292,7 @@ fn an_mpi_program_outlives_psched_and_all_its_nodes() {
     eventually(BOUND, "it runs", || rig.read("first").contains("lap 500\n"));
     let done = rig.cpr(&format!("-c tonight -k -p {apid}")).expect(0).out();
     assert!(done.ends_with("; it is ended\n"), "{done}");
-    aprun.wait(BOUND).expect(137).says("checkpointed and ended it (cpr -k)");
+    aprun.wait(BOUND).expect(137).says("checkpointed and ended by root (cpr -k)");
 
     rig.restart_all();
     let cpr = Running::start(&mut rig.writes_to("cpr", "-r tonight", "second"));

@@ -180,6 +180,6 @@ fn rubbish_on_the_pmi_connection_ends_its_application() {
     let Some(Cause::Garbage { rank: 1, text, .. }) = end.first.as_ref().map(|d| &d.cause) else {
         panic!("{end:?}")
     };
-    assert_eq!(text, "\"hello\" is no command");
+    assert_eq!(text, "\"hello\" is not a command");
     assert_eq!((end.status(), rig.notices.len()), (1, 1));
 }

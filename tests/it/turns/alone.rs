@@ -83,7 +83,7 @@ fn it_shares_neither_nodes_nor_turns() {
     let own = start("-q -n 1 -F exclusive", "own");
     let exclusive = new(&instance, "posted", &[]);
     let text = why(&instance, exclusive);
-    assert!(text.contains("one node on which nobody else is"), "{text}");
+    assert!(text.contains("one node that no other application uses"), "{text}");
     assert!(text.contains(&format!("applications {one}")), "{text}");
     first.end(&instance, one);
     let text = why(&instance, exclusive);

@@ -64,7 +64,7 @@ fn it_stands_is_dumped_and_goes_on() {
     assert!(is_seated(&act(&mut agent, 8 * S, dumped(key, 3, false))));
     act(&mut agent, 9 * S, asked(4, OWNER, key, true));
     let actions = act(&mut agent, 9 * S, lifted(key, false));
-    assert!(refusal(&actions, 4).contains("can't be stopped") && is_seated(&actions));
+    assert!(refusal(&actions, 4).contains("can't be frozen") && is_seated(&actions));
 }
 
 #[test]

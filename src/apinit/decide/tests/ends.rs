@@ -34,7 +34,7 @@ fn ended_before_its_launch() {
     let unlaunched = HostEnd { key, first, ..HostEnd::default() };
     assert_eq!(act(&mut agent, S, Event::Command(2, terminate)), [reported(unlaunched, &[0, 1])]);
     go_through(&mut agent, S, [opened(FRONT, OWNER)]);
-    let text = "application 12.1 has ended: killed by user 0 (Terminated (signal 15))".into();
+    let text = "application 12.1 has ended: killed by root: Terminated (signal 15)".into();
     assert_eq!(
         act(&mut agent, S, launch(FRONT, key)),
         [to_front(FromApinit::Refused { text, cause: Some(cause) }), Action::CloseStream(FRONT)]

@@ -464,7 +464,7 @@ impl Shell {
         }
         if let Some(group) = yields::cpu_group(groups.path()).filter(|_| first) {
             tracing::warn!(
-                "yield_nice: PEs give way only to what is in the cpu group {group} like them; give \
+                "yield_nice: PEs give way only to processes of their cpu group {group}; give \
                  that less weight than the system's (systemd: CPUWeight=, see apinit(8))"
             );
         }

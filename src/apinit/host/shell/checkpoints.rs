@@ -247,7 +247,7 @@ impl Shell {
             (Some(shelf), _) => shelf.stage(wanted.key, number),
             (None, Some(app)) => app.directory.stage(number),
             (None, None) => {
-                let why = format!("application {} is not here any more", wanted.key.apid);
+                let why = format!("application {} is no longer here", wanted.key.apid);
                 return self.answer(number, Answer::Refused(why));
             }
         };

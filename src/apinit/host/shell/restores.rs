@@ -40,7 +40,7 @@ impl Shell {
         cpus: Vec<Vec<u32>>,
     ) -> Result<Restoring, String> {
         let Some(restart) = place.restart.clone() else {
-            return Err("nothing is to be restored".into());
+            return Err("there is nothing to restore".into());
         };
         let nids = self.nids_here(&place);
         let limits =

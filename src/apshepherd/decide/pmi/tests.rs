@@ -183,8 +183,8 @@ fn abort_has_its_code() {
 #[test]
 fn garbage_is_named_once_and_harms_nobody_else() {
     for (bytes, text) in [
-        (&b"hello\n"[..], "\"hello\" is no command"),
-        (b"\n", "\"\" is no command"),
+        (&b"hello\n"[..], "\"hello\" is not a command"),
+        (b"\n", "\"\" is not a command"),
         (b"cmd=dance\n", "the unknown command \"dance\""),
         (b"cmd=put key=a\x1b value\n", "\"value\" in a command, where key=value belongs"),
         (b"cmd=abort exitcode=x\n", "\"x\" where a number belongs"),

@@ -144,7 +144,7 @@ mod tests {
                 "an application that is placed there is not \
                                                  launched yet",
             ),
-            of(4, "suspect", true, 0, 0, &[], "its apinit has gone silent"),
+            of(4, "suspect", true, 0, 0, &[], "its apinit does not answer"),
             of(5, "suspect", false, 0, 0, &[], "no apinit has ever offered it"),
             of(6, "down", true, 0, 0, &[], "declared down by root"),
             of(7, "draining", true, 0, 1, &[12], "drained by root: fan"),
@@ -158,14 +158,14 @@ mod tests {
         let reply = pb::ListReply { now_ns: NOW, applications, nodes, ..Default::default() };
         let golden = "0:n:free:ap:2:0:2:4194304:0:_:_:_:_:x86_64
 \
-                      1:n:free:ap:2:1:1:4194304:1:13:61234:1:1 of 2 processors are in use:x86_64
-\
-                      2:n:busy:ap:2:2:0:4194304:2:12,13:bob,61234:3600:2 of 2 processors are in \
+                      1:n:free:ap:2:1:1:4194304:1:13:61234:1:1 of 2 processors are in \
                       use:x86_64
-3:n:pending:ap:2:1:1:4194304:1:14:alice:_:an application that \
-                      is placed there is not launched yet:x86_64
+2:n:busy:ap:2:2:0:4194304:2:12,13:bob,61234:3600:2 of 2 \
+                      processors are in use:x86_64
+3:n:pending:ap:2:1:1:4194304:1:14:alice:_:an \
+                      application that is placed there is not launched yet:x86_64
 \
-                      4:n:suspect:ap:2:0:0:4194304:0:_:_:_:its apinit has gone silent:_
+                      4:n:suspect:ap:2:0:0:4194304:0:_:_:_:its apinit does not answer:_
 \
                       5:n:down:ap:2:0:0:4194304:0:_:_:_:no apinit has ever offered it:_
 \

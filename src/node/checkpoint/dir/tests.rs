@@ -179,7 +179,7 @@ fn only_a_checkpoint_is_replaced_and_only_with_force() {
     // With something in it that is the user's own.
     fs::write(place.at("tonight/notes"), "mine").expect("written");
     let said = again(true).expect_err("not its own").to_string();
-    assert!(said.contains("notes is not of the checkpoint"), "{said}");
+    assert!(said.contains("notes is not part of the checkpoint"), "{said}");
     assert_eq!(fs::read_to_string(place.at("tonight/notes")).expect("kept"), "mine");
     fs::remove_file(place.at("tonight/notes")).expect("ours");
     again(true).expect("replaced");

@@ -206,7 +206,7 @@ impl Scheduler {
             }
             if team.incarnation > place.key.incarnation || team.state.holds_processors() {
                 return Err(format!(
-                    "this psched has placed it anew, on {}: psmgr purge {nids} ends the former",
+                    "this psched has placed it again, on {}: psmgr purge {nids} ends the former",
                     nids_text(team.places.nids())
                 ));
             }

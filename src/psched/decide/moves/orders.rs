@@ -92,7 +92,7 @@ impl Scheduler {
         }
         if nids.is_some_and(|nids| team.places.nids().all(|nid| nids.contains(&nid))) {
             return Err(format!(
-                "application {} sits there already: on {}",
+                "application {} is there already: on {}",
                 self.name_of(apid),
                 nids_text(team.places.nids())
             ));
@@ -193,7 +193,7 @@ impl Scheduler {
             team.state.holds_processors() && team.places.nids().any(|nid| nodes.contains(&nid))
         };
         let here: Vec<&Apteam> = self.teams.values().filter(here).collect();
-        let say = |why: &str| format!("nothing is to be moved: {why}");
+        let say = |why: &str| format!("nothing to move: {why}");
         if here.is_empty() {
             return say("no application runs there");
         }

@@ -151,8 +151,8 @@ fn what_can_not_be_held_any_more_waits_and_is_named() {
     s.apply(at(1), posted(2, 3));
     s.apply(at(1), posted(3, 2));
     let impossible = "application 2 of alice could no longer be placed: 3 PEs of depth 1 need 3 \
-                      processors; the largest application of this shape that this machine can \
-                      hold has 2 PEs (NID 1); ask for -n 2 or less";
+                      processors; this machine can hold at most 2 PEs of this shape (NID 1); ask \
+                      for -n 2 or less";
     let keeps = "application 1 of alice keeps NID 2, which takes nothing new";
     let line = "NID 2: os, set by carol; before: ap (psched.yaml)";
     // First it is only asked.

@@ -346,8 +346,8 @@ fn nobody_is_brought_on_anothers_processors() {
     let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[]);
     assert_eq!(moves(&ordered(&mut s, migrate(2, None, true))).len(), 1);
     let said = ordered(&mut s, compact(true));
-    let why = "nothing is to be moved: no movable application would find enough free processors \
-               at lower NIDs";
+    let why = "nothing to move: no movable application would find enough free processors at \
+               lower NIDs";
     assert_eq!(said, [why]);
 }
 
@@ -367,13 +367,10 @@ fn each_is_brought_together_among_the_nodes_of_its_apinit() {
         },
     );
     let said = ordered(&mut s, compact(true));
-    let why = "nothing is to be moved: no movable application would find enough free processors \
-               at lower NIDs, each stays on the nodes of its apinit (NIDs 0-2; NIDs 3-5), some \
+    let why = "nothing to move: no movable application would find enough free processors at \
+               lower NIDs, each stays on the nodes of its apinit (NIDs 0-2; NIDs 3-5), some \
                can't be moved (application 4 of alice: it has a tty)";
     assert_eq!(said, [why]);
     let mut s = six(&[&[0, 1, 2, 3, 4, 5]], &[1, 2, 3, 4, 5, 6]);
-    assert_eq!(
-        ordered(&mut s, compact(true)),
-        ["nothing is to be moved: no application runs there"]
-    );
+    assert_eq!(ordered(&mut s, compact(true)), ["nothing to move: no application runs there"]);
 }

@@ -54,7 +54,7 @@ fn a_node_says_why_it_is_not_free() {
         [
             "0 busy room 0 residents 2 seen: 2 of 2 processors are in use",
             "1 busy room 0 residents 2 seen: 2 of 2 processors are in use",
-            "2 suspect room 0 residents 1 seen: its apinit has gone silent",
+            "2 suspect room 0 residents 1 seen: its apinit does not answer",
             "3 suspect room 0 residents 0 new: its apinit has not reported its applications yet",
         ]
     );

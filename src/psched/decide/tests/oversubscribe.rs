@@ -72,8 +72,8 @@ fn refusals_name_what_would_help() {
     let why = refused(&s.apply(at(1), posted(1, 5)));
     assert_eq!(
         why,
-        "5 PEs of depth 1 need 5 processors; the largest application of this shape that this machine can \
-         hold has 4 PEs (NIDs 0-1); ask for -n 4 or less; or let PEs share 4 processors with --oversubscribe"
+        "5 PEs of depth 1 need 5 processors; this machine can hold at most 4 PEs of this shape \
+         (NIDs 0-1); ask for -n 4 or less; or let PEs share 4 processors with --oversubscribe"
     );
     let why = refused(&s.apply(at(1), crowd(2, 13, |_| ())));
     assert_eq!(

@@ -135,7 +135,7 @@ impl Scheduler {
                 let why = self.refused.get(&node.nid).map_or("", String::as_str);
                 format!("psched refuses the apinit that offers it: {why}")
             }
-            "suspect" if seen => "its apinit has gone silent".into(),
+            "suspect" if seen => "its apinit does not answer".into(),
             "suspect" => "no apinit has ever offered it".into(),
             _ => closed.map(NodeOrder::to_string).unwrap_or_default(),
         };

@@ -113,7 +113,7 @@ fn open_to_read(path: &Path) -> Result<Connection> {
     // (SQLite would say no more than that it can't.)
     let kind = fs::metadata(path).map_err(failed)?.file_type();
     if !kind.is_file() {
-        let why = "it is no file".to_owned();
+        let why = "it is not a file".to_owned();
         return Err(BackupError::NotAStore { path: path.into(), why });
     }
     File::open(path).map_err(failed)?;

@@ -33,7 +33,7 @@ pub(super) fn may_shrink(connection: &Connection) {
         }
     };
     if let Err(error) = anew() {
-        tracing::warn!(%error, "the store can't be written anew: it does not get smaller");
+        tracing::warn!(%error, "the store can't be compacted: it does not get smaller");
     }
 }
 
