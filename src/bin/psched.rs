@@ -2,7 +2,7 @@
 //! `start` and `torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::{backup, check, parsed, replay, start, worlds};
+use psched::commands::{backup, check, number, parsed, replay, start, worlds};
 use psched::psched::serve;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ struct Daemon {
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// End when this descriptor, a pipe's reading end, has reached its end (psched start gives it)
-    #[arg(long, value_name = "FD")]
+    #[arg(long, value_name = "FD", value_parser = number::<RawFd>)]
     lifeline: Option<RawFd>,
     /// The folder of a private instance, with its socket; cleared by whoever leaves it last (psched start gives it)
     #[arg(long, value_name = "DIR")]

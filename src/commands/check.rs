@@ -65,7 +65,9 @@ fn text_of(path: &Path) -> Result<String, String> {
     // (One byte more than may be is enough to say that it is too long.)
     let read =
         File::open(path).and_then(|file| file.take(SIZE_MAX as u64 + 1).read_to_string(&mut text));
-    read.map_err(|error| format!("{} can't be read: {error}", path.display()))?;
+    read.map_err(|error| {
+        format!("{} can't be read: {error}; give the path of a psched.yaml", path.display())
+    })?;
     Ok(text)
 }
 

@@ -18,4 +18,4 @@ pub mod start;
 pub mod torture;
 pub mod worlds;
 
-pub use question::parsed;
+pub use question::{number, parsed};

@@ -31,6 +31,8 @@ use std::process::ExitCode;
 #[command(
     name = "snflv",
     version,
+    override_usage = "snflv [NIDS] [--json]\n       snflv [--dry-run] NIDS FLAVORS...\n       \
+                      snflv [--dry-run] --reset NIDS",
     long_about = "Shows what nodes are for, and sets it. Only administrators can set \
                   flavors.\n\nA node has one or more of the flavors su (support: logins, \
                   commands), os (services of the system) and ap (applications); at least one \
@@ -39,19 +41,19 @@ use std::process::ExitCode;
                   if not, and then nothing was changed; 2 if the command line is wrong."
 )]
 struct Cli {
-    /// The nodes: 0-3,7; all, if it is not said
+    /// The nodes: 0-3,7; all if left out
     #[arg(value_name = "NIDS", value_parser = nids)]
     nids: Option<Nids>,
-    /// All flavors that they are to have: su, os, ap, between spaces or commas
+    /// The flavors to set: su, os, ap, separated by spaces or commas
     #[arg(value_name = "FLAVORS", value_parser = flavors)]
     flavors: Vec<Flavors>,
-    /// What snflv has set is taken back: psched.yaml's flavors count again
+    /// Remove flavors that snflv has set: those of psched.yaml count again
     #[arg(long, requires = "nids", conflicts_with = "flavors")]
     reset: bool,
-    /// Nothing is changed; it is said what would be so
+    /// Change nothing; show what would change
     #[arg(long, requires = "nids")]
     dry_run: bool,
-    /// What is shown, as JSON
+    /// As JSON
     #[arg(long, conflicts_with_all = ["flavors", "reset", "dry_run"])]
     json: bool,
 }

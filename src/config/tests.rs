@@ -198,24 +198,24 @@ colour: red
         said(text),
         [
             "3:7: nodes[0].nid: there is no such key; did you mean nids?",
-            "3:27: nodes[0].processors: a found list, and a word or a number is expected; write \
+            "3:27: nodes[0].processors: found a list, and a word or a number is expected; write \
              it without brackets and dashes",
-            "3:41: nodes[0].flavors: a found word, and a list is expected; write it in \
+            "3:41: nodes[0].flavors: found a word, and a list is expected; write it in \
              brackets, such as [a, b]",
             "5:5: nodes[1].nids: is given twice, first on line 4; keep one of them",
             "6:5: nodes[1].processor: there is no such key; did you mean processors?",
             "7:5: nodes[1].hots: there is no such key; did you mean hosts?",
             "8:5: nodes[2]: keys and their values are expected here; the keys are nids, processors, cpus, memory, flavors, host, hosts",
             "9:7: nodes[3].<<: there is no such key; there are no merge keys: write out what is meant",
-            "9:20: nodes[3].nids: a found map, and a word or a number is expected; write it \
+            "9:20: nodes[3].nids: found a map, and a word or a number is expected; write it \
              without brackets and dashes",
             "9:42: nodes[3].processors: \"0\" is not a number of processors; give 1 to 4096",
             "10:1: node: there is no such key; did you mean nodes?",
-            "11:17: administrators: a found word, and a list is expected; write it in brackets, \
+            "11:17: administrators: found a word, and a list is expected; write it in brackets, \
              such as [a, b]",
-            "12:12: listening: a found list, and a word or a number is expected; write it \
+            "12:12: listening: found a list, and a word or a number is expected; write it \
              without brackets and dashes",
-            "14:3: variables: a found list, and a map is expected; write NAME: VALUE, each on a \
+            "14:3: variables: found a list, and a map is expected; write NAME: VALUE, each on a \
              line of its own",
             "16:1: state: is given twice, first on line 15; keep one of them",
             "17:1: colour: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, variables",

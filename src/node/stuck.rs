@@ -56,7 +56,7 @@ pub fn unfrozen(pid: i32, nid: Nid) -> Option<String> {
 pub fn unseen(pid: i32, nid: Nid) -> Option<String> {
     let (name, state) = shown(pid)?;
     Some(format!(
-        "pid {pid} '{name}' may be its own on NID {nid}, can't examine and: it waits in the \
+        "pid {pid} '{name}' may be its own on NID {nid}, and can't be examined: it waits in the \
          kernel (state {state}) with its memory locked; until that wait ends the processors \
          stay held"
     ))

@@ -32,6 +32,7 @@ mod lossless;
 mod manuals;
 mod many;
 mod many_kills;
+mod messages;
 mod moves;
 mod mpi;
 mod namespaces;

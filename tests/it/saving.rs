@@ -166,7 +166,7 @@ fn what_has_not_saved_itself_is_no_checkpoint() {
             .is_some_and(|rows| rows.iter().any(|row| row["event"] == "signal"))
     });
     waits.signal(15);
-    let said = "asked to end: no checkpoint was made, but application 2 was told to save itself";
+    let said = "ended by SIGTERM: no checkpoint was made, but application 2 was told to save itself";
     waits.wait(BOUND).expect(1).says(said);
     none_made(&hand);
     // psched may go meanwhile.

@@ -101,7 +101,7 @@ async fn dial(
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let outcome = loop {
         tokio::select! {
-            () = hang_up.cancelled() => break Err("hung up on psched".to_string()),
+            () = hang_up.cancelled() => break Err("apinit closed the link to psched".to_string()),
             _ = heartbeat.tick() => {
                 let last_command = last_command.load(Ordering::Relaxed);
                 let message = Some(Said::Heartbeat(pb::Heartbeat { last_command }));

@@ -34,8 +34,8 @@ impl Ends {
     pub async fn came(&mut self) -> &'static str {
         tokio::select! {
             _ = self.int.recv() => "interrupted",
-            _ = self.term.recv() => "asked to end",
-            _ = self.hup.recv() => "hung up on",
+            _ = self.term.recv() => "ended by SIGTERM",
+            _ = self.hup.recv() => "ended by SIGHUP",
         }
     }
 }

@@ -47,42 +47,42 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Shows what can be retuned, with its value and where that comes from
+    /// Shows variables, their values and where these come from
     Show(variables::Show),
     /// Sets variables, all or none; they outlive a restart and a reload of psched.yaml
     Set(variables::Set),
-    /// Nodes take nothing new; what is there stays
+    /// Keeps new applications away from nodes; the ones there run on
     Drain(nodes::Order),
-    /// Nodes that were drained or down take new applications again
+    /// Opens drained nodes, or nodes that were down, to new applications
     Resume(nodes::Order),
-    /// Nodes whose hosts are known to be gone: what was there has ended
+    /// Declares nodes lost with their hosts: their applications have ended
     Down(nodes::Order),
-    /// Applications wait until they are released
+    /// Makes applications wait until they are released
     Hold(hold::Apids),
-    /// Applications that were held go on
+    /// Lets held applications go on
     Release(hold::Apids),
     /// Moves a running application to other nodes of its host, where it runs on
     Migrate(moves::Migrate),
-    /// Moves the applications of a region together, so that what is free is in one piece
+    /// Moves the applications of a region together, so that free processors are contiguous
     Compact(moves::Compact),
-    /// Has psched read psched.yaml again, and tells what changed or what is wrong with it
+    /// Makes psched read psched.yaml again, and shows changes or problems
     Reload,
-    /// Shows who changed what, and when
+    /// Shows administrators' changes, with user and time
     Log(log::Log),
-    /// Shows how many events psched has heard, and what it has decided
+    /// Counts the events that psched has received and its decisions
     Counters(counters::Counters),
-    /// Writes what psched was told of late to a file, for psched replay
+    /// Writes the latest events to a file, for psched replay
     Record(record::Record),
-    /// Foreign nodes obey this psched from now on; their applications run on, on its records
+    /// Puts foreign nodes under this psched, with their applications, which run on
     Adopt(nodes::Nodes),
-    /// The applications of foreign nodes are ended; then the nodes obey this psched
+    /// Ends the applications of foreign nodes, and puts the nodes under this psched
     Purge(nodes::Nodes),
 }
 
 /// Runs it with this command line, and gives the status to exit with.
 pub fn run(words: Vec<OsString>) -> ExitCode {
     let line = Cli::try_parse_from(words).and_then(|cli| match &cli.command {
-        Command::Set(set) => set.check().map_err(wrong).map(|()| cli),
+        Command::Set(set) => set.check().map_err(|text| wrong("set", text)).map(|()| cli),
         _ => Ok(cli),
     });
     match parsed("psmgr", line, 2) {
@@ -94,9 +94,14 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// What clap can't see is wrong with a command line.
-fn wrong(text: String) -> clap::Error {
-    Cli::command().error(ErrorKind::ValueValidation, text)
+/// An error of a subcommand's command line that clap can't see, with the subcommand's usage.
+fn wrong(name: &str, text: String) -> clap::Error {
+    let mut command = Cli::command();
+    command.build();
+    match command.find_subcommand_mut(name) {
+        Some(command) => command.error(ErrorKind::ValueValidation, text),
+        None => command.error(ErrorKind::ValueValidation, text),
+    }
 }
 
 /// Does it, and gives what is to be printed; or what stood in the way.

@@ -19,7 +19,7 @@ pub struct Nodes {
 pub struct Order {
     #[command(flatten)]
     nodes: Nodes,
-    /// Why, for those who ask
+    /// Why: shown by apstat -n and in the log
     #[arg(value_name = "REASON")]
     reason: Vec<String>,
 }

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = help())]
 pub struct Show {
-    /// Only those whose names match: with * and ? as in file names, else whose names have this in them
+    /// Only variables whose names match: a pattern with * and ?, or a part of the name
     #[arg(value_name = "PATTERN", default_value = "")]
     pattern: String,
     /// As JSON
@@ -22,9 +22,12 @@ pub struct Show {
 
 /// Sets variables.
 #[derive(Args, Clone, Debug)]
-#[command(after_long_help = help())]
+#[command(
+    after_long_help = help(),
+    override_usage = "psmgr set NAME=VALUE...\n       psmgr set --reset NAME..."
+)]
 pub struct Set {
-    /// What psmgr has set is taken back: psched.yaml's value counts again, or the default
+    /// Remove values that psmgr has set: those of psched.yaml count again, or the defaults
     #[arg(long)]
     reset: bool,
     /// Variables and their values; with --reset, names only

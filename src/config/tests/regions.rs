@@ -147,7 +147,7 @@ fn each_slip_has_its_place_and_its_cure() {
              in this one; name the region whose nodes must be full first",
             "11:77: regions[4].gates.memory: \"4G\" is not a range; give sizes such as 4G- for 4G or more",
             "12:28: regions[5].gate: there is no such key; did you mean gates?",
-            "12:55: regions[5].gates: a found list, and a map is expected; write { KEY: VALUE }",
+            "12:55: regions[5].gates: found a list, and a map is expected; write { KEY: VALUE }",
         ]
     );
 }

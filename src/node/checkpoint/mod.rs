@@ -146,7 +146,7 @@ impl From<criu::CriuError> for CheckpointError {
 /// Whether only root can have put anything into this directory; and whether it is `empty`, if it is to be.
 fn root_alone(images: BorrowedFd<'_>, empty: bool) -> Result<(), CheckpointError> {
     let failed = |e: rustix::io::Errno| {
-        CheckpointError::new(format!("the directory of the can't examine images: {e}"))
+        CheckpointError::new(format!("can't examine the directory of the images: {e}"))
     };
     if !nix::unistd::geteuid().is_root() {
         return Err(CheckpointError::new("only root can dump and restore with CRIU"));

@@ -4,6 +4,7 @@ use super::input::Input;
 use super::services::caller;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
+use crate::machine::format_nids;
 use crate::psched::decide::{Event, LinkId};
 use crate::rpc::pb;
 use std::pin::Pin;
@@ -59,6 +60,7 @@ impl pb::nodes_server::Nodes for Nodes {
                 () = stop.cancelled() => Ok(()),
             };
             if let Err(status) = ended {
+                let nids = format_nids(hello.nids.iter().copied());
                 tracing::info!(link = link.0, "an apinit's connection ended: {}", status.message());
             }
             let _ = inputs.send(Input::Event(Box::new(Event::LinkClosed { link }))).await;
@@ -87,7 +89,8 @@ async fn listen(
         let input = match (message, sender.take()) {
             (pb::from_node::Message::Hello(hello), Some(sender)) => {
                 let hello = Hello { pid, ..Hello::try_from(hello).map_err(malformed)? };
-                tracing::info!(link = link.0, pid, nids = ?hello.nids, "an apinit calls");
+                let nids = format_nids(hello.nids.iter().copied());
+                tracing::info!(link = link.0, pid, nids, "an apinit calls");
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
             (_, Some(_)) => return Err(Status::failed_precondition("the first message is hello")),
