@@ -141,8 +141,8 @@ impl Launch {
         for (part, Part { first, .. }) in (2..).zip(&self.more) {
             if *first < least || *first >= width {
                 return Err(format!(
-                    "part {part} of the programs would begin with PE {first}, and the application has \
-                     {width}: the launch is not of this posting"
+                    "part {part} of the programs would begin with PE {first}, and the \
+                     application has {width}: the launch does not match its posting"
                 ));
             }
             least = first.saturating_add(1);

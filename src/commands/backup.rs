@@ -120,8 +120,8 @@ fn restored(directory: &Path, contents: &Contents, replaced: Option<&Path>) -> S
     if let Some(replaced) = replaced {
         text += &format!("the former store is {}\n", replaced.display());
     }
-    text + "start psched; nodes that have heard of later commits show as foreign (apstat -n), and what \
-            runs there runs on: psmgr adopt NIDS takes it over, psmgr purge NIDS ends it\n"
+    text + "start psched; nodes that know later commits show as foreign (apstat -n), and their \
+            applications run on: psmgr adopt NIDS takes them over, psmgr purge NIDS ends them\n"
 }
 
 fn ended(name: &str, done: anyhow::Result<String>) -> ExitCode {

@@ -124,7 +124,10 @@ impl NoRoom {
         let needs = format!("{}{memory} on {place}", needs(&self.shape));
         if self.window.is_empty() {
             return Explanation {
-                obstacle: format!("{needs}, and this machine could not hold that if it were empty"),
+                obstacle: format!(
+                    "{needs}, and this machine could not hold that even if it \
+                                   were empty"
+                ),
                 holder: String::new(),
                 cure: "ask for less".into(),
             };

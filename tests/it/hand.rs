@@ -154,7 +154,8 @@ fn nodes_have_one_apinit() {
     hand.start_apinit("2-3", None);
     let socket = hand.folder().join("apinit-1.sock");
     let why = format!(
-        "NIDs 2-3 are offered by another apinit, which is linked: that of NIDs 1-4 on host {} ({}, process {first})",
+        "NIDs 2-3 are offered by another apinit, which is linked: the apinit of NIDs 1-4 on \
+         host {} ({}, process {first})",
         psched::os::host::hostname(),
         socket.display()
     );

@@ -115,7 +115,7 @@ fn a_program_is_moved_and_notices_nothing() {
     assert_eq!(ranks(&pes), of([0, 1]));
     let plan = psmgr(&hand, &format!("migrate {apid} 2-3 --dry-run")).expect(0).out();
     assert!(plan.contains("NIDs 0-1 to NIDs 2-3, 2 PEs"), "{plan}");
-    assert!(plan.contains("1 move, reckoned with"), "{plan}");
+    assert!(plan.contains("1 move, estimated with"), "{plan}");
     assert_eq!(nids(&hand, apid), [0, 1]);
     for to in [[1, 2], [2, 3], [0, 1], [1, 2]] {
         let [first, last] = to;

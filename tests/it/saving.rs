@@ -136,7 +136,7 @@ fn what_a_command_saves_may_go_on() {
     let said = cpr(&hand, "-c tonight -p 1 -g", 0);
     assert_eq!(
         said.out(),
-        "application 1 is saved by its ./save.sh, and goes on; tonight is of that\n"
+        "application 1 has saved itself (./save.sh) and goes on; tonight restarts it from there\n"
     );
     assert!(is_there(&hand, "saved.it") && is_there(&hand, "tonight/manifest.json"));
     assert_eq!(hand.apstat("-A 1")["state"], "running");
@@ -166,7 +166,8 @@ fn what_has_not_saved_itself_is_no_checkpoint() {
             .is_some_and(|rows| rows.iter().any(|row| row["event"] == "signal"))
     });
     waits.signal(15);
-    let said = "ended by SIGTERM: no checkpoint was made, but application 2 was told to save itself";
+    let said =
+        "ended by SIGTERM: no checkpoint was made, but application 2 was told to save itself";
     waits.wait(BOUND).expect(1).says(said);
     none_made(&hand);
     // psched may go meanwhile.

@@ -67,7 +67,7 @@ fn what_is_set_is_in_force_until_it_is_taken_back() {
     assert!(told.contains("; before: ap (psched.yaml)\n"), "{told}");
     let keeps = format!("application {stays} of ");
     assert!(
-        told.contains(&keeps) && told.ends_with(" keeps NID 1, which takes nothing new\n"),
+        told.contains(&keeps) && told.ends_with(" keeps NID 1, which takes no new applications\n"),
         "{told}"
     );
     // Another goes elsewhere, and a third waits, also when the first has ended there.

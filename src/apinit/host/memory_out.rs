@@ -275,7 +275,7 @@ impl BringBack {
         let images = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
         let frozen =
             self.groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
-        frozen.map_err(|e| format!("its groups can't be frozen: {e}"))?;
+        frozen.map_err(|e| format!("its control groups can't be frozen: {e}"))?;
         let (listener, log) = shepherd_sockets::given_anew(&self.directory)?;
         let criu = self.criu.good().map_err(|e| words(&e))?;
         let given = Given {

@@ -180,7 +180,7 @@ impl Paths {
 pub fn main(options: &Options) -> ExitCode {
     crate::logging::init_daemon("apinit");
     if let Err(error) = crate::os::dispositions::unblock_all() {
-        tracing::warn!(%error, "signals may stay blocked");
+        tracing::warn!(%error, "can't unblock signals");
     }
     let outcome = if options.hold_groups { hold_groups() } else { run(options) };
     crate::logging::flush();
@@ -229,7 +229,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let apshepherd = shepherds::Program::find()?;
     append_to_log();
     let files = raise_descriptor_limit().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "can't raise the limit of open files");
         FILES_USUAL
     });
     // What a shepherd leaves behind when it dies comes to us.

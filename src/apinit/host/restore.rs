@@ -134,7 +134,7 @@ impl Restoring {
         let born = born_of(images.as_fd()).map_err(|e| e.to_string())?;
         let groups = self.groups_of(&born)?;
         let frozen = groups.freezers().and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
-        frozen.map_err(|e| format!("its groups can't be frozen: {e}"))?;
+        frozen.map_err(|e| format!("its control groups can't be frozen: {e}"))?;
         let (listener, log) = shepherd_sockets::given_anew(&self.directory)?;
         let criu = self.criu.good().map_err(|e| e.to_string())?;
         let given = Given {
@@ -196,7 +196,7 @@ impl Restoring {
             let (had, has) = (born.len(), now.len());
             return Err(format!("its images are of {had} nodes, and it has {has}"));
         }
-        let failed = |e: std::io::Error| format!("its groups can't be made: {e}");
+        let failed = |e: std::io::Error| format!("can't make its control groups: {e}");
         let limits =
             born.iter().zip(&self.limits).map(|(born, (_, limits))| (*born, limits.clone()));
         let limits: BTreeMap<Nid, Limits> = limits.collect();

@@ -295,7 +295,7 @@ impl Task {
             shelf,
             ghost_limit: options.ghost_limit,
             leaving: JoinSet::new(),
-            children: signal(SignalKind::child()).context("can't hear of children")?,
+            children: signal(SignalKind::child()).context("can't watch child processes")?,
         };
         shell.tell_roll_out();
         Ok((Task { driver: Driver::new(agent), shell }, events))

@@ -306,7 +306,7 @@ fn a_program_without_a_pe_is_refused() {
             panic!("{firsts:?}: {actions:?}");
         };
         assert!(
-            failed.cause.to_string().contains("the launch is not of this posting"),
+            failed.cause.to_string().contains("the launch does not match its posting"),
             "{failed:?}"
         );
         assert!(!actions.iter().any(|action| matches!(action, Action::Fork(_))));

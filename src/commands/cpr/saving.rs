@@ -75,7 +75,7 @@ pub(super) async fn of_saving(
     if goes_on {
         partial.publish(options.force).map_err(of_dir)?;
         return Ok(format!(
-            "application {apid} is saved by its {by}, and goes on; {dir} is of that"
+            "application {apid} has saved itself ({by}) and goes on; {dir} restarts it from there"
         ));
     }
     let untold = |why: String| {

@@ -142,8 +142,7 @@ pub(super) async fn answer<T>(
         Ok(Ok(reply)) => Ok(reply.into_inner()),
         Ok(Err(status)) => Err(vec![status_text(status)]),
         Err(_) => Err(vec![format!(
-            "not done after {} s; it goes on: apstat -n shows how far it is, and psmgr can be \
-             called again",
+            "not done after {} s; it continues: apstat -n shows its progress",
             ANSWER_BOUND.as_secs()
         )]),
     }

@@ -223,7 +223,7 @@ fn configured(file: &Path, topology: &Topology) -> Result<Plan, StartError> {
     if machine.nodes.is_empty() {
         let own = own.to_string_lossy();
         return Err(refuse(format!(
-            "has no nodes on this host; name \"{own}\" as host of some, or none"
+            "has no nodes on this host; give some nodes host: {own}, or leave host out"
         )));
     }
     Ok(Plan {

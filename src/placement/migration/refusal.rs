@@ -3,7 +3,7 @@
 use crate::apteam::Apid;
 use crate::apteam::posting::Explanation;
 use crate::machine::Nid;
-use crate::placement::explain::named;
+use crate::placement::explain::{NAMED_MAX, named};
 
 /// Why moves can't be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -79,7 +79,7 @@ impl Scheduler {
         let take = if keeps.len() == 1 { "takes" } else { "take" };
         let keeps = (!keeps.is_empty()).then(|| nids_text(keeps))?;
         Some(format!(
-            "application {} keeps {keeps}, which {take} nothing new",
+            "application {} keeps {keeps}, which {take} no new applications",
             self.name_of(team.apid)
         ))
     }

@@ -39,8 +39,8 @@ pub(super) fn warning(kept: &[(Nid, Flavors)]) -> Option<Effect> {
     let keep = if nids.len() == 1 { "keeps" } else { "keep" };
     let text = || {
         format!(
-            "{} {keep} {} by psched.yaml, against snflv: no other node has that now; give it to another \
-             (snflv), or take the order back (snflv --reset)",
+            "{} {keep} {} by psched.yaml, against snflv: no other node has that flavor now; \
+             give it to another node (snflv), or remove that setting (snflv --reset)",
             nids_text(nids),
             list(all)
         )

@@ -135,8 +135,8 @@ impl Scheduler {
             let pid =
                 if other.pid > 0 { format!(", process {}", other.pid) } else { String::new() };
             return Some(format!(
-                "{} offered by another apinit, which is linked: that of {} on host {} ({}{pid}). Stop that \
-                 one, or give one of the two other --nids",
+                "{} offered by another apinit, which is linked: the apinit of {} on host {} \
+                 ({}{pid}). Stop that one, or give one of the two other --nids",
                 match both.len() {
                     1 => format!("{} is", nids_text(both)),
                     _ => format!("{} are", nids_text(both)),

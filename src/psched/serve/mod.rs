@@ -114,7 +114,7 @@ pub fn state_directory(named: Option<&Path>, config: &Config) -> PathBuf {
 pub fn run(arguments: Arguments) -> ExitCode {
     crate::logging::init_daemon("psched");
     if let Err(error) = crate::os::dispositions::unblock_all() {
-        tracing::warn!(%error, "signals may stay blocked");
+        tracing::warn!(%error, "can't unblock signals");
     }
     let outcome = start(&arguments);
     crate::logging::flush();
@@ -130,14 +130,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
 fn start(arguments: &Arguments) -> anyhow::Result<()> {
     // First: it is to have none of psched's files and memory.
     let signals = SignalHelper::start().inspect_err(|error| {
-        tracing::warn!(%error, "no SIGUSR1 is sent to front ends; they hear of their places all the same");
+        tracing::warn!(%error, "can't send SIGUSR1 to front ends; they learn of their places \
+                                without it");
     });
     // The last member of a private instance ends what is left of it.
     if arguments.runtime.is_none() {
         leave_users_to_the_helper();
     }
     let files = listen::raise_descriptor_limit().unwrap_or_else(|error| {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "can't raise the limit of open files");
         listen::FILES_USUAL
     });
     let config = reload::configuration(arguments)?;

@@ -102,8 +102,8 @@ pub fn no_users_of(names_of_users: &[String]) -> Vec<String> {
         .filter(|name| Instant::now() < until && names().user_id(name) == Number::None)
         .map(|name| {
             format!(
-                "{WEIGHT}{name}: {name} is not a user of this host; give the name of one (or the number of one \
-                 without a name)"
+                "{WEIGHT}{name}: {name} is not a user of this host; give a user's name (or a \
+                 number, if the user has no name)"
             )
         })
         .collect()

@@ -179,8 +179,8 @@ impl Service {
         };
         // Not for good: it may be started with the right one, or adopt the nodes.
         Status::unavailable(format!(
-            "this psched has no record of application {apid}, for it runs on {known}; an \
-             administrator can start it with the right one, or have it adopt the nodes (psmgr)"
+            "this psched has no record of application {apid}, because it runs on {known}; an \
+             administrator can restart it with the right state, or adopt the nodes (psmgr adopt)"
         ))
     }
 

@@ -21,6 +21,7 @@
 
 use super::committer::Answer;
 use super::views;
+use crate::apteam::posting::Owner;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::format_nids;
 use crate::psched::decide::Record;

@@ -142,8 +142,8 @@ fn the_head_hears_of_a_shepherd_that_can_not() {
 fn programs_that_are_not_of_the_posting_are_refused() {
     let (mut agent, key) = with_placed();
     agent.apply(S, opened(FRONT, OWNER));
-    let text = "part 2 of the programs would begin with PE 4, and the application has 4: the launch is \
-                not of this posting";
+    let text = "part 2 of the programs would begin with PE 4, and the application has 4: the \
+                launch does not match its posting";
     assert_eq!(act(&mut agent, S, two_programs(FRONT, key, 4)), refused(FRONT, text));
     assert_eq!(agent.apps[&key].phase(), Phase::Placed);
 }

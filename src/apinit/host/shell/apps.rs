@@ -190,7 +190,7 @@ impl Shell {
                 let frozen = groups.freezers();
                 let frozen = frozen.and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
                 if let Err(error) = frozen {
-                    tracing::warn!(%key, %error, "its groups can't be frozen");
+                    tracing::warn!(%key, %error, "its control groups can't be frozen");
                 }
             }
             let mut front_died = false;

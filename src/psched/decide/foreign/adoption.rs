@@ -158,7 +158,8 @@ impl Scheduler {
                     Some(known) if known.place.key > place.key => {}
                     Some(known) if known.place.places != place.places => {
                         problems.push(format!(
-                            "there are two of application {}, on {} and on {}: purge the nodes of one of them",
+                            "application {} runs twice, on {} and on {}: purge the nodes of one \
+                             of the two",
                             name(place),
                             nids_text(known.on.iter().copied()),
                             nids_text(found.on)
@@ -219,8 +220,8 @@ impl Scheduler {
         if !missing.is_empty() {
             let all = format_nids(order.nids.iter().copied().chain(missing.iter().copied()));
             return Err(format!(
-                "its part on {} is missing: psmgr adopt {all} takes the nodes together, where they \
-                 have it; else psmgr purge {nids}",
+                "its part on {} is missing: psmgr adopt {all} adopts all its nodes together; or \
+                 psmgr purge {nids}",
                 nids_text(missing)
             ));
         }

@@ -134,8 +134,8 @@ impl Scheduler {
         let far: Vec<Nid> = nids.iter().copied().filter(|nid| !here.contains(nid)).collect();
         if !far.is_empty() {
             return format!(
-                "application {name}: {} another apinit's, and it can be moved between nodes of its own only: \
-                 name nodes of {}",
+                "application {name}: {} another apinit's, and applications move only between \
+                 nodes of their own apinit: name nodes of {}",
                 match far.len() {
                     1 => format!("{} is", nids_text(far)),
                     _ => format!("{} are", nids_text(far)),
@@ -152,8 +152,8 @@ impl Scheduler {
             false => format!(" ({})", crate::psched::reason::name_list(holders)),
         };
         format!(
-            "application {name} does not fit on {}{held}: they have to be neighbours, open, in a region \
-             whose gate lets it in, with room for as many PEs each (apstat -n)",
+            "application {name} does not fit on {}{held}: it needs neighbouring open nodes in a \
+             region whose gate lets it in, with room for its PEs on each (apstat -n)",
             nids_text(nids.iter().copied())
         )
     }
@@ -317,7 +317,7 @@ impl Scheduler {
                 .saturating_add(cost.saturating_mul(u32::try_from(processors).unwrap_or(u32::MAX)));
         }
         lines.push(format!(
-            "{}, reckoned with {} of processor time (application.load_balance.move_cost)",
+            "{}, estimated with {} of processor time (application.load_balance.move_cost)",
             count(lines.len(), "move"),
             format_duration(rounded(work))
         ));

@@ -34,8 +34,8 @@ fn who_keeps_a_node_and_who_could_never_be_placed() {
     assert_eq!(
         compared(&busy(), less),
         [
-            "application 1 of alice keeps NID 1, which takes nothing new",
-            "application 2 of alice keeps NID 1, which takes nothing new",
+            "application 1 of alice keeps NID 1, which takes no new applications",
+            "application 2 of alice keeps NID 1, which takes no new applications",
             "application 3 of alice could no longer be placed: 4 PEs of depth 1 need 4 \
              processors; this machine can hold at most 2 PEs of this shape (NID 0); ask for -n 2 \
              or less",

@@ -135,7 +135,7 @@ fn a_node_in_use_goes_over_to_another_domain_when_it_is_empty() {
     play.post(1, 8);
     let Event::Machine(machine) = other("3-5", "0-2") else { unreachable!() };
     let told = play.s.compared(at(1), *machine, play.s.settings().clone());
-    assert_eq!(told, ["application 1 of alice keeps NID 3, which takes nothing new"]);
+    assert_eq!(told, ["application 1 of alice keeps NID 3, which takes no new applications"]);
     play.take(other("3-5", "0-2"));
     // Who runs stays of its domain, and beside it nobody of the other is placed.
     assert_eq!((domain(&play, 1), play.nids(1).as_str()), ("application", "0-3"));

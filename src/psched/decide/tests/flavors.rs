@@ -83,8 +83,8 @@ fn a_node_that_gains_ap_takes_what_waits_and_one_that_loses_it_keeps_what_it_has
         [
             "NID 1: su os, set by carol; before: ap (psched.yaml)",
             "NID 0: su os, set by carol; before: su os ap, set by carol",
-            "application 1 of alice keeps NID 1, which takes nothing new",
-            "application 3 of alice keeps NID 0, which takes nothing new",
+            "application 1 of alice keeps NID 1, which takes no new applications",
+            "application 3 of alice keeps NID 0, which takes no new applications",
         ]
     );
     // They end as ever, and nobody comes after them.
@@ -153,7 +153,7 @@ fn what_can_not_be_held_any_more_waits_and_is_named() {
     let impossible = "application 2 of alice could no longer be placed: 3 PEs of depth 1 need 3 \
                       processors; this machine can hold at most 2 PEs of this shape (NID 1); ask \
                       for -n 2 or less";
-    let keeps = "application 1 of alice keeps NID 2, which takes nothing new";
+    let keeps = "application 1 of alice keeps NID 2, which takes no new applications";
     let line = "NID 2: os, set by carol; before: ap (psched.yaml)";
     // First it is only asked.
     let (done, problems) = s.would(at(5), event(&[2], Some("os")));

@@ -212,7 +212,7 @@ fn an_administrator_moves_one() {
         plan,
         [
             "application 2 of alice: NID 1 to NID 2, 1 PE",
-            "1 move, reckoned with 31s of processor time (application.load_balance.move_cost)"
+            "1 move, estimated with 31s of processor time (application.load_balance.move_cost)"
         ]
     );
     assert_eq!(sits(&s, 2), [Nid(1)]);

@@ -110,8 +110,9 @@ fn nodes_that_a_linked_apinit_offers_are_refused_to_another() {
     s.apply(at(1), posted(1, 4));
     report(&mut s, 1, Report::Launched(key(1, 1)));
     report(&mut s, 1, Report::Running(key(1, 1)));
-    let why = "offered by another apinit, which is linked: that of NIDs 1-4 on host h \
-               (/run/psched/apinit-1.sock, process 71). Stop that one, or give one of the two other --nids";
+    let why = "offered by another apinit, which is linked: the apinit of NIDs 1-4 on host h \
+               (/run/psched/apinit-1.sock, process 71). Stop that one, or give one of the two \
+               other --nids";
     // Whichever NID is the lowest.
     for (lowest, nids, both) in
         [(2, &[2, 3][..], "NIDs 2-3 are"), (0, &[0, 1], "NID 1 is"), (4, &[4, 5], "NID 4 is")]
