@@ -315,7 +315,7 @@ fn shared_with(other: &Other, cpus: &[u32]) -> Option<String> {
 }
 
 /// `0-3,8`.
-fn list(cpus: impl Iterator<Item = u32>) -> String {
+pub fn list(cpus: impl Iterator<Item = u32>) -> String {
     let cpus: BTreeSet<u32> = cpus.collect();
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {

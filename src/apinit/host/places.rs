@@ -25,6 +25,7 @@ use crate::apteam::Key;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Seat};
 use crate::os::affinity;
+use crate::os::claims::list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -189,8 +190,10 @@ fn bind_again(seating: &Seating, inside: &[(Nid, i32)]) -> Option<String> {
     }
     let (pid, has, to) = first?;
     Some(format!(
-        "process {pid} of it had bound itself to processors {has:?}, not all of which are the \
-         application's, and was bound to {to:?} again (-cc, -d and -N give it others)"
+        "process {pid} of it had bound itself to processors {}, not all of which are the \
+         application's, and was bound to {} again (-cc, -d and -N give it others)",
+        list(has.into_iter()),
+        list(to.into_iter())
     ))
 }
 

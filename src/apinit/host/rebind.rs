@@ -32,6 +32,7 @@ use crate::apteam::protocol::node::PlaceCommand;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Seat};
 use crate::os::affinity;
+use crate::os::claims::list;
 use crate::rpc::pb;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -267,7 +268,8 @@ fn bind(threads: &[pb::BoundThread]) -> Result<(), String> {
 }
 
 fn refused(tid: i32, cpus: &[u32], error: &io::Error) -> String {
-    format!("thread {tid} can't be bound to processors {cpus:?}: {error}")
+    let cpus = list(cpus.iter().copied());
+    format!("thread {tid} can't be bound to processors {cpus}: {error}")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 use crate::aprun::decide::elf::no_interpreter;
 use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
+use crate::os::claims::list;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use crate::os::instance;
 use crate::os::regular::open_regular;
@@ -222,7 +223,9 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
         Step::Directory => {
             format!("its working directory {directory}: {why}{}", own_shm(&directory, errno))
         }
-        Step::Affinity => format!("it can't be bound to processors {:?}: {why}", pe.cpus),
+        Step::Affinity => {
+            format!("it can't be bound to processors {}: {why}", list(pe.cpus.iter().copied()))
+        }
         Step::Yield => format!("it can't be made nicer (nice: {why})"),
         Step::Rights => format!("it can't drop the rights of its apshepherd (capset: {why})"),
         Step::Session => format!("it can't have a session of its own: {why}"),

@@ -14,6 +14,7 @@
 use super::CheckpointError;
 use super::proc;
 use crate::os::affinity;
+use crate::os::claims::list;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The threads of a node's part, each with what it is bound to.
@@ -50,7 +51,8 @@ pub fn again(saved: &[(u32, Bound)], cpus: &[(u32, Vec<u32>)]) -> Result<(), Str
         };
         for (tid, cpus) in translated(bound, now) {
             affinity::set(tid, &cpus).map_err(|e| {
-                format!("a restored thread can't be bound to the processors {cpus:?}: {e}")
+                let cpus = list(cpus.iter().copied());
+                format!("a restored thread can't be bound to processors {cpus}: {e}")
             })?;
         }
     }

@@ -362,7 +362,7 @@ async fn serve(
         }
     };
     notify.stopping();
-    tracing::info!("psched ends: {why:?}");
+    tracing::info!("psched ends: {}", why.words());
     stop.cancel();
     let _ = std::fs::remove_file(&socket);
     let over = tokio::time::Instant::now() + END_TIME;
@@ -405,6 +405,16 @@ enum Why {
     Lifeline,
     /// The loop has panicked.
     Loop,
+}
+
+impl Why {
+    fn words(&self) -> &'static str {
+        match self {
+            Why::Signal => "it got a signal",
+            Why::Lifeline => "its lifeline was closed",
+            Why::Loop => "its main loop has panicked",
+        }
+    }
 }
 
 /// Resolves when psched ends: it is to, or the loop has ended by itself.

@@ -46,7 +46,12 @@ impl Outside for Shell {
             Action::SendShepherd(_, ToShepherd::Launch(_)) => tracing::info!("launched"),
             Action::SendShepherd(_, ToShepherd::Terminate { .. }) => tracing::info!("to be ended"),
             Action::Report(Report::Ended(end)) => {
-                tracing::info!(first = ?end.first, "ended, telling psched");
+                let cause = end.first.as_ref().map(|first| first.cause.to_string());
+                tracing::info!(
+                    status = end.status(),
+                    cause = cause.as_deref(),
+                    "ended, telling psched"
+                );
             }
             Action::Remove(_) => tracing::info!("forgotten"),
             _ => {}

@@ -9,7 +9,7 @@ use crate::apinit::host::switching::Means;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{PlaceCommand, RollOut};
 use crate::apteam::protocol::turns::Switches;
-use crate::machine::Nid;
+use crate::machine::{Nid, format_nids};
 use crate::node::stuck::Wait;
 use crate::os::host::monotonic_ns;
 use std::collections::BTreeMap;
@@ -71,7 +71,11 @@ impl Shell {
             let done = tokio::task::spawn_blocking(move || {
                 span.in_scope(|| {
                     let result = rebinding.carry_out();
-                    tracing::info!(places = ?rebinding.place.places.0, ?result, "moved");
+                    let nids = format_nids(rebinding.place.places.nids());
+                    match &result {
+                        Ok(_) => tracing::info!(nids, "moved"),
+                        Err(why) => tracing::warn!(nids, "not moved: {why}"),
+                    }
                     result
                 })
             });
