@@ -37,6 +37,24 @@ fn bad_numbers_and_options() {
     assert!(instance.apstat("--history")["history"].as_array().expect("a list").is_empty());
 }
 
+/// One status for a wrong command line, and none of success for help that can't be written.
+#[test]
+fn usage_errors_end_with_2() {
+    let names = ["apkill", "apstat", "cpr", "psched", "psmgr", "psview", "snflv"];
+    for name in names {
+        for wrong in ["--nosuch", "1-x"] {
+            let run = run(Command::new(binaries().join(name)).arg(wrong)).expect(2);
+            assert!(run.stderr.starts_with(&format!("{name}: ")), "{name}: {}", run.stderr);
+        }
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("opened");
+        let mut help = Command::new(binaries().join(name));
+        let help = help.arg("--help").stdout(full).output().expect("it runs");
+        assert_eq!(help.status.code(), Some(1), "{name}");
+        let said = String::from_utf8_lossy(&help.stderr);
+        assert!(said.starts_with(&format!("{name}: can't write: ")), "{said}");
+    }
+}
+
 #[test]
 fn without_psched_it_is_said() {
     let base = tempfile::tempdir().expect("made");
