@@ -7,6 +7,7 @@
 //! ([`Cause::status`]). PEs that are ended in consequence (TERM, KILL to the others) don't count.
 
 use super::Key;
+use super::posting::Owner;
 use crate::machine::Nid;
 use crate::variables::units;
 use serde::{Deserialize, Serialize};
@@ -152,6 +153,12 @@ impl Cause {
             }
             _ => self.to_string(),
         }
+    }
+
+    /// In words; the application's owner is named.
+    pub fn words_to(&self, owner: &Owner) -> String {
+        let known = |uid| uid == owner.uid && !owner.name.is_empty();
+        self.words(|uid| known(uid).then(|| owner.name.clone()))
     }
 }
 

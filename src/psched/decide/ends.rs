@@ -98,7 +98,7 @@ impl Scheduler {
         let said = if cause(&end.first) == cause(&by_nodes) { said } else { Said::ByPsched };
         let status = end.status();
         let detail = match &end.first {
-            Some(decisive) => format!("status {status}: {}", decisive.cause),
+            Some(decisive) => format!("status {status}: {}", decisive.cause.words_to(&team.owner)),
             None => format!("status {status}"),
         };
         team.state = State::Ended;
@@ -149,7 +149,7 @@ impl Scheduler {
         }
         let ends = signal == 0 || signal == KILL;
         let cause = Cause::Kill { signal: if signal == 0 { TERM } else { signal }, uid };
-        let detail = format!("{cause}");
+        let detail = cause.words_to(&team.owner);
         match team.state {
             State::Launching | State::Running => {
                 let links = self.links_of(team);

@@ -21,7 +21,6 @@
 
 use super::committer::Answer;
 use super::views;
-use crate::apteam::posting::Owner;
 use crate::apteam::record::{Apteam, State};
 use crate::machine::format_nids;
 use crate::psched::decide::Record;
@@ -117,10 +116,7 @@ impl Line {
             status: end.status(),
             peak_memory: known(end.peak_memory),
             max_rss_kib: known(end.usage.max_rss_kib),
-            cause: end.first.map(|decisive| {
-                let Owner { uid, name, .. } = &team.owner;
-                decisive.cause.words(|of| (of == *uid && !name.is_empty()).then(|| name.clone()))
-            }),
+            cause: end.first.map(|decisive| decisive.cause.words_to(&team.owner)),
         }
     }
 
