@@ -157,7 +157,8 @@ impl Cause {
 
     /// In words; the application's owner is named.
     pub fn words_to(&self, owner: &Owner) -> String {
-        let known = |uid| uid == owner.uid && !owner.name.is_empty();
+        let is_named = owner.name.bytes().any(|byte| !byte.is_ascii_digit());
+        let known = |uid| uid == owner.uid && is_named;
         self.words(|uid| known(uid).then(|| owner.name.clone()))
     }
 }
