@@ -60,7 +60,6 @@ impl pb::nodes_server::Nodes for Nodes {
                 () = stop.cancelled() => Ok(()),
             };
             if let Err(status) = ended {
-                let nids = format_nids(hello.nids.iter().copied());
                 tracing::info!(link = link.0, "an apinit's connection ended: {}", status.message());
             }
             let _ = inputs.send(Input::Event(Box::new(Event::LinkClosed { link }))).await;
