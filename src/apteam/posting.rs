@@ -226,13 +226,6 @@ pub struct Explanation {
     pub cure: String,
 }
 
-impl Explanation {
-    /// The part that helps most, for one line: who holds what is missing, else what is missing.
-    pub fn brief(&self) -> &str {
-        if self.holder.is_empty() { &self.obstacle } else { &self.holder }
-    }
-}
-
 impl std::fmt::Display for Explanation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = [&self.obstacle, &self.holder, &self.cure];

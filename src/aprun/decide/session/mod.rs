@@ -513,11 +513,7 @@ impl Front {
             }
             Step::Waiting | Step::Looking => {
                 self.say_why = false;
-                // (A line, for many may wait at one terminal.)
-                let why = self.waiting.as_ref().map(Explanation::brief);
-                let why = why.filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
-                let why = why.unwrap_or_default();
-                let more = self.apid().map(|apid| format!(" (apstat --why {apid})"));
+                let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
                 let within = self.setup.within.map(|parent| {
                     format!(
                         "; this {} runs in application {parent}: if {parent} holds what is waited for, and waits \
@@ -526,8 +522,7 @@ impl Front {
                         self.setup.program()
                     )
                 });
-                let (more, within) = (more.unwrap_or_default(), within.unwrap_or_default());
-                format!("{named} waits for a place{why}{more}{within}")
+                format!("{named} waits for a place{why}{}", within.unwrap_or_default())
             }
             Step::Attaching => {
                 format!("{named} has a place, but its apinit has not taken the launch yet; waiting")

@@ -715,7 +715,7 @@ fn a_wait_is_explained() {
         .at(2_000, &[Action::Look(APID)])
         .gives(
             Event::Looked(Looked::Waiting(why.clone())),
-            &[say("application 12 waits for a place: 2 are free (apstat --why 12)")],
+            &[say("application 12 waits for a place: 8 processors are needed; 2 are free; wait")],
         )
         .at(9_000, &[])
         // Once only.
@@ -732,7 +732,7 @@ fn a_wait_is_explained() {
         .gives(
             Event::Looked(Looked::Waiting(Explanation::default())),
             &[say(
-                "application 12 waits for a place (apstat --why 12); this aprun runs in application 7: if 7 holds what is \
+                "application 12 waits for a place: ; this aprun runs in application 7: if 7 holds what is \
                  waited for, and waits for application 12, neither goes on; start it outside of 7, give 7 fewer \
                  processors, or run it on those of 7 with --inside",
             )],
