@@ -17,7 +17,7 @@ use super::psmgr::nodes::{Nids, nids};
 use super::psmgr::{ANSWER_BOUND, Client, client, done};
 use super::question::{asked, parsed};
 use crate::console::stdout::write_out;
-use crate::console::table::{Cell, Report, Table, moment};
+use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::machine::{Flavor, Flavors, Nid, format_nids};
 use crate::rpc::pb;
 use clap::Parser;
@@ -103,7 +103,11 @@ impl Cli {
                 .await
                 .map_err(|text| vec![text])?;
             let report = report(&reply, nids.as_ref(), &TimeZone::system()).map_err(|e| vec![e])?;
-            return Ok(if self.json { report.json() } else { report.text() });
+            return Ok(if self.json {
+                report.json()
+            } else {
+                report.text_within(terminal_columns())
+            });
         };
         let flavors = self.flavors.into_iter().fold(Flavors::default(), Flavors::and);
         let request = pb::SetFlavorsRequest {
@@ -148,7 +152,10 @@ fn report(
         });
         lines[line].1.push(Nid(node.nid));
     }
-    let mut table = Table::new("flavors", "", "<Flavors >Nodes <NIDs <From <Configured");
+    let mut table = Table::new("flavors", "", "<Flavors >Nodes <NIDs <From <Configured")
+        .cuts(&[("From", 11)])
+        .wraps("NIDs")
+        .drops(&["Nodes", "From", "Configured"]);
     for (node, nids) in lines {
         let pb::NodeRow { flavors, configured_flavors: configured, flavors_by, .. } = node;
         let from = match flavors_by {
@@ -214,6 +221,29 @@ mod tests {
             shown(Some(&strange)).expect_err("unknown"),
             "NIDs 7-8: not in psched.yaml (snflv without arguments lists the nodes)"
         );
+    }
+
+    #[test]
+    fn a_narrow_terminal() {
+        let odd = (0..20).map(|n| node(2 * n, "su os ap", "ap", Some("alice")));
+        let nodes = odd.chain([node(1, "ap", "ap", None)]).collect();
+        let reply = pb::ListReply { nodes, ..Default::default() };
+        let report = report(&reply, None, &TimeZone::UTC).expect("known");
+        let golden = [
+            "\
+Flavors  Nodes NIDs                                       From        Configured
+su os ap    20 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,   snflv (ali+ ap
+               30,32,34,36,38
+ap           1 1                                          psched.yaml -
+",
+            "\
+Flavors  NIDs
+su os ap 0,2,4,6,8,10,12,14,16,18,20,22,
+         24,26,28,30,32,34,36,38
+ap       1
+",
+        ];
+        assert_eq!([80, 40].map(|columns| report.text_within(columns)), golden);
     }
 
     #[test]

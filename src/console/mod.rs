@@ -1,4 +1,6 @@
-//! What a person reads at a terminal: tables, and how text gets to stdout.
+//! What a person reads: tables, pages in a terminal, pictures, and how text gets to stdout.
 
+pub mod live;
 pub mod stdout;
+pub mod svg;
 pub mod table;

@@ -66,8 +66,19 @@ pub fn moment(at_ns: u64, zone: &TimeZone) -> Cell {
     }
 }
 
-/// The narrowest room in which the text of a table's last column is wrapped, in letters.
+/// The narrowest room in which text is wrapped, in letters.
 const WRAPS_FROM: usize = 24;
+
+/// The mark at the end of text that was cut.
+const CUT: char = '+';
+
+/// The first `width` letters of a text; the last of them is [`CUT`] if the text is longer.
+pub fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(Some(CUT).filter(|_| width > 0)).collect()
+}
 
 /// How a column stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +89,39 @@ pub enum Align {
     Right,
 }
 
+/// What happens to a column's text if the table is wider than the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Narrowing {
+    /// It keeps its width.
+    Keeps,
+    /// It is cut to this width at least; columns with a lower number give up room first.
+    Cuts(usize, usize),
+    /// It is wrapped, in a room of [`WRAPS_FROM`] letters at least.
+    Wraps,
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// What stands above it.
+    pub heading: &'static str,
+    align: Align,
+    narrowing: Narrowing,
+    /// Its place in the order in which columns are dropped; `None`: it is never dropped.
+    drop: Option<usize>,
+}
+
+impl Column {
+    /// The least width that it can have, if its widest cell has this one.
+    fn least(&self, width: usize) -> usize {
+        match self.narrowing {
+            Narrowing::Keeps => width,
+            Narrowing::Cuts(least, _) => width.min(least.max(self.heading.chars().count())),
+            Narrowing::Wraps => width.min(WRAPS_FROM),
+        }
+    }
+}
+
 /// A titled table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
@@ -85,8 +129,8 @@ pub struct Table {
     pub name: &'static str,
     /// The line above it; empty: none.
     pub title: String,
-    /// Headings.
-    pub columns: Vec<(&'static str, Align)>,
+    /// Its columns.
+    pub columns: Vec<Column>,
     /// Rows, each with a cell for each column.
     pub rows: Vec<Vec<Cell>>,
 }
@@ -94,62 +138,120 @@ pub struct Table {
 impl Table {
     /// `columns` as `>Apid <User`: the sign says how each stands.
     pub fn new(name: &'static str, title: impl Into<String>, columns: &'static str) -> Table {
-        let columns = columns
-            .split(' ')
-            .map(|c| match c.strip_prefix('>') {
+        let columns = columns.split(' ').map(|column| {
+            let (heading, align) = match column.strip_prefix('>') {
                 Some(heading) => (heading, Align::Right),
-                None => (c.trim_start_matches('<'), Align::Left),
-            })
-            .collect();
-        Table { name, title: title.into(), columns, rows: Vec::new() }
+                None => (column.trim_start_matches('<'), Align::Left),
+            };
+            Column { heading, align, narrowing: Narrowing::Keeps, drop: None }
+        });
+        Table { name, title: title.into(), columns: columns.collect(), rows: Vec::new() }
     }
 
-    /// Writes lines of at most `columns` letters, 0: of any length. The text of the last column is
-    /// wrapped if it has [`WRAPS_FROM`] letters of room; else lines are cut.
-    fn text(&self, out: &mut String, columns: usize) {
+    /// Marks columns whose text is cut where the terminal is too narrow, each with its least width, the
+    /// first to be cut first. Text that is cut ends with [`CUT`].
+    pub fn cuts(mut self, columns: &[(&str, usize)]) -> Table {
+        for (at, (heading, least)) in columns.iter().enumerate() {
+            self.column(heading, |column| column.narrowing = Narrowing::Cuts(*least, at));
+        }
+        self
+    }
+
+    /// Marks a column whose text is wrapped where the terminal is too narrow.
+    pub fn wraps(mut self, heading: &str) -> Table {
+        self.column(heading, |column| column.narrowing = Narrowing::Wraps);
+        self
+    }
+
+    /// Marks columns that are left out where cutting is not enough, in this order.
+    pub fn drops(mut self, columns: &[&str]) -> Table {
+        for (at, heading) in columns.iter().enumerate() {
+            self.column(heading, |column| column.drop = Some(at));
+        }
+        self
+    }
+
+    fn column(&mut self, heading: &str, change: impl FnOnce(&mut Column)) {
+        let found = self.columns.iter_mut().find(|column| column.heading == heading);
+        debug_assert!(found.is_some(), "there is no column {heading}");
+        if let Some(column) = found {
+            change(column);
+        }
+    }
+
+    /// The columns that are shown, each with its width, in this many letters; 0: in any number.
+    fn layout(&self, shown: &[Vec<String>], room: usize) -> Vec<(usize, usize)> {
+        let natural = |(at, column): (usize, &Column)| {
+            let cells = shown.iter().filter_map(|row| row.get(at)).map(|c| c.chars().count());
+            (at, cells.max().unwrap_or(0).max(column.heading.chars().count()))
+        };
+        let mut columns: Vec<(usize, usize)> =
+            self.columns.iter().enumerate().map(natural).collect();
+        if room == 0 {
+            return columns;
+        }
+        let least = |(at, width): &(usize, usize)| self.columns[*at].least(*width);
+        let gaps = |columns: &[(usize, usize)]| columns.len().saturating_sub(1);
+        while gaps(&columns) + columns.iter().map(least).sum::<usize>() > room {
+            let order = |(_, (at, _)): &(usize, &(usize, usize))| self.columns[*at].drop;
+            let droppable = columns.iter().enumerate().filter(|column| order(column).is_some());
+            let Some((next, _)) = droppable.min_by_key(order) else { break };
+            columns.remove(next);
+        }
+        let mut excess = (gaps(&columns) + columns.iter().map(|(_, width)| width).sum::<usize>())
+            .saturating_sub(room);
+        let mut order: Vec<usize> = (0..columns.len()).collect();
+        order.sort_by_key(|n| match self.columns[columns[*n].0].narrowing {
+            Narrowing::Cuts(_, at) => at,
+            Narrowing::Keeps | Narrowing::Wraps => usize::MAX,
+        });
+        for n in order {
+            let given = excess.min(columns[n].1 - least(&columns[n]));
+            columns[n].1 -= given;
+            excess -= given;
+        }
+        columns
+    }
+
+    /// Writes lines of at most `room` letters, 0: of any length. Where the table is wider, columns that
+    /// are marked so are cut or wrapped, then dropped; lines that are still too long are cut.
+    fn text(&self, out: &mut String, room: usize) {
         if !self.title.is_empty() {
-            let _ = writeln!(out, "{}", self.title);
+            for line in wrapped_to(&self.title, room, 0, 2) {
+                let _ = writeln!(out, "{line}");
+            }
         }
         let shown: Vec<Vec<String>> =
             self.rows.iter().map(|row| row.iter().map(Cell::shown).collect()).collect();
-        let width = |i: usize, heading: &str| {
-            let cells = shown.iter().filter_map(|row| row.get(i)).map(|c| c.chars().count());
-            cells.max().unwrap_or(0).max(heading.chars().count())
-        };
-        let widths: Vec<usize> =
-            self.columns.iter().enumerate().map(|(i, (heading, _))| width(i, heading)).collect();
-        let before: usize = widths.iter().rev().skip(1).map(|width| width + 1).sum();
-        let last = match columns.saturating_sub(before) {
-            _ if columns == 0 => usize::MAX,
-            room if room < WRAPS_FROM => usize::MAX,
-            room => room,
-        };
-        let cut = if columns == 0 { usize::MAX } else { columns };
+        let columns = self.layout(&shown, room);
+        let whole = if room == 0 { usize::MAX } else { room };
         let mut line = |cells: &[&str]| {
             let mut text = String::new();
-            for ((cell, (_, align)), width) in cells.iter().zip(&self.columns).zip(&widths) {
-                let separator = if text.is_empty() { "" } else { " " };
-                let _ = match align {
+            for (n, ((at, width), cell)) in columns.iter().zip(cells).enumerate() {
+                let separator = if n == 0 { "" } else { " " };
+                let cell = cut(cell, *width);
+                let _ = match self.columns[*at].align {
                     Align::Left => write!(text, "{separator}{cell:<width$}"),
                     Align::Right => write!(text, "{separator}{cell:>width$}"),
                 };
             }
-            let shown: String = text.trim_end().chars().take(cut).collect();
-            let _ = writeln!(out, "{}", shown.trim_end());
+            let _ = writeln!(out, "{}", cut(text.trim_end(), whole));
         };
-        line(&self.columns.iter().map(|(heading, _)| *heading).collect::<Vec<_>>());
+        line(&columns.iter().map(|(at, _)| self.columns[*at].heading).collect::<Vec<_>>());
         for row in &shown {
-            let mut cells: Vec<&str> = row.iter().map(String::as_str).collect();
-            let Some(words) = cells.pop_if(|words| words.chars().count() > last) else {
-                line(&cells);
-                continue;
+            // What each column has on each line of this row.
+            let lines = |(at, width): &(usize, usize)| {
+                let cell = row.get(*at).map_or("", String::as_str);
+                match self.columns[*at].narrowing {
+                    Narrowing::Wraps if cell.chars().count() > *width => wrapped(cell, *width),
+                    _ => vec![cell.to_owned()],
+                }
             };
-            let words = wrapped(words, last);
-            for words in &words {
-                cells.push(words);
-                line(&cells);
-                cells.fill("");
-                cells.pop();
+            let cells: Vec<Vec<String>> = columns.iter().map(lines).collect();
+            for n in 0..cells.iter().map(Vec::len).max().unwrap_or(0) {
+                let nth = |lines: &'_ Vec<String>| lines.get(n).cloned().unwrap_or_default();
+                let cells: Vec<String> = cells.iter().map(nth).collect();
+                line(&cells.iter().map(String::as_str).collect::<Vec<_>>());
             }
         }
     }
@@ -157,7 +259,7 @@ impl Table {
     fn value(&self) -> Value {
         let row = |cells: &Vec<Cell>| {
             let fields = self.columns.iter().zip(cells);
-            Value::Object(fields.map(|((h, _), c)| (key(h), c.value())).collect())
+            Value::Object(fields.map(|(column, c)| (key(column.heading), c.value())).collect())
         };
         self.rows.iter().map(row).collect()
     }
@@ -190,10 +292,13 @@ impl Report {
         let mut parts = Vec::new();
         if !self.facts.is_empty() {
             let width = self.facts.iter().map(|(name, _)| name.len() + 1).max().unwrap_or(0);
-            let line = |(name, cell): &(&str, Cell)| {
-                format!("{:<width$} {}\n", format!("{name}:"), cell.shown())
+            let lines = |(name, cell): &(&str, Cell)| {
+                let fact = format!("{:<width$} {}", format!("{name}:"), cell.shown());
+                wrapped_to(&fact, columns, width + 1, width + 1)
             };
-            parts.push(self.facts.iter().map(line).collect::<String>());
+            parts.push(
+                self.facts.iter().flat_map(lines).map(|line| line + "\n").collect::<String>(),
+            );
         }
         for table in &self.tables {
             let mut text = String::new();
@@ -201,7 +306,8 @@ impl Report {
             parts.push(text);
         }
         if !self.notices.is_empty() {
-            parts.push(self.notices.iter().map(|n| format!("{n}\n")).collect());
+            let lines = self.notices.iter().flat_map(|notice| wrapped_to(notice, columns, 0, 2));
+            parts.push(lines.map(|line| line + "\n").collect());
         }
         parts.join("\n")
     }
@@ -240,28 +346,69 @@ pub fn short(ns: u64) -> String {
     }
 }
 
-/// The number of columns of the terminal that stdout is; 0: stdout is no terminal, or its size is
-/// not known.
+/// The number of letters that a line on stdout may have: the environment's COLUMNS, else that of the
+/// terminal that stdout is; 0: any number, for stdout is no terminal, or its size is not known.
 pub fn terminal_columns() -> usize {
-    let out = std::io::stdout();
-    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten();
-    size.map_or(0, |size| size.ws_col.into())
+    columns(std::env::var("COLUMNS").ok().as_deref(), window().map_or(0, |(columns, _)| columns))
 }
 
-/// Breaks a text into lines of at most `columns` letters; a longer word has a line of its own, and is
-/// cut.
+/// COLUMNS if it is a number greater than 0, else the terminal's.
+fn columns(variable: Option<&str>, terminal: usize) -> usize {
+    let wanted = variable.and_then(|text| text.trim().parse().ok());
+    wanted.filter(|columns| *columns > 0).unwrap_or(terminal)
+}
+
+/// Columns and rows of the terminal that stdout is, if it is one and they are known.
+pub fn window() -> Option<(usize, usize)> {
+    let out = std::io::stdout();
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten()?;
+    let size = (usize::from(size.ws_col), usize::from(size.ws_row));
+    (size.0 > 0 && size.1 > 0).then_some(size)
+}
+
+/// Breaks a text into lines of at most `columns` letters, between words; a longer word after commas in
+/// it, and if that is not enough it is cut.
 fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let word: String = word.chars().take(columns).collect();
-        let line = lines.last_mut().filter(|line| {
-            line.is_empty() || line.chars().count() + 1 + word.chars().count() <= columns
-        });
-        match line {
-            Some(line) if line.is_empty() => line.push_str(&word),
-            Some(line) => line.extend([" ", &word]),
-            None => lines.push(word),
+        let parts: Vec<&str> = match word.chars().count() > columns {
+            true => word.split_inclusive(',').collect(),
+            false => vec![word],
+        };
+        for (at, part) in parts.into_iter().enumerate() {
+            let part = cut(part, columns);
+            let length = part.chars().count();
+            match lines.last_mut() {
+                Some(line) if line.is_empty() => line.push_str(&part),
+                Some(line) if at == 0 && line.chars().count() + 1 + length <= columns => {
+                    line.extend([" ", &part]);
+                }
+                Some(line) if at > 0 && line.chars().count() + length <= columns => {
+                    line.push_str(&part);
+                }
+                _ => lines.push(part),
+            }
         }
+    }
+    lines
+}
+
+/// A text in lines of at most `columns` letters, 0: of any length. The first `head` letters stay as they
+/// are, and all lines but the first begin with `indent` blanks. Where less than [`WRAPS_FROM`] letters of
+/// room are left the text is cut.
+fn wrapped_to(text: &str, columns: usize, head: usize, indent: usize) -> Vec<String> {
+    if columns == 0 || text.chars().count() <= columns {
+        return vec![text.into()];
+    }
+    let room = columns.saturating_sub(indent);
+    if room < WRAPS_FROM {
+        return vec![cut(text, columns)];
+    }
+    let first: String = text.chars().take(head).collect();
+    let rest: String = text.chars().skip(head).collect();
+    let mut lines = wrapped(&rest, room);
+    for (at, line) in lines.iter_mut().enumerate() {
+        *line = if at == 0 { format!("{first}{line}") } else { format!("{:indent$}{line}", "") };
     }
     lines
 }
@@ -271,47 +418,127 @@ pub fn whole_seconds(ns: u64) -> String {
     format_duration(Duration::from_secs(ns.div_ceil(1_000_000_000)))
 }
 
-/// As much of a text as a terminal of this size shows: lines cut, not wrapped; the last line free
-/// for the cursor. A size of 0 is unknown: all of it.
-pub fn clip(text: &str, columns: usize, rows: usize) -> String {
-    if columns == 0 || rows == 0 {
-        return text.into();
-    }
-    let lines: Vec<String> = text.lines().map(|l| l.chars().take(columns).collect()).collect();
-    let room = rows - 1;
-    if lines.len() <= room {
-        return lines.iter().map(|l| format!("{l}\n")).collect();
-    }
-    let shown = room.saturating_sub(1);
-    let more: String =
-        format!("({} more lines)", lines.len() - shown).chars().take(columns).collect();
-    lines.iter().take(shown).chain([&more]).map(|l| format!("{l}\n")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn on_a_narrow_terminal_columns_are_kept() {
-        let mut table = Table::new("things", "", ">Apid <User <Why");
+    /// Of an application: a command and a reason.
+    fn things() -> Table {
+        let mut table = Table::new("things", "", ">Apid <User >PEs <Command <Why");
         let text = |t: &str| Cell::Text(t.into());
         let why = "its processors are those of application 7; it has them until Friday";
-        table.rows.push(vec![Cell::Number(7), text("alice"), text(why)]);
-        table.rows.push(vec![Cell::Number(8), text("bob"), text("none")]);
-        let report = Report { tables: vec![table], ..Report::default() };
-        let wrapped = "\
-Apid User  Why
-   7 alice its processors are those of
-           application 7; it has them
-           until Friday
-   8 bob   none
+        let command = text("./a.out --with many words");
+        table.rows.push(vec![Cell::Number(7), text("alice"), Cell::Number(64), command, text(why)]);
+        let (command, why) = (text("hostname"), text("none"));
+        table.rows.push(vec![Cell::Number(8), text("bob"), Cell::Number(1), command, why]);
+        table
+    }
+
+    fn within(table: &Table, columns: usize) -> String {
+        Report { tables: vec![table.clone()], ..Report::default() }.text_within(columns)
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_then_drops() {
+        let table = things().cuts(&[("Command", 8), ("Why", 10)]).drops(&["PEs", "User"]);
+        let whole = within(&table, 0);
+        assert_eq!(whole, within(&table, 200));
+        assert!(
+            whole.contains("words its processors are those of application 7; it has them until F")
+        );
+        let golden = [
+            "\
+Apid User  PEs Command  Why
+   7 alice  64 ./a.out+ its processors are those of application 7; it has them +
+   8 bob     1 hostname none
+",
+            "\
+Apid User  PEs Command  Why
+   7 alice  64 ./a.out+ its processors +
+   8 bob     1 hostname none
+",
+            "\
+Apid User  Command  Why
+   7 alice ./a.out+ its proces+
+   8 bob   hostname none
+",
+            "\
+Apid Command  Why
+   7 ./a.out+ its proce+
+   8 hostname none
+",
+        ];
+        assert_eq!([80, 40, 31, 24].map(|columns| within(&table, columns)), golden);
+        // What still does not fit is cut.
+        assert_eq!(within(&table, 10), "Apid Comm+\n   7 ./a.+\n   8 host+\n");
+        for columns in 1..200 {
+            let text = within(&table, columns);
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_narrow_terminal_wraps() {
+        let table = things().wraps("Why").cuts(&[("Command", 4)]).drops(&["PEs"]);
+        assert_eq!(
+            [43, 24].map(|columns| within(&table, columns)),
+            [
+                "\
+Apid User  Command Why
+   7 alice ./a.ou+ its processors are those
+                   of application 7; it has
+                   them until Friday
+   8 bob   hostna+ none
+",
+                "\
+Apid User  Command Why
+   7 alice ./a.ou+ its +
+                   of a+
+                   them+
+   8 bob   hostna+ none
+"
+            ]
+        );
+    }
+
+    #[test]
+    fn lists_are_wrapped_after_commas() {
+        assert_eq!(wrapped("a 1,22,333,4444 b", 7), ["a", "1,22,", "333,", "4444 b"]);
+        assert_eq!(wrapped("12345678 1", 4), ["123+", "1"]);
+        assert_eq!(wrapped("", 4), [""]);
+    }
+
+    #[test]
+    fn facts_and_notices_are_wrapped() {
+        let why = Cell::text("its processors are those of application 7; it has them until Friday");
+        let report = Report {
+            facts: vec![("Application", Cell::Number(7)), ("Obstacle", why)],
+            tables: vec![],
+            notices: vec!["psched: the store is nearly full, and so is the disk below it".into()],
+        };
+        let golden = "\
+Application: 7
+Obstacle:    its processors are those of
+             application 7; it has them
+             until Friday
+
+psched: the store is nearly full, and
+  so is the disk below it
 ";
-        assert_eq!(report.text_within(40), wrapped);
-        let cut = "Apid User  Why\n   7 alice its process\n   8 bob   none\n";
-        assert_eq!(report.text_within(22), cut);
-        assert_eq!(report.text(), report.text_within(200));
-        assert!(report.text().contains(why));
+        assert_eq!(report.text_within(40), golden);
+        assert_eq!(report.text().lines().count(), 4);
+        assert!(report.text_within(30).lines().all(|line| line.chars().count() <= 30));
+    }
+
+    #[test]
+    fn columns_of_the_environment_come_first() {
+        assert_eq!(columns(None, 0), 0);
+        assert_eq!(columns(None, 80), 80);
+        assert_eq!(columns(Some("132"), 80), 132);
+        assert_eq!(columns(Some("132"), 0), 132);
+        for bad in ["", "0", "-3", "many"] {
+            assert_eq!(columns(Some(bad), 80), 80, "{bad}");
+        }
     }
 
     #[test]
@@ -370,15 +597,5 @@ Apid User  Why
         assert_eq!(few, golden);
         let long = [600_000, 6_000_000, 35_999_000, 36_000_000, 400_000_000].map(of);
         assert_eq!(long, ["10m", "1.6h", "9.9h", "10h", "4d"]);
-    }
-
-    #[test]
-    fn a_small_terminal_shows_what_it_can() {
-        let text = "abcdef\nghi\njkl\n";
-        assert_eq!(clip(text, 4, 10), "abcd\nghi\njkl\n");
-        assert_eq!(clip(text, 80, 3), "abcdef\n(2 more lines)\n");
-        assert_eq!(clip(text, 80, 4), text);
-        assert_eq!(clip(text, 0, 0), text);
-        assert_eq!(clip(text, 3, 1), "(3 \n");
     }
 }

@@ -4,6 +4,7 @@
 //! its answer, and [`table`](super::table) writes those as text or as JSON. Both forms come from the same rows,
 //! so neither can say what the other does not.
 
+mod live;
 mod views;
 
 use super::apkill::parse_apid;
@@ -31,7 +32,7 @@ const HISTORY_MAX: u32 = 100_000;
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Shows applications, nodes, and why something waits.
-#[derive(Parser, Debug)]
+#[derive(Parser, Clone, Debug)]
 #[command(
     name = "apstat",
     version,
@@ -77,7 +78,7 @@ pub struct Cli {
     /// The same as JSON
     #[arg(long)]
     json: bool,
-    /// Again each second, until ^C
+    /// Again each second, until ^C; in a terminal until q, and arrows scroll
     #[arg(short = 'w', long = "watch")]
     watch: bool,
 }
@@ -113,6 +114,9 @@ async fn show(cli: &Cli) -> Result<(), String> {
         let report = report(cli, &mut client).await?;
         return write_out(&text_of(cli, &report));
     }
+    if io::stdout().is_terminal() {
+        return live::live(cli).await;
+    }
     tokio::select! {
         end = watch(cli) => end,
         // ^C is how one leaves: all is well.
@@ -129,34 +133,40 @@ fn text_of(cli: &Cli, report: &Report) -> String {
     if cli.json { report.json() } else { report.text_within(table::terminal_columns()) }
 }
 
-async fn watch(cli: &Cli) -> Result<(), String> {
-    let mut psched: Option<PschedClient<Channel>> = None;
-    loop {
-        // psched may be away for a moment; what it says comes back with it.
-        let asked = async {
-            if psched.is_none() {
-                psched = Some(client().await?);
-            }
-            let client = psched.as_mut().ok_or("no connection")?;
-            report(cli, client).await
+/// psched, which may be away and come back.
+#[derive(Default)]
+struct Psched {
+    client: Option<PschedClient<Channel>>,
+}
+
+impl Psched {
+    /// Asks anew.
+    ///
+    /// # Errors
+    /// Why there is no answer; the next question goes over a new connection.
+    async fn ask(&mut self, cli: &Cli) -> Result<Report, String> {
+        let client = match &mut self.client {
+            Some(client) => client,
+            none => none.insert(client().await?),
         };
-        let text = match asked.await {
+        let report = report(cli, client).await;
+        if report.is_err() {
+            self.client = None;
+        }
+        report
+    }
+}
+
+/// Writes it to a pipe or a file, again and again.
+async fn watch(cli: &Cli) -> Result<(), String> {
+    let mut psched = Psched::default();
+    loop {
+        let text = match psched.ask(cli).await {
             Ok(report) => text_of(cli, &report),
-            Err(text) => {
-                psched = None;
-                format!("apstat: {text}\n")
-            }
+            Err(text) => format!("apstat: {text}\n"),
         };
         let mut out = io::stdout();
-        let shown = match rustix::termios::tcgetwinsize(&out) {
-            Ok(size) if out.is_terminal() => {
-                let clipped = table::clip(&text, size.ws_col.into(), size.ws_row.into());
-                // Home, the lines each cleared to their end, the rest cleared: no flicker.
-                format!("\x1b[H{}\x1b[J", clipped.replace('\n', "\x1b[K\n"))
-            }
-            _ => text,
-        };
-        match out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             result => result.map_err(|e| format!("can't write: {e}"))?,
         }

@@ -166,7 +166,13 @@ pub fn applications(reply: &pb::ListReply, verbose: bool) -> Table {
         false => ">Apid >ResId <User >PEs >Nodes >Age <State <Turn <Command",
         true => ">Apid >ResId <User >PEs >Nodes >Age <State <Turn >Next >Had >Due >Run <Command",
     };
-    let mut table = Table::new("applications", title, columns);
+    let drops: &[&str] = match verbose {
+        false => &["ResId", "Nodes", "Age", "PEs", "User", "State"],
+        true => &["ResId", "Age", "Nodes", "PEs", "Next", "State", "User", "Run", "Due", "Had"],
+    };
+    let mut table = Table::new("applications", title, columns)
+        .cuts(&[("Command", 12), ("User", 8)])
+        .drops(drops);
     let row = |row| application_row(row, reply.now_ns, verbose);
     table.rows = reply.applications.iter().map(row).collect();
     table
@@ -213,7 +219,9 @@ pub fn pending(reply: &pb::ListReply) -> Table {
     let rows: Vec<_> = reply.applications.iter().filter(|a| waits(a)).collect();
     let title = format!("Pending applications: {}", rows.len());
     let columns = ">Apid <User <w:d:N >Age <When <Command <Why";
-    let mut table = Table::new("pending", title, columns);
+    let mut table = Table::new("pending", title, columns)
+        .cuts(&[("Command", 10), ("Why", 24), ("User", 8)])
+        .drops(&["Age", "w:d:N", "When", "Command", "User"]);
     for row in rows {
         let why = row.waiting.as_ref().map(words).unwrap_or_default();
         table.rows.push(vec![
@@ -309,7 +317,8 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     }
     facts.push(("Cause", Cell::text(decision(row))));
     facts.retain(|(name, cell)| *name != "Cause" || *cell != Cell::None);
-    let mut places = Table::new("placement", "Placement", ">NID >PEs <Processors");
+    let mut places =
+        Table::new("placement", "Placement", ">NID >PEs <Processors").wraps("Processors");
     for place in &row.places {
         let processors = place.processors.iter().map(|p| u64::from(*p)).collect();
         let pes = Cell::Number(place.pes.into());
@@ -357,7 +366,9 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
 
 /// `--events`.
 pub fn events(reply: &pb::EventsReply, zone: &TimeZone) -> Report {
-    let mut table = Table::new("events", "", "<Time <Event <Detail");
+    // (Nothing else shows the whole detail.)
+    let mut table =
+        Table::new("events", "", "<Time <Event <Detail").wraps("Detail").drops(&["Time"]);
     for event in &reply.events {
         let name = Cell::text(event.name.clone());
         table.rows.push(vec![moment(event.at_ns, zone), name, Cell::text(event.detail.clone())]);
@@ -369,7 +380,9 @@ pub fn events(reply: &pb::EventsReply, zone: &TimeZone) -> Report {
 /// `--history`.
 pub fn history(reply: &pb::ListReply, zone: &TimeZone) -> Report {
     let columns = ">Apid <User >PEs >Nodes <Ended >Waited >Ran >Status <Command <Cause";
-    let mut table = Table::new("history", "", columns);
+    let mut table = Table::new("history", "", columns)
+        .cuts(&[("Command", 10), ("Cause", 16), ("User", 8)])
+        .drops(&["Nodes", "PEs", "Waited", "User", "Ended", "Ran"]);
     for row in &reply.history {
         let nodes = row.places.len() as u64;
         table.rows.push(vec![
@@ -405,7 +418,7 @@ pub fn shares(reply: &pb::SharesReply) -> Report {
         half_life => format!("which counts half after {}", whole_seconds(half_life)),
     };
     let title = format!("What {whose} have had in processor time, {half_life}");
-    let mut table = Table::new("shares", title, columns);
+    let mut table = Table::new("shares", title, columns).drops(&["Apps", "Weight"]);
     for row in &reply.rows {
         table.rows.push(vec![
             Cell::text(row.holder.clone()),
@@ -526,6 +539,262 @@ mod tests {
 
     pub(super) fn text(tables: impl IntoIterator<Item = Table>) -> String {
         Report { tables: tables.into_iter().collect(), ..Report::default() }.text()
+    }
+
+    /// The text at 80 columns and at 40.
+    pub(super) fn narrow(report: &Report) -> [String; 2] {
+        let texts = [80, 40].map(|columns| report.text_within(columns));
+        for columns in 1..200 {
+            let text = report.text_within(columns);
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+        }
+        texts
+    }
+
+    pub(super) fn of(tables: impl IntoIterator<Item = Table>) -> Report {
+        Report { tables: tables.into_iter().collect(), ..Report::default() }
+    }
+
+    /// With long commands and reasons.
+    pub(super) fn wordy() -> pb::ListReply {
+        let mut reply = reply();
+        for row in reply.applications.iter_mut().chain(&mut reply.history) {
+            row.command = "/home/alice/bin/ocean --grid 4096x4096 --steps 100000".into();
+        }
+        if let Some(waiting) = &mut reply.applications[2].waiting {
+            waiting.obstacle =
+                "needs 8 processors, and 3 of the 8 that it may have are free".into();
+            waiting.holder = "application 7 of alice has 3 of them, application 12 2".into();
+        }
+        reply.applications[0].places[0].processors = (0..48).collect();
+        reply
+    }
+
+    #[test]
+    fn narrow_applications() {
+        let golden = [
+            "\
+Total placed applications: 2, waiting: 1
+Apid ResId User  PEs Nodes     Age State   Turn        Command
+   7     - alice   3     2   0h02m running frozen 0.8s /home/alice/bin/ocean --+
+  12     - 61234   1     1 125h00m placed  -           /home/alice/bin/ocean --+
+  13     - bob     8     -   0h02m posted  -           /home/alice/bin/ocean --+
+",
+            "\
+Total placed applications: 2, waiting: 1
+Apid State   Turn        Command
+   7 running frozen 0.8s /home/alice/bi+
+  12 placed  -           /home/alice/bi+
+  13 posted  -           /home/alice/bi+
+",
+        ];
+        assert_eq!(narrow(&of([applications(&wordy(), false)])), golden);
+        let golden = [
+            "\
+Total placed applications: 2, waiting: 1
+Apid User  PEs Nodes     Age State   Turn   Next   Had   Due Run Command
+   7 alice   3     2   0h02m running frozen 0.8s 49.8% 50.0% 29s /home/alice/bi+
+  12 61234   1     1 125h00m placed  -         -     -     -   - /home/alice/bi+
+  13 bob     8     -   0h02m posted  -         -     -     -   - /home/alice/bi+
+",
+            "\
+Total placed applications: 2, waiting: 1
+Apid Turn     Had   Due Run Command
+   7 frozen 49.8% 50.0% 29s /home/alice+
+  12 -          -     -   - /home/alice+
+  13 -          -     -   - /home/alice+
+",
+        ];
+        assert_eq!(narrow(&of([applications(&wordy(), true)])), golden);
+    }
+
+    #[test]
+    fn narrow_pending_ones() {
+        let golden = [
+            "\
+Pending applications: 1
+Apid User w:d:N   Age When       Command    Why
+  13 bob  8:1:2 0h02m kept in 6d /home/ali+ needs 8 processors, and 3 of the 8 +
+",
+            "\
+Pending applications: 1
+Apid User Why
+  13 bob  needs 8 processors, and 3 of +
+",
+        ];
+        assert_eq!(narrow(&of([pending(&wordy())])), golden);
+    }
+
+    #[test]
+    fn narrow_history() {
+        let golden = [
+            "\
+Apid User  Ended                      Ran Status Command    Cause
+   5 alice 2026-11-20 11:59:03.500 1.500s    139 /home/ali+ PE 1 on NID 2 died:+
+
+psched: the store is nearly full
+",
+            "\
+Apid Status Command    Cause
+   5    139 /home/ali+ PE 1 on NID 2 di+
+
+psched: the store is nearly full
+",
+        ];
+        assert_eq!(narrow(&history(&wordy(), &TimeZone::UTC)), golden);
+    }
+
+    #[test]
+    fn narrow_facts_of_one() {
+        let report = application(&wordy(), Apid(7), &TimeZone::UTC).expect("it is there");
+        let golden = [
+            "\
+Application:   7
+User:          alice
+Account:       climate-2.b
+Command:       /home/alice/bin/ocean --grid 4096x4096 --steps 100000
+State:         running
+w:d:N:         3:1:-
+NIDs:          0-1
+Posted:        2026-11-20 11:58:00.000
+Launched:      2026-11-20 11:59:00.000
+Turn:          frozen 0.8s
+Share had:     49.8%
+Share due:     50.0%
+Run:           29s
+Checkpoint:    SIGUSR1
+Memory per PE: 1024 KiB
+Time limit:    90 s
+
+Placement
+NID PEs Processors
+  0   2 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,
+        27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,43,44,45,46,47
+  1   1 0
+
+psched: the store is nearly full
+",
+            "\
+Application:   7
+User:          alice
+Account:       climate-2.b
+Command:       /home/alice/bin/ocean
+               --grid 4096x4096 --steps
+               100000
+State:         running
+w:d:N:         3:1:-
+NIDs:          0-1
+Posted:        2026-11-20 11:58:00.000
+Launched:      2026-11-20 11:59:00.000
+Turn:          frozen 0.8s
+Share had:     49.8%
+Share due:     50.0%
+Run:           29s
+Checkpoint:    SIGUSR1
+Memory per PE: 1024 KiB
+Time limit:    90 s
+
+Placement
+NID PEs Processors
+  0   2 0,1,2,3,4,5,6,7,8,9,10,11,12,13,
+        14,15,16,17,18,19,20,21,22,23,
+        24,25,26,27,28,29,30,31,32,33,
+        34,35,36,37,38,39,40,41,42,43,
+        44,45,46,47
+  1   1 0
+
+psched: the store is nearly full
+",
+        ];
+        assert_eq!(narrow(&report), golden);
+        let golden = [
+            "\
+Application: 13
+State:       posted
+Wants:       8:1:2 (w:d:N)
+Obstacle:    needs 8 processors, and 3 of the 8 that it may have are free
+Held by:     application 7 of alice has 3 of them, application 12 2
+Cure:        -n 1 fits now
+
+psched: the store is nearly full
+",
+            "\
+Application: 13
+State:       posted
+Wants:       8:1:2 (w:d:N)
+Obstacle:    needs 8 processors, and 3
+             of the 8 that it may have
+             are free
+Held by:     application 7 of alice has
+             3 of them, application 12 2
+Cure:        -n 1 fits now
+
+psched: the store is nearly full
+",
+        ];
+        assert_eq!(narrow(&why(&wordy(), Apid(13)).expect("it is there")), golden);
+    }
+
+    #[test]
+    fn narrow_events() {
+        let event = |name: &str, detail: &str| pb::EventRow {
+            at_ns: NOW,
+            name: name.into(),
+            detail: detail.into(),
+        };
+        let detail = "on NIDs 0-3, 5, 7-12 by user alice, who may use the region overflow";
+        let events = vec![event("posted", "-n 3"), event("placed", detail)];
+        let report =
+            super::events(&pb::EventsReply { events, ..Default::default() }, &TimeZone::UTC);
+        let golden = [
+            "\
+Time                    Event  Detail
+2026-11-20 12:00:00.000 posted -n 3
+2026-11-20 12:00:00.000 placed on NIDs 0-3, 5, 7-12 by user alice, who may use
+                               the region overflow
+",
+            "\
+Event  Detail
+posted -n 3
+placed on NIDs 0-3, 5, 7-12 by user
+       alice, who may use the region
+       overflow
+",
+        ];
+        assert_eq!(narrow(&report), golden);
+    }
+
+    #[test]
+    fn narrow_shares() {
+        let row = |holder: &str| pb::ShareRow {
+            holder: holder.into(),
+            weight: 1000,
+            applications: 12_000,
+            had_s: 7_300.5,
+            due_s: 4_000.0,
+        };
+        let report = shares(&pb::SharesReply {
+            by: "user".into(),
+            half_life_ns: 3_600_000_000_000,
+            rows: vec![row("alice"), row("somebody-with-a-long-name")],
+            notices: Vec::new(),
+        });
+        let golden = [
+            "\
+What users have had in processor time, which counts half after 1h
+User                      Weight  Apps  Had Due
+alice                       1000 12000 2.0h 66m
+somebody-with-a-long-name   1000 12000 2.0h 66m
+",
+            "\
+What users have had in processor time,
+  which counts half after 1h
+User                       Had Due
+alice                     2.0h 66m
+somebody-with-a-long-name 2.0h 66m
+",
+        ];
+        assert_eq!(narrow(&report), golden);
     }
 
     #[test]

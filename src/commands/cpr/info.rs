@@ -153,11 +153,15 @@ fn back_end(manifest: &Manifest) -> String {
     }
 }
 
-/// For people; lines of the table are cut at so many columns, 0: not at all.
+/// For people; the table has lines of at most so many letters, 0: of any number.
 fn as_text(looks: &[Look], no_key: &str, columns: usize, zone: &TimeZone) -> String {
     const HEADINGS: &str = "<Checkpoint <Whole <Seal <Kind >Apid <User >PEs >Size <Made <Host \
                             <Back-end <Command";
-    let mut table = Table::new("checkpoints", "", HEADINGS);
+    let mut table = Table::new("checkpoints", "", HEADINGS)
+        .cuts(&[("Command", 10), ("Host", 8), ("Checkpoint", 16), ("User", 8)])
+        .drops(&[
+            "Back-end", "Host", "Size", "PEs", "Kind", "Command", "User", "Seal", "Made", "Apid",
+        ]);
     for look in looks {
         let name = Cell::text(look.dir.display().to_string());
         let whole = Cell::text(if look.flaw.is_none() { "yes" } else { "no" });
@@ -339,11 +343,30 @@ mod tests {
              finished; cpr -D w removes both, cpr -D with its own name removes it alone\n\
              w: .w.partial-1123456789abcdef, beside it, is being written or removed\n"
         );
-        // Where there is less room, the end of each row is cut, and nothing that is said.
+        // Where there is less room columns are left out, and nothing that is said.
         let narrow = as_text(&looks(), "only root can", 16, &TimeZone::UTC);
         let lines: Vec<&str> = narrow.lines().collect();
         assert_eq!(&lines[..2], ["Checkpoint Whole", "tonight    yes"]);
         assert_eq!(lines[4..], text.lines().collect::<Vec<_>>()[4..]);
+        let table = |columns| {
+            let text = as_text(&looks(), "only root can", columns, &TimeZone::UTC);
+            text.lines().take(4).map(|line| format!("{line}\n")).collect::<String>()
+        };
+        let golden = [
+            "\
+Checkpoint Whole Seal         Apid User  Made                    Command
+tonight    yes   verified       12 alice 2026-05-28 20:26:40.000 ./ring 1000
+w          yes   not verified   12 1000  2026-05-28 20:26:40.000 ./ring 1000
+x?[2J      no    -               - -     -                       -
+",
+            "\
+Checkpoint Whole Apid
+tonight    yes     12
+w          yes     12
+x?[2J      no       -
+",
+        ];
+        assert_eq!([80, 40].map(table), golden);
     }
 
     #[test]

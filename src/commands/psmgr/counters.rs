@@ -1,7 +1,7 @@
 //! What psched is busy with: how many events of each kind it has heard, and what it has decided.
 
 use super::{Client, answer};
-use crate::console::table::{Cell, Report, Table, moment};
+use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::rpc::pb;
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -18,12 +18,14 @@ impl Counters {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
         let reply = answer(client.counters(pb::CountersRequest {})).await?;
         let report = report(&reply, &TimeZone::system());
-        Ok(if self.json { report.json() } else { report.text() })
+        Ok(if self.json { report.json() } else { report.text_within(terminal_columns()) })
     }
 }
 
 fn report(reply: &pb::CountersReply, zone: &TimeZone) -> Report {
-    let mut table = Table::new("counters", "", "<Since <What >Count <Kind");
+    let mut table = Table::new("counters", "", "<Since <What >Count <Kind")
+        .cuts(&[("Kind", 24)])
+        .drops(&["Since"]);
     let rows = |what: &'static str, of: &[pb::CounterRow]| {
         let row = |row: &pb::CounterRow| {
             vec![
@@ -43,6 +45,26 @@ fn report(reply: &pb::CountersReply, zone: &TimeZone) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_terminal() {
+        let kind = "answer: refused, for it is not the application's user who asks".to_owned();
+        let row = pb::CounterRow { kind, count: 1_234_567 };
+        let reply =
+            pb::CountersReply { since_ns: 1_500_000_000, effects: vec![row], ..Default::default() };
+        let report = report(&reply, &TimeZone::UTC);
+        let golden = [
+            "\
+Since                   What      Count Kind
+1970-01-01 00:00:01.500 decided 1234567 answer: refused, for it is not the appl+
+",
+            "\
+What      Count Kind
+decided 1234567 answer: refused, for it+
+",
+        ];
+        assert_eq!([80, 40].map(|columns| report.text_within(columns)), golden);
+    }
 
     #[test]
     fn a_line_for_each_kind() {

@@ -2,7 +2,7 @@
 
 use super::{Client, answer};
 use crate::commands::question::number;
-use crate::console::table::{Cell, Report, Table, moment};
+use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::rpc::pb;
 use clap::Args;
 use jiff::tz::TimeZone;
@@ -22,7 +22,7 @@ impl Log {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
         let reply = answer(client.log(pb::LogRequest { count: self.count })).await?;
         let report = report(&reply, &TimeZone::system());
-        Ok(if self.json { report.json() } else { report.text() })
+        Ok(if self.json { report.json() } else { report.text_within(terminal_columns()) })
     }
 }
 
@@ -32,7 +32,9 @@ pub(in crate::commands) fn user(by: &pb::By) -> String {
 }
 
 fn report(reply: &pb::LogReply, zone: &TimeZone) -> Report {
-    let mut table = Table::new("changes", "", "<Time <User <What <From <To");
+    let mut table = Table::new("changes", "", "<Time <User <What <From <To")
+        .cuts(&[("From", 8), ("To", 12), ("What", 16), ("User", 8)])
+        .drops(&["From", "Time"]);
     for change in &reply.changes {
         let by = change.by.clone().unwrap_or_default();
         table.rows.push(vec![
@@ -49,6 +51,28 @@ fn report(reply: &pb::LogReply, zone: &TimeZone) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_narrow_terminal() {
+        let change = pb::ChangeRow {
+            by: Some(pb::By { uid: 7, user: "alice".into(), at_ns: 1_500_000_000 }),
+            what: "application.max_resident".into(),
+            before: "weights of 20 users: alice 3, bob 2, carol 9".into(),
+            after: "weights of 21 users: alice 3, bob 2, carol 9, dave 1".into(),
+        };
+        let report = report(&pb::LogReply { changes: vec![change] }, &TimeZone::UTC);
+        let golden = [
+            "\
+Time                    User  What                     From     To
+1970-01-01 00:00:01.500 alice application.max_resident weights+ weights of 21 u+
+",
+            "\
+User  What                  To
+alice application.max_resi+ weights of +
+",
+        ];
+        assert_eq!([80, 40].map(|columns| report.text_within(columns)), golden);
+    }
 
     #[test]
     fn a_line_for_each_change() {

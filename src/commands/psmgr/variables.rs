@@ -2,7 +2,7 @@
 
 use super::log::user;
 use super::{Client, answer, done};
-use crate::console::table::{Cell, Report, Table, moment};
+use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::rpc::pb;
 use crate::variables;
 use clap::Args;
@@ -55,7 +55,7 @@ impl Show {
             )]);
         }
         let report = report(&reply, &TimeZone::system());
-        Ok(if self.json { report.json() } else { report.text() })
+        Ok(if self.json { report.json() } else { report.text_within(terminal_columns()) })
     }
 }
 
@@ -88,7 +88,9 @@ impl Set {
 }
 
 fn report(reply: &pb::ShowReply, zone: &TimeZone) -> Report {
-    let mut table = Table::new("variables", "", "<Name >Value >Default <Range <From");
+    let mut table = Table::new("variables", "", "<Name >Value >Default <Range <From")
+        .cuts(&[("From", 11), ("Range", 10), ("Value", 12)])
+        .drops(&["Range", "Default", "From"]);
     let mut notices: Vec<String> = reply.notices.iter().map(|n| format!("psched: {n}")).collect();
     for row in &reply.variables {
         let from = match (&row.by, row.source.as_str()) {
@@ -159,6 +161,32 @@ mod tests {
         {
             assert!(!matches(pattern, name), "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn a_narrow_terminal() {
+        let row = pb::VariableRow {
+            name: "application.max_resident".into(),
+            value: "1000".into(),
+            default: "16".into(),
+            range: "1 to 1000000, or none".into(),
+            source: "psmgr".into(),
+            by: Some(pb::By { uid: 7, user: "alice".into(), at_ns: 1_000_000_000 }),
+            ..Default::default()
+        };
+        let reply = pb::ShowReply { variables: vec![row], ..Default::default() };
+        let report = report(&reply, &TimeZone::UTC);
+        let golden = [
+            "\
+Name                     Value Default Range                 From
+application.max_resident  1000      16 1 to 1000000, or none psmgr (alice, 1970+
+",
+            "\
+Name                     Value
+application.max_resident  1000
+",
+        ];
+        assert_eq!([80, 40].map(|columns| report.text_within(columns)), golden);
     }
 
     #[test]

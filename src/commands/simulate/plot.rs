@@ -4,8 +4,8 @@
 //! submitted then.
 
 use super::{Drawn, Told};
+use crate::console::svg::{LINE, Picture, colour, escaped, round, ticks};
 use crate::simulate::series::Stretch;
-use std::fmt::Write;
 
 /// Of the picture, in pixels, as are all that follow.
 const WIDTH: f64 = 960.0;
@@ -13,18 +13,8 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const PANEL: f64 = 150.0;
 const GAP: f64 = 44.0;
-const LINE: f64 = 18.0;
 /// Stretches into which the days are cut for slowdowns.
 const STRETCHES: usize = 160;
-/// Colours that can be told apart, on light and on dark; what comes after the last has the first again.
-const COLOURS: [(&str, &str); 6] = [
-    ("#1764ab", "#6cb2f5"),
-    ("#c2410c", "#fb923c"),
-    ("#15803d", "#4ade80"),
-    ("#7e22ce", "#c792ff"),
-    ("#a16207", "#facc15"),
-    ("#be185d", "#f472b6"),
-];
 
 /// One of the three.
 struct Panel {
@@ -59,15 +49,6 @@ impl Scale {
             Scale::Log(power) => (0..=power).map(|power| 10f64.powi(power)).collect(),
         }
     }
-}
-
-/// Round values from 0 to this one, six at most.
-fn ticks(most: f64) -> Vec<f64> {
-    let rough = most.max(1e-3) / 5.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * power).into_iter().find(|step| *step >= rough);
-    let step = step.unwrap_or(rough);
-    (0..=(most / step + 1e-9) as usize).map(|n| n as f64 * step).collect()
 }
 
 /// The picture of all that were drawn.
@@ -123,117 +104,61 @@ fn means(values: &[(f64, f64)], days: f64) -> Vec<(f64, f64)> {
 fn picture(log: &str, labels: &[String], panels: &[Panel], days: f64) -> String {
     let top = 2.0 * LINE + LINE * labels.len() as f64;
     let height = top + panels.len() as f64 * (PANEL + GAP) + LINE;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\">\n{}",
-        style()
-    );
-    let _ = writeln!(out, "<rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>");
-    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"20\" class=\"title\">{}</text>", escaped(log));
+    let mut out = Picture::new(WIDTH, height, LEFT, log);
     for (at, label) in labels.iter().enumerate() {
         let y = 2.0 * LINE + LINE * at as f64;
-        let (colour, label, end) = (at % COLOURS.len(), escaped(label), LEFT + 22.0);
-        let _ = writeln!(
-            out,
+        let (colour, label, end) = (colour(at), escaped(label), LEFT + 22.0);
+        out.add(format_args!(
             "<path class=\"line c{colour}\" d=\"M{LEFT} {}H{end}\"/>\
              <text x=\"{}\" y=\"{y}\">{label}</text>",
             y - 4.0,
             end + 6.0
-        );
+        ));
     }
     for (at, panel) in panels.iter().enumerate() {
         let bottom = top + LINE + PANEL + at as f64 * (PANEL + GAP);
         draw(&mut out, panel, bottom, days);
     }
-    out.push_str("</svg>\n");
-    out
+    out.finish()
 }
 
-fn draw(out: &mut String, panel: &Panel, bottom: f64, days: f64) {
+fn draw(out: &mut Picture, panel: &Panel, bottom: f64, days: f64) {
     let across = WIDTH - LEFT - RIGHT;
     let x = |day: f64| LEFT + across * (day / days).clamp(0.0, 1.0);
     let y = |value: f64| bottom - PANEL * panel.scale.height(value);
     let (title, right) = (panel.title, WIDTH - RIGHT);
-    let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">{title}</text>", bottom - PANEL - 8.0);
+    out.add(format_args!("<text x=\"{LEFT}\" y=\"{}\">{title}</text>", bottom - PANEL - 8.0));
     for tick in panel.scale.ticks() {
-        let _ = writeln!(
-            out,
+        out.add(format_args!(
             "<path class=\"grid\" d=\"M{LEFT} {0:.1}H{right}\"/>\
              <text class=\"left\" x=\"{1}\" y=\"{2:.1}\">{3}</text>",
             y(tick),
             LEFT - 6.0,
             y(tick) + 4.0,
             round(tick)
-        );
+        ));
     }
     for tick in ticks(days) {
-        let _ = writeln!(
-            out,
+        out.add(format_args!(
             "<path class=\"grid\" d=\"M{0:.1} {1:.1}V{bottom}\"/>\
              <text class=\"below\" x=\"{0:.1}\" y=\"{2}\">{3}</text>",
             x(tick),
             bottom - PANEL,
             bottom + 15.0,
             format_args!("day {}", round(tick))
-        );
+        ));
     }
     for (at, line) in panel.lines.iter().enumerate() {
         let points: Vec<String> =
             line.iter().map(|(day, value)| format!("{:.1},{:.1}", x(*day), y(*value))).collect();
-        let (colour, points) = (at % COLOURS.len(), points.join(" "));
-        let _ = writeln!(out, "<polyline class=\"line c{colour}\" points=\"{points}\"/>");
+        let (colour, points) = (colour(at), points.join(" "));
+        out.add(format_args!("<polyline class=\"line c{colour}\" points=\"{points}\"/>"));
     }
-}
-
-/// A tick's value without digits that it does not need.
-fn round(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn style() -> String {
-    let mut light = String::new();
-    let mut dark = String::new();
-    for (at, (on_light, on_dark)) in COLOURS.iter().enumerate() {
-        let _ = writeln!(light, ".c{at} {{ stroke: {on_light} }}");
-        let _ = writeln!(dark, ".c{at} {{ stroke: {on_dark} }}");
-    }
-    format!(
-        "<style>\n\
-         .paper {{ fill: #ffffff }}\n\
-         text {{ font: 12px sans-serif; fill: #24292f }}\n\
-         .title {{ font-weight: bold }}\n\
-         .left {{ text-anchor: end }}\n\
-         .below {{ text-anchor: middle }}\n\
-         .grid {{ stroke: #d8dee4; stroke-width: 1 }}\n\
-         .line {{ fill: none; stroke-width: 1.5 }}\n\
-         {light}\
-         @media (prefers-color-scheme: dark) {{\n\
-         .paper {{ fill: #14181d }}\n\
-         text {{ fill: #d5dbe1 }}\n\
-         .grid {{ stroke: #343b43 }}\n\
-         {dark}}}\n\
-         </style>\n"
-    )
-}
-
-/// As it stands in XML.
-fn escaped(text: &str) -> String {
-    let clean = crate::console::table::clean(text);
-    clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ticks_are_round() {
-        assert_eq!(ticks(100.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        assert_eq!(ticks(734.9), [0.0, 200.0, 400.0, 600.0]);
-        assert_eq!(ticks(0.9).len(), 5);
-        assert_eq!([0.2, 1.0, 1_000.0, 0.0].map(round), ["0.2", "1", "1000", "0"]);
-    }
 
     #[test]
     fn slowdowns_stand_where_their_jobs_came() {

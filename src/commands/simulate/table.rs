@@ -1,11 +1,14 @@
 //! The figures as tables: a row for each setting beneath the others, so that they can be compared.
 
 use super::Told;
-use crate::console::table::{Cell, Report, Table};
+use crate::console::table::{Cell, Report, Table, terminal_columns};
 use crate::simulate::classes::{Class, Classes};
 use crate::simulate::figures::{Felt, Spread};
 use crate::variables::units::format_duration;
 use std::time::Duration;
+
+/// The least width of a setting's label.
+const SETTING: &[(&str, usize)] = &[("Setting", 12)];
 
 /// All of it.
 pub fn text(log: &str, all: &[Told]) -> String {
@@ -25,7 +28,7 @@ pub fn text(log: &str, all: &[Told]) -> String {
         tables.extend(worst(told));
     }
     tables.retain(|table| !table.rows.is_empty());
-    report.text()
+    report.text_within(terminal_columns())
 }
 
 /// With the bound, where all have the same: else it is in the label of each that has another.
@@ -58,7 +61,12 @@ fn label(told: &Told) -> Cell {
 
 fn settings(all: &[Told]) -> Table {
     let columns = "<Setting >Nodes >Processors >Jobs >Left-out >Days >Offered-load";
-    let mut table = Table::new("settings", "", columns);
+    let mut table = Table::new("settings", "", columns).cuts(SETTING).drops(&[
+        "Days",
+        "Left-out",
+        "Processors",
+        "Nodes",
+    ]);
     for told in all {
         let summary = &told.summary;
         table.rows.push(vec![
@@ -76,7 +84,7 @@ fn settings(all: &[Told]) -> Table {
 
 fn spreads(title: &str, all: &[Told], digits: usize, of: fn(&Felt) -> Spread) -> Table {
     let columns = "<Setting >Mean >Median >P95 >P99 >P99.9 >Largest";
-    let mut table = Table::new("", title, columns);
+    let mut table = Table::new("", title, columns).cuts(SETTING).drops(&["P99.9", "P95", "Median"]);
     for told in all {
         let Spread { mean, median, p95, p99, p999, max } = of(&told.summary.felt);
         let mut row = vec![label(told), number(mean, digits.max(1))];
@@ -89,7 +97,13 @@ fn spreads(title: &str, all: &[Told], digits: usize, of: fn(&Felt) -> Spread) ->
 fn capacity(all: &[Told]) -> Table {
     let columns = "<Setting >Useful >Starts >Moves >Fragmented >Kept >Idle >Processor-hours";
     let title = "Where the machine's time went, in percent";
-    let mut table = Table::new("", title, columns);
+    let mut table = Table::new("", title, columns).cuts(SETTING).drops(&[
+        "Processor-hours",
+        "Kept",
+        "Fragmented",
+        "Moves",
+        "Starts",
+    ]);
     for told in all {
         let c = told.summary.capacity;
         let all = c.total().max(f64::MIN_POSITIVE);
@@ -106,7 +120,9 @@ fn longest(all: &[Told]) -> Table {
     let columns = "<Setting >Not-running >Of-job >Waited >By-job >Better-% >Worse-%";
     let title = "Longest stretch not running and longest wait in all, in hours; jobs over a minute better or worse \
                  off than with EASY";
-    let mut table = Table::new("", title, columns);
+    let mut table = Table::new("", title, columns)
+        .cuts(SETTING)
+        .drops(&["By-job", "Of-job", "Worse-%", "Better-%"]);
     for told in all {
         let summary = &told.summary;
         let (stopped, stopped_job) = summary.longest_stopped;
@@ -127,7 +143,9 @@ fn longest(all: &[Told]) -> Table {
 
 fn turns(all: &[Told]) -> Option<Table> {
     let columns = "<Setting >Starts >Most-starts >Moves >Most-moves";
-    let mut table = Table::new("", "Starts and moves of a job", columns);
+    let mut table = Table::new("", "Starts and moves of a job", columns)
+        .cuts(SETTING)
+        .drops(&["Most-moves", "Most-starts"]);
     for told in all {
         let Some(turns) = told.summary.turns else { continue };
         let ((starts, most_starts), (moves, most_moves)) = (turns.starts, turns.moves);
@@ -146,7 +164,18 @@ fn turns(all: &[Told]) -> Option<Table> {
 fn classes(title: &str, all: &[Told], of: fn(&Classes) -> &Vec<Class>) -> Table {
     let columns = "<Class <Setting >Jobs >Wait >Response >R-median >R-P95 >Slowdown >S-median >S-P95 \
                    >S-P99 >S-largest >Longest-wait-h";
-    let mut table = Table::new("", title, columns);
+    let mut table = Table::new("", title, columns).cuts(SETTING).drops(&[
+        "S-largest",
+        "R-median",
+        "S-median",
+        "R-P95",
+        "S-P99",
+        "Longest-wait-h",
+        "S-P95",
+        "Jobs",
+        "Wait",
+        "Response",
+    ]);
     let mut names: Vec<&str> = Vec::new();
     for class in all.iter().flat_map(|told| of(&told.summary.classes)) {
         if !names.contains(&class.name.as_str()) {
@@ -184,7 +213,7 @@ fn worst(told: &Told) -> Option<Table> {
     let against = told.summary.against.as_ref()?;
     let title = format!("Worst off against EASY: {}", told.setting.label());
     let columns = ">Job >Width >Run-h >Response-h >With-EASY-h >Later-h";
-    let mut table = Table::new("", title, columns);
+    let mut table = Table::new("", title, columns).drops(&["Later-h", "With-EASY-h", "Run-h"]);
     for worse in &against.worst {
         table.rows.push(vec![
             Cell::Amount(worse.job.to_string()),

@@ -16,7 +16,36 @@ pub fn nodes(reply: &pb::ListReply, verbose: bool) -> [Table; 2] {
              <Host <Flavors <Configured <Region <Domain >Memory >Room >Residents <Rollout <Why"
         }
     };
-    let mut table = Table::new("nodes", "", columns);
+    let (cuts, drops): (&[_], &[_]) = match verbose {
+        false => (
+            &[("Apids", 8), ("Limits", 6)],
+            &["PgSz", "Conf", "Rv", "Placed", "Avl", "Arch", "Limits", "PEs"],
+        ),
+        true => (
+            &[("Limits", 6), ("Apids", 8), ("Rollout", 8), ("Why", 16)],
+            &[
+                "PgSz",
+                "Conf",
+                "Rv",
+                "Placed",
+                "Avl",
+                "Arch",
+                "Limits",
+                "Configured",
+                "Residents",
+                "Domain",
+                "Rollout",
+                "PEs",
+                "Memory",
+                "Host",
+                "Region",
+                "Room",
+                "Apids",
+                "Flavors",
+            ],
+        ),
+    };
+    let mut table = Table::new("nodes", "", columns).cuts(cuts).drops(drops);
     table.rows = reply.nodes.iter().map(|node| row(reply, node, verbose)).collect();
     [table, summary(reply)]
 }
@@ -81,7 +110,9 @@ fn summary(reply: &pb::ListReply) -> Table {
     let machines = reply.nodes.iter().map(|n| n.arch.as_str()).filter(|a| !a.is_empty());
     let machines: Vec<&str> = machines.collect::<BTreeSet<_>>().into_iter().collect();
     let columns = "<arch >config >up >resv >use >avail >down";
-    let mut summary = Table::new("summary", "Compute node summary", columns);
+    let mut summary = Table::new("summary", "Compute node summary", columns)
+        .cuts(&[("arch", 6)])
+        .drops(&["resv"]);
     summary.rows.push(vec![
         Cell::text(machines.join(",")),
         Cell::Number(all),
@@ -97,7 +128,7 @@ fn summary(reply: &pb::ListReply) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::notices;
-    use super::super::tests::{node, reply, text};
+    use super::super::tests::{narrow, node, of, reply, text};
     use super::*;
 
     #[test]
@@ -118,6 +149,66 @@ x86_64      3  2    0   2     0    1
             ["psched: the store is nearly full", "NID 0-2: no cgroups: the tree is not ours"]
         );
         assert_eq!(notices(&reply(), false).len(), 1);
+    }
+
+    #[test]
+    fn narrow_nodes() {
+        let mut reply = reply();
+        for node in &mut reply.nodes {
+            node.memory = 256 << 30;
+            node.host = format!("rack-3-node-{}.cluster.example", node.nid);
+            node.flavors = vec!["os".into(), "su".into(), "ap".into()];
+            node.configured_flavors = vec!["ap".into()];
+            (node.region, node.domain) = ("overflow".into(), "quick".into());
+            node.why = "2 of 2 processors are in use".into();
+        }
+        reply.nodes[0].apids = (1..20).collect();
+        let golden = [
+            "\
+NID Arch   State   HW Rv Pl PgSz      Avl Conf Placed PEs Limits        Apids
+  0 x86_64 busy     2  2  2   4K 67108864    0    512   2 memory        1,2,3,4+
+  1 x86_64 busy     2  2  2   4K 67108864    0    256   2 memory,memory 7,12
+  2 -      suspect  2  0  0   4K 67108864    0      0   0 -             -
+
+Compute node summary
+arch   config up resv use avail down
+x86_64      3  2    0   2     0    1
+",
+            "\
+NID State   HW Pl PEs Limits    Apids
+  0 busy     2  2   2 memory    1,2,3,4+
+  1 busy     2  2   2 memory,m+ 7,12
+  2 suspect  2  0   0 -         -
+
+Compute node summary
+arch   config up resv use avail down
+x86_64      3  2    0   2     0    1
+",
+        ];
+        assert_eq!(narrow(&of(nodes(&reply, false))), golden);
+        let golden = [
+            "\
+NID State   HW Pl Apids      Flavors  Region   Room Why
+  0 busy     2  2 1,2,3,4,5+ os,su,ap overflow    0 2 of 2 processors are in use
+  1 busy     2  2 7,12       os,su,ap overflow    0 2 of 2 processors are in use
+  2 suspect  2  0 -          os,su,ap overflow    0 2 of 2 processors are in use
+
+Compute node summary
+arch   config up resv use avail down
+x86_64      3  2    0   2     0    1
+",
+            "\
+NID State   HW Pl Why
+  0 busy     2  2 2 of 2 processors are+
+  1 busy     2  2 2 of 2 processors are+
+  2 suspect  2  0 2 of 2 processors are+
+
+Compute node summary
+arch   config up resv use avail down
+x86_64      3  2    0   2     0    1
+",
+        ];
+        assert_eq!(narrow(&of(nodes(&reply, true))), golden);
     }
 
     #[test]
