@@ -127,7 +127,7 @@ fn one_application_alone() {
     let golden = r#"1000 nodes: 1 application alone; slices of 1s, 4 gangs on a processor
 
 Apid User   PEs NIDs  Turn For    Had    Due Run Part Command
-   3 alice 2000 0-999 runs   - 100.0% 100.0% 12s    - ./program-3 --with many ..
+   3 alice 2000 0-999 runs   - 100.0% 100.0% 12s    - ./program-3 --with many w+
 "#;
     assert_eq!(shown(&reply, 80), golden);
 }
@@ -145,11 +145,11 @@ Frozen: 7 for 0.9s, 12 for 0.4s
 > on now, * leads, + promoted
 
 Apid User  PEs NIDs Turn      For    Had    Due Run Part Command
-   5 alice   8 0-3  leads    0.4s  33.4%  33.3% 12s 31ms ./program-5 --with ma..
-   6 alice   8 4-7  promoted 1.4s  66.0%  50.0% 12s    - ./program-6 --with ma..
-   7 alice  12 0-5  frozen   0.9s  33.3%  33.3% 12s    - ./program-7 --with ma..
-   9 alice   2 8    runs        - 100.0% 100.0% 12s    - ./program-9 --with ma..
-  12 alice   8 0-3  frozen   0.4s  33.1%  33.3% 12s    - ./program-12 --with m..
+   5 alice   8 0-3  leads    0.4s  33.4%  33.3% 12s 31ms ./program-5 --with man+
+   6 alice   8 4-7  promoted 1.4s  66.0%  50.0% 12s    - ./program-6 --with man+
+   7 alice  12 0-5  frozen   0.9s  33.3%  33.3% 12s    - ./program-7 --with man+
+   9 alice   2 8    runs        - 100.0% 100.0% 12s    - ./program-9 --with man+
+  12 alice   8 0-3  frozen   0.4s  33.1%  33.3% 12s    - ./program-12 --with ma+
 
 Changes of party: median and p99 in ms until frozen, until the next ran, off the
   plan
@@ -170,11 +170,11 @@ Frozen: 7 for 0.9s, 12 for 0.4s
 > on now, * leads, + promoted
 
 Apid NIDs Turn      For    Had    Due Run Command
-   5 0-3  leads    0.4s  33.4%  33.3% 12s ./prog..
-   6 4-7  promoted 1.4s  66.0%  50.0% 12s ./prog..
-   7 0-5  frozen   0.9s  33.3%  33.3% 12s ./prog..
-   9 8    runs        - 100.0% 100.0% 12s ./prog..
-  12 0-3  frozen   0.4s  33.1%  33.3% 12s ./prog..
+   5 0-3  leads    0.4s  33.4%  33.3% 12s ./progr+
+   6 4-7  promoted 1.4s  66.0%  50.0% 12s ./progr+
+   7 0-5  frozen   0.9s  33.3%  33.3% 12s ./progr+
+   9 8    runs        - 100.0% 100.0% 12s ./progr+
+  12 0-3  frozen   0.4s  33.1%  33.3% 12s ./progr+
 
 Changes of party: median and p99 in ms until
   frozen, until the next ran, off the plan
@@ -207,6 +207,40 @@ all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
 In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 "#;
     assert_eq!(shown(&three(), 200), golden);
+}
+
+/// What the narrowest usual terminal shows.
+#[test]
+fn three_in_turns_at_forty() {
+    let golden = r#"9 nodes: 4 applications in turns, 1
+  alone; slices of 1s, 4 gangs on a
+  processor
+
+Plan 1.17: 4 applications take turns on
+  NIDs 0-7
+Party Slice 0-3 4-5 6-7
+>   1  1.0s  *5  +6  +6  on for 0.4s
+    2  0.5s *12  +6  +6  in 0.4s
+    3  1.0s  *7  *7   -  in 0.9s
+Frozen: 7 for 0.9s, 12 for 0.4s
+> on now, * leads, + promoted
+
+Apid Turn      For    Had    Due
+   5 leads    0.4s  33.4%  33.3%
+   6 promoted 1.4s  66.0%  50.0%
+   7 frozen   0.9s  33.3%  33.3%
+   9 runs        - 100.0% 100.0%
+  12 frozen   0.4s  33.1%  33.3%
+
+Changes of party: median and p99 in ms
+  until frozen, until the next ran, off
+  the plan
+NIDs Changes Freeze  Gap  p99 Skew Late
+all     1240   0.09 0.21 1.30 0.04    2
+In part: 40 times, for 31.0 ms in all
+  and 2.00 ms at most
+"#;
+    assert_eq!(shown(&three(), 40), golden);
 }
 
 /// Columns and lines of memory are there where something is known of it.
@@ -296,7 +330,7 @@ fn plans_to_come() {
         "9 nodes: 3 applications in turns, 1 alone, 1 held; slices of 1s, 4 gangs on a",
         "Plan 1.18: 7 alone on NIDs 0-5, being agreed",
         "Plan 1.19: 12 on NIDs 0-3 held, in no slice",
-        "  12 alice   8 0-3  held        -   0.0%   0.0% 12s    - ./program-12 --with m..",
+        "  12 alice   8 0-3  held        -   0.0%   0.0% 12s    - ./program-12 --with ma+",
     ] {
         assert!(page.lines().any(|l| l == line), "{line:?} is not in\n{page}");
     }

@@ -3,7 +3,7 @@
 //! What is made here fits a width in letters, whatever it is: columns that matter less go, what is too
 //! long is cut, sentences are wrapped.
 
-use crate::console::table::clean;
+use crate::console::table::{clean, cut};
 
 /// What a part of a line is, for whoever can show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -63,8 +63,8 @@ pub fn text(lines: &[Line]) -> String {
     lines.iter().map(line).collect()
 }
 
-/// At most so wide; what is cut ends in two dots.
-pub fn cut(text: &str, width: usize) -> String {
+/// At most so wide; text that is cut ends with two dots. (In a plan `+` means something else.)
+pub fn dotted(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
     }
@@ -205,10 +205,10 @@ mod tests {
         let of = |width| text(&table(columns(), width));
         let wide = "Apid User  Command\n   5 alice ./a.out with words\n1234 bob   x?[2J\n";
         assert_eq!(of(80), wide);
-        assert_eq!(of(20), "Apid User  Command\n   5 alice ./a.out..\n1234 bob   x?[2J\n");
-        assert_eq!(of(18), "Apid Command\n   5 ./a.out wit..\n1234 x?[2J\n");
+        assert_eq!(of(20), "Apid User  Command\n   5 alice ./a.out +\n1234 bob   x?[2J\n");
+        assert_eq!(of(18), "Apid Command\n   5 ./a.out with+\n1234 x?[2J\n");
         assert_eq!(of(4), "Apid\n   5\n1234\n");
-        assert_eq!(of(1), ".\n5\n.\n");
+        assert_eq!(of(1), "+\n5\n+\n");
     }
 
     #[test]
@@ -216,8 +216,9 @@ mod tests {
         let of = |width| text(&sentence("one two three  four", Role::Plain, width));
         assert_eq!(of(80), "one two three four\n");
         assert_eq!(of(9), "one two\n  three\n  four\n");
-        assert_eq!(of(5), "one\n  two\n  t..\n  f..\n");
+        assert_eq!(of(5), "one\n  two\n  th+\n  fo+\n");
         assert_eq!(text(&wrap([], 10)), "\n");
-        assert_eq!([cut("abcd", 4), cut("abcde", 4), cut("abc", 1)], ["abcd", "ab..", "."]);
+        let cut = [dotted("abcd", 4), dotted("abcde", 4), dotted("abc", 1)];
+        assert_eq!(cut, ["abcd", "ab..", "."]);
     }
 }

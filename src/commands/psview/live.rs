@@ -1,30 +1,21 @@
 //! The pages in a terminal, brought up to date each second or, where that is sooner, each slice.
-//!
-//! The terminal is put back at any end: q, ^C, a signal, an error, a panic. Where it was closed,
-//! psview ends as by HUP. psched may be away: what it said last stays, with a line that says so,
-//! until it answers again.
 
-use super::lines::{Line, Role, sentence};
+use super::help::help;
+use super::lines::{Line, Role, Span, sentence};
 use super::page::{Page, page};
 use super::{Psched, matrix};
-use crate::os::dispositions::end_by;
+use crate::console::live::{self, Latest};
 use crate::rpc::pb;
-use nix::sys::signal::Signal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::style::{Modifier, Style, Stylize};
-use ratatui::text::{Line as Shown, Span as Part, Text};
-use ratatui::widgets::Paragraph;
-use ratatui::{DefaultTerminal, Frame};
+use ratatui::crossterm::event::KeyCode;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line as Shown, Span as Part};
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 /// From one question to the next, at most and at least.
 const REFRESH: Duration = Duration::from_secs(1);
 const REFRESH_MIN: Duration = Duration::from_millis(100);
-/// How often the reader of keys looks whether anybody still wants them.
-const KEYS: Duration = Duration::from_millis(200);
 
 type Answer = Result<pb::TurnsReply, String>;
 
@@ -38,58 +29,7 @@ pub async fn live(what: Page) -> Result<(), String> {
                     --json"
             .into());
     }
-    let failed = |e: io::Error| format!("can't use the terminal: {e}");
-    // Before the terminal is changed: none of them may end psview without putting it back.
-    let mut ends = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()]
-        .map(signal)
-        .into_iter()
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(failed)?;
-    let mut terminal = ratatui::try_init().map_err(failed)?;
-    let [hangup, interrupt, terminate] = &mut ends[..] else {
-        return Err("there are three signals".into());
-    };
-    let end = tokio::select! {
-        end = watch(&mut terminal, what) => end.map_err(failed),
-        _ = hangup.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-    };
-    if is_gone() {
-        // There is nothing to put back, and nobody to tell: ratatui would try, and panic.
-        let _stays = std::mem::ManuallyDrop::new(terminal);
-        end_by(Signal::SIGHUP);
-    }
-    let back = ratatui::try_restore().map_err(failed);
-    end.and(back)
-}
-
-/// Whether the terminal was closed at its other side.
-fn is_gone() -> bool {
-    rustix::termios::tcgetattr(io::stdout()).is_err_and(|error| error == rustix::io::Errno::IO)
-}
-
-async fn watch(terminal: &mut DefaultTerminal, what: Page) -> io::Result<()> {
-    let mut answers = asking();
-    let mut keys = keys();
-    let mut screen = Screen { what, ..Screen::default() };
-    loop {
-        terminal.draw(|frame| screen.draw(frame))?;
-        tokio::select! {
-            Some(answer) = answers.recv() => screen.hear(answer),
-            event = keys.recv() => match event {
-                Some(Ok(Event::Key(key))) => {
-                    if screen.key(key) {
-                        return Ok(());
-                    }
-                }
-                // Another size: it is drawn anew.
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error),
-                None => return Ok(()),
-            },
-        }
-    }
+    live::live(Screen { what, ..Screen::default() }, asking()).await
 }
 
 /// psched's answers as they come.
@@ -118,124 +58,71 @@ fn pause(reply: &pb::TurnsReply, took: Duration) -> Duration {
     next.clamp(REFRESH_MIN, REFRESH).max(took * 10)
 }
 
-/// Keys and other sizes as they come, read by a thread of their own, which may wait.
-fn keys() -> mpsc::Receiver<io::Result<Event>> {
-    let (events, heard) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        loop {
-            let event = match event::poll(KEYS) {
-                Ok(true) => event::read(),
-                Ok(false) if events.is_closed() => return,
-                Ok(false) => continue,
-                Err(error) => Err(error),
-            };
-            let failed = event.is_err();
-            if events.blocking_send(event).is_err() || failed {
-                return;
-            }
-        }
-    });
-    heard
-}
-
 /// What is shown.
 struct Screen {
     what: Page,
-    /// psched's last answer, and when it came.
-    reply: Option<(pb::TurnsReply, Instant)>,
-    /// Why there has been none since.
-    away: Option<String>,
-    /// Lines above the screen.
-    above: u16,
-    /// Rows of the screen.
-    rows: u16,
+    /// Whether the help is shown in place of the page.
+    help: bool,
+    reply: Latest<pb::TurnsReply>,
 }
 
 impl Default for Screen {
     fn default() -> Screen {
-        Screen { what: Page::Turns, reply: None, away: None, above: 0, rows: 0 }
+        Screen { what: Page::Turns, help: false, reply: Latest::default() }
     }
 }
 
-impl Screen {
+impl live::Screen for Screen {
+    type Answer = pb::TurnsReply;
+
     fn hear(&mut self, answer: Answer) {
-        match answer {
-            Ok(reply) => (self.reply, self.away) = (Some((reply, Instant::now())), None),
-            Err(why) => self.away = Some(why),
-        }
+        self.reply.hear(answer);
     }
 
-    /// Whether that is the end.
-    fn key(&mut self, key: KeyEvent) -> bool {
-        if key.kind == KeyEventKind::Release {
-            return false;
-        }
-        let page = self.rows.saturating_sub(1).max(1);
-        match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return true,
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+    fn key(&mut self, key: KeyCode) -> bool {
+        match key {
+            KeyCode::Char('?' | 'h') => self.help = !self.help,
             KeyCode::Char('n') => {
-                self.above = 0;
-                self.what = match self.what {
-                    Page::Turns => Page::Nodes,
-                    Page::Nodes => Page::Turns,
-                };
+                // (From the help back to the page that it explains.)
+                if !std::mem::take(&mut self.help) {
+                    self.what = match self.what {
+                        Page::Turns => Page::Nodes,
+                        Page::Nodes => Page::Turns,
+                    };
+                }
             }
-            KeyCode::Down => self.above = self.above.saturating_add(1),
-            KeyCode::Up => self.above = self.above.saturating_sub(1),
-            KeyCode::PageDown | KeyCode::Char(' ') => self.above = self.above.saturating_add(page),
-            KeyCode::PageUp => self.above = self.above.saturating_sub(page),
-            KeyCode::Home => self.above = 0,
-            _ => {}
+            _ => return false,
         }
-        false
+        true
     }
 
-    fn lines(&self, width: usize) -> Vec<Line> {
+    fn lines(&self, width: usize) -> Vec<Shown<'static>> {
         let mut lines = Vec::new();
-        if let Some(why) = &self.away {
-            let since = self.reply.as_ref().map(|(_, at)| at.elapsed().as_secs());
-            let text = match since {
-                Some(s) => format!("psched is away ({why}); this is as it was {s} s ago"),
-                None => format!("psched is away ({why}); it is asked again each second"),
-            };
+        if let Some(text) = self.reply.away() {
             lines.extend(sentence(&text, Role::Warns, width));
             lines.push(Line::new());
         }
-        if let Some((reply, _)) = &self.reply {
-            lines.extend(page(reply, self.what, width));
+        match self.reply.answer() {
+            _ if self.help => lines.extend(help(self.what, width)),
+            Some(reply) => lines.extend(page(reply, self.what, width)),
+            None => {}
         }
-        lines
+        lines.iter().map(styled).collect()
     }
 
-    fn draw(&mut self, frame: &mut Frame) {
-        let area = frame.area();
-        let lines = self.lines(area.width.into());
-        let count = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-        self.rows = area.height.saturating_sub(1);
-        self.above = self.above.min(count.saturating_sub(self.rows));
-        let below = count.saturating_sub(self.above).saturating_sub(self.rows);
-        let shown = lines.iter().skip(self.above.into()).take(self.rows.into());
-        let mut text: Text = shown.map(styled).collect();
-        text.lines.resize(self.rows.into(), Shown::default());
-        let other = match self.what {
-            Page::Turns => "nodes",
-            Page::Nodes => "turns",
-        };
-        let mut help = format!("q quits  n {other}");
-        if self.above > 0 || below > 0 {
-            help += &format!("  arrows scroll ({} above, {below} below)", self.above);
-            if help.len() > area.width.into() {
-                help = format!("q n arrows: {} above, {below} below", self.above);
-            }
+    fn keys(&self) -> String {
+        match (self.help, self.what) {
+            (true, Page::Turns) => "? turns",
+            (true, Page::Nodes) => "? nodes",
+            (false, Page::Turns) => "n nodes  ? help",
+            (false, Page::Nodes) => "n turns  ? help",
         }
-        text.lines.push(Shown::from(help).dim());
-        frame.render_widget(Paragraph::new(text), area);
+        .into()
     }
 }
 
 fn styled(line: &Line) -> Shown<'static> {
-    let part = |span: &super::lines::Span| {
+    let part = |span: &Span| {
         let plain = Style::new();
         let style = match span.role {
             Role::Plain => plain,
@@ -254,20 +141,11 @@ fn styled(line: &Line) -> Shown<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
+    use crate::console::live::{Screen as _, View, drawn as shown};
+    use ratatui::crossterm::event::{KeyEvent, KeyModifiers};
 
-    fn shown(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
-        terminal.draw(|frame| screen.draw(frame)).expect("drawn");
-        let buffer = terminal.backend().buffer().clone();
-        let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
-        let rows = cells.chunks(width.into()).map(|row| row.concat().trim_end().to_owned());
-        rows.collect()
-    }
-
-    fn press(screen: &mut Screen, code: KeyCode) -> bool {
-        screen.key(KeyEvent::new(code, KeyModifiers::NONE))
+    fn press(view: &mut View<Screen>, code: KeyCode) -> bool {
+        view.key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
     fn reply(nodes: u32) -> pb::TurnsReply {
@@ -277,51 +155,70 @@ mod tests {
 
     #[test]
     fn psched_goes_and_comes_back() {
-        let mut screen = Screen::default();
-        assert_eq!(shown(&mut screen, 60, 3), ["", "", "q quits  n nodes"]);
-        screen.hear(Err("nobody answers".into()));
-        let rows = shown(&mut screen, 80, 3);
+        let mut view = View::new(Screen::default());
+        assert_eq!(shown(&mut view, 60, 3), ["", "", "q quits  n nodes  ? help"]);
+        view.screen.hear(Err("nobody answers".into()));
+        let rows = shown(&mut view, 80, 3);
         assert_eq!(rows[0], "psched is away (nobody answers); it is asked again each second");
-        screen.hear(Ok(reply(1)));
-        assert!(shown(&mut screen, 80, 4)[0].starts_with("1 node: nothing runs"));
-        screen.hear(Err("nobody answers".into()));
-        let rows = shown(&mut screen, 80, 6);
+        view.screen.hear(Ok(reply(1)));
+        assert!(shown(&mut view, 80, 4)[0].starts_with("1 node: nothing runs"));
+        view.screen.hear(Err("nobody answers".into()));
+        let rows = shown(&mut view, 80, 6);
         assert_eq!(rows[0], "psched is away (nobody answers); this is as it was 0 s ago");
         assert!(rows[2].starts_with("1 node: nothing runs"), "{rows:?}");
-        screen.hear(Ok(reply(1)));
-        assert!(shown(&mut screen, 80, 4)[0].starts_with("1 node: nothing runs"));
+        view.screen.hear(Ok(reply(1)));
+        assert!(shown(&mut view, 80, 4)[0].starts_with("1 node: nothing runs"));
     }
 
     #[test]
     fn keys_scroll_change_the_page_and_leave() {
-        let mut screen = Screen { what: Page::Nodes, ..Screen::default() };
-        screen.hear(Ok(reply(30)));
-        let rows = shown(&mut screen, 60, 11);
+        let mut view = View::new(Screen { what: Page::Nodes, ..Screen::default() });
+        view.screen.hear(Ok(reply(30)));
+        let rows = shown(&mut view, 60, 11);
         assert!(
             rows[0].starts_with("NID") && rows[10].ends_with("(0 above, 21 below)"),
             "{rows:?}"
         );
-        press(&mut screen, KeyCode::PageDown);
-        press(&mut screen, KeyCode::Down);
-        assert!(shown(&mut screen, 60, 11)[10].ends_with("(10 above, 11 below)"));
+        press(&mut view, KeyCode::PageDown);
+        press(&mut view, KeyCode::Down);
+        assert!(shown(&mut view, 60, 11)[10].ends_with("(10 above, 11 below)"));
         for _ in 0..5 {
-            press(&mut screen, KeyCode::PageDown);
-            shown(&mut screen, 60, 11);
+            press(&mut view, KeyCode::PageDown);
+            shown(&mut view, 60, 11);
         }
-        let rows = shown(&mut screen, 60, 11);
+        let rows = shown(&mut view, 60, 11);
         assert!(rows[9].trim_start().starts_with("29 "), "{rows:?}");
         // A larger screen has nothing above.
-        assert!(shown(&mut screen, 60, 50)[0].starts_with("NID"));
-        press(&mut screen, KeyCode::Char('n'));
-        assert!(shown(&mut screen, 60, 11)[0].starts_with("30 nodes: nothing runs"));
-        assert!(press(&mut screen, KeyCode::Char('q')));
-        assert!(!press(&mut screen, KeyCode::Char('c')));
-        assert!(screen.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(shown(&mut view, 60, 50)[0].starts_with("NID"));
+        press(&mut view, KeyCode::Char('n'));
+        assert!(shown(&mut view, 60, 11)[0].starts_with("30 nodes: nothing runs"));
+        assert!(press(&mut view, KeyCode::Char('q')));
+        assert!(!press(&mut view, KeyCode::Char('c')));
+        assert!(view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
         // What is above and below is said also where there is little room.
-        let rows = shown(&mut screen, 30, 3);
-        assert!(rows[2].starts_with("q n arrows: 0 above, "), "{rows:?}");
+        let rows = shown(&mut view, 30, 3);
+        assert!(rows[2].starts_with("q, arrows: 0 above, "), "{rows:?}");
         // As small as it gets.
-        shown(&mut screen, 1, 1);
+        shown(&mut view, 1, 1);
+    }
+
+    #[test]
+    fn a_key_explains_the_columns() {
+        let mut view = View::new(Screen::default());
+        view.screen.hear(Ok(reply(30)));
+        press(&mut view, KeyCode::Char('?'));
+        let rows = shown(&mut view, 80, 60);
+        assert!(rows.iter().any(|row| row.starts_with("Skew ")), "{rows:?}");
+        assert!(rows[59].starts_with("q quits  ? turns"), "{rows:?}");
+        press(&mut view, KeyCode::Char('?'));
+        assert!(shown(&mut view, 80, 60)[0].starts_with("30 nodes: nothing runs"));
+        for key in ['n', '?'] {
+            press(&mut view, KeyCode::Char(key));
+        }
+        let rows = shown(&mut view, 80, 60);
+        assert!(rows.iter().any(|row| row.starts_with("Stops ")), "{rows:?}");
+        press(&mut view, KeyCode::Char('n'));
+        assert!(shown(&mut view, 80, 60)[0].starts_with("NID"));
     }
 
     #[test]

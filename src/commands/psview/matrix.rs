@@ -3,7 +3,7 @@
 //! A node has a column. Where those do not fit, neighbours that look alike in every row share one; what
 //! still does not fit goes below, under the same rows.
 
-use super::lines::{Line, Role, Span, cut, sentence, wrap};
+use super::lines::{Line, Role, Span, dotted, sentence, wrap};
 use crate::console::table::short;
 use crate::machine::{Nid, format_nids, nids_text};
 use crate::rpc::pb;
@@ -219,8 +219,10 @@ fn matrix(nids: &[u32], rows: &[Row], width: usize) -> Vec<Line> {
         });
         let (these, others) = rest.split_at(fit.count().max(1));
         let wide = |band: &Band| band.width().min(room.saturating_sub(1));
-        let heads: String =
-            these.iter().map(|b| format!(" {:>w$}", cut(&b.label, wide(b)), w = wide(b))).collect();
+        let heads: String = these
+            .iter()
+            .map(|b| format!(" {:>w$}", dotted(&b.label, wide(b)), w = wide(b)))
+            .collect();
         let head = format!("{:<w$} {:>length$}{heads}", "Party", "Slice", w = number + 2);
         if !first {
             lines.push(Line::new());
@@ -233,7 +235,7 @@ fn matrix(nids: &[u32], rows: &[Row], width: usize) -> Vec<Line> {
             let mut line = vec![Span::new(begin, role)];
             for band in these {
                 let cell = &band.cells[at];
-                let text = format!(" {:>w$}", cut(&cell.text, wide(band)), w = wide(band));
+                let text = format!(" {:>w$}", dotted(&cell.text, wide(band)), w = wide(band));
                 // Only what runs now is marked as such.
                 let role = if row.on { cell.role } else { Role::Plain };
                 line.push(Span { text, role });

@@ -1,14 +1,18 @@
 //! `psview`: who runs when, with whom, and how the changes go.
 //!
 //! One question to psched, whose answer has the time in it, then pure functions: [`page`] lays it out in
-//! lines that fit a width, of which [`matrix`] has the parties; [`json`] and [`trace`] say it to programs.
-//! [`live`] shows the same lines in a terminal, again and again.
+//! lines that fit a width, of which [`matrix`] has the parties; [`json`] and [`trace`] say it to programs,
+//! and [`picture`] draws it. [`live`] shows the same lines in a terminal, again and again, and [`help`]
+//! explains them.
 
+mod help;
 mod json;
 mod lines;
 mod live;
 mod matrix;
 mod page;
+mod picture;
+mod runs;
 mod trace;
 
 #[cfg(test)]
@@ -17,6 +21,7 @@ mod golden;
 use super::pages;
 use super::question::{asked, parsed};
 use crate::console::stdout::write_out;
+use crate::console::table::terminal_columns;
 use crate::node::checkpoint::OF_ROOT_ALONE;
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
@@ -24,7 +29,7 @@ use crate::rpc::pb::psched_client::PschedClient;
 use clap::Parser;
 use page::Page;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -61,6 +66,9 @@ struct Cli {
     /// Write the latest changes as a Chrome trace-event file, for chrome://tracing and Perfetto
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "watch", "json"])]
     trace: Option<PathBuf>,
+    /// Draw the latest turns over time as an SVG picture: a row a node, a colour an application
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "watch", "json", "trace"])]
+    svg: Option<PathBuf>,
 }
 
 /// Runs it with this command line, and gives the status to exit with.
@@ -79,7 +87,12 @@ async fn show(cli: &Cli) -> Result<(), String> {
     let mut psched = Psched::default();
     if let Some(path) = &cli.trace {
         let reply = psched.ask(ALL).await?;
-        return traced(path, &reply);
+        let text = serde_json::to_vec(&trace::trace(&reply)).map_err(|e| e.to_string())?;
+        return written(path, &text, &reply);
+    }
+    if let Some(path) = &cli.svg {
+        let reply = psched.ask(ALL).await?;
+        return written(path, picture::svg(&reply).as_bytes(), &reply);
     }
     let reply = psched.ask(0).await?;
     let text = match cli.json {
@@ -90,17 +103,15 @@ async fn show(cli: &Cli) -> Result<(), String> {
     write_out(&text)
 }
 
-/// That of the terminal on standard output.
+/// The letters that a line may have.
 fn width() -> usize {
-    let out = io::stdout();
-    match rustix::termios::tcgetwinsize(&out) {
-        Ok(size) if out.is_terminal() && size.ws_col > 0 => size.ws_col.into(),
-        _ => WIDTH,
+    match terminal_columns() {
+        0 => WIDTH,
+        columns => columns,
     }
 }
 
-fn traced(path: &Path, reply: &pb::TurnsReply) -> Result<(), String> {
-    let text = serde_json::to_vec(&trace::trace(reply)).map_err(|e| e.to_string())?;
+fn written(path: &Path, text: &[u8], reply: &pb::TurnsReply) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("can't write {}: {e}", path.display()))?;
     let changes = reply.switches.len();
     let line = format!("{changes} changes of party written to {}\n", path.display());
@@ -169,7 +180,15 @@ mod tests {
         let parse = |words: &str| Cli::try_parse_from(words.split(' '));
         assert!(parse("psview -n -w").expect("both").nodes);
         assert_eq!(parse("psview --trace x").expect("a file").trace, Some("x".into()));
-        for bad in ["psview 1", "psview --json -w", "psview --trace", "psview --trace x --json"] {
+        assert_eq!(parse("psview --svg x").expect("a file").svg, Some("x".into()));
+        for bad in [
+            "psview 1",
+            "psview --json -w",
+            "psview --trace",
+            "psview --trace x --json",
+            "psview --svg x --trace y",
+            "psview --svg x -n",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -5,15 +5,12 @@
 //! the gap until the incoming run, or until their memory has been brought in, stand one in the other.
 //! Times are microseconds of psched's monotonic clock.
 
+use super::runs::{Node, Run, by_node};
 use crate::rpc::pb;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The thread of the changes: behind those of gangs.
 const CHANGES: usize = 1_000_000;
-
-/// A run of a gang on the nodes of an apinit: from, to.
-type Run = (u64, u64, u64);
 
 fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
@@ -21,38 +18,14 @@ fn us(ns: u64) -> f64 {
 
 /// The events.
 pub fn trace(reply: &pb::TurnsReply) -> Vec<Value> {
-    let mut apinits: BTreeMap<u32, Vec<&pb::TurnsSwitch>> = BTreeMap::new();
-    for switch in &reply.switches {
-        apinits.entry(switch.apinit).or_default().push(switch);
-    }
-    let mut of_apinit: BTreeMap<u32, Vec<&pb::NodeRow>> = BTreeMap::new();
-    for node in &reply.nodes {
-        of_apinit.entry(node.apinit).or_default().push(node);
-    }
-    let machine = Machine::new(reply);
     let mut events = Vec::new();
-    for (apinit, nodes) in of_apinit {
-        let switches = apinits.get(&apinit).map_or(&[][..], Vec::as_slice);
-        let runs = runs(reply, &machine, &nodes, switches);
-        for node in &nodes {
-            let name = format!("NID {}", node.nid);
-            events.push(metadata("process_name", node.nid, 0, &name));
-            let sort = json!({"name": "process_sort_index", "ph": "M", "pid": node.nid, "tid": 0,
-                              "args": {"sort_index": node.nid}});
-            events.push(sort);
-            let first = node.nid == nodes.first().map_or(0, |node| node.nid);
-            let here: Vec<(u64, Run)> = runs
-                .iter()
-                .filter(|(apid, _)| match machine.nids.get(apid) {
-                    Some(nids) => nids.contains(&node.nid),
-                    // It has ended, and where it was is not known any more.
-                    None => first,
-                })
-                .flat_map(|(apid, runs)| runs.iter().map(|run| (*apid, *run)))
-                .collect();
-            events.extend(gangs(node.nid, here));
-            events.extend(changes(node.nid, switches));
-        }
+    for Node { nid, runs, switches } in by_node(reply) {
+        events.push(metadata("process_name", nid, 0, &format!("NID {nid}")));
+        let sort = json!({"name": "process_sort_index", "ph": "M", "pid": nid, "tid": 0,
+                          "args": {"sort_index": nid}});
+        events.push(sort);
+        events.extend(gangs(nid, runs));
+        events.extend(changes(nid, &switches));
     }
     events
 }
@@ -61,82 +34,12 @@ fn metadata(what: &str, nid: u32, thread: usize, name: &str) -> Value {
     json!({"name": what, "ph": "M", "pid": nid, "tid": thread, "args": {"name": name}})
 }
 
-/// Who is where.
-struct Machine {
-    /// The nodes of each application.
-    nids: BTreeMap<u64, BTreeSet<u32>>,
-    /// The applications on each node that run now.
-    running: BTreeMap<u32, Vec<u64>>,
-    /// When all of this begins.
-    begin_ns: u64,
-}
-
-impl Machine {
-    fn new(reply: &pb::TurnsReply) -> Machine {
-        use pb::turn::Kind::{Always, Leads, Promoted};
-        let begin_ns = reply.switches.iter().map(|switch| switch.began_ns).min();
-        let begin_ns = begin_ns.unwrap_or(reply.now_ns);
-        let (mut nids, mut running) = (BTreeMap::new(), BTreeMap::<u32, Vec<u64>>::new());
-        for row in &reply.applications {
-            let apid = row.key.map_or(0, |key| key.apid);
-            nids.insert(apid, row.places.iter().map(|place| place.nid).collect());
-            let kind = row.turn.map(|turn| turn.kind()).unwrap_or_default();
-            if matches!(kind, Always | Leads | Promoted) {
-                for place in &row.places {
-                    running.entry(place.nid).or_default().push(apid);
-                }
-            }
-        }
-        Machine { nids, running, begin_ns }
-    }
-}
-
-/// From when to when each gang ran on the nodes of an apinit, and by which plan, as far as that is known.
-fn runs(
-    reply: &pb::TurnsReply,
-    machine: &Machine,
-    nodes: &[&pb::NodeRow],
-    switches: &[&pb::TurnsSwitch],
-) -> BTreeMap<u64, Vec<Run>> {
-    let begin = machine.begin_ns;
-    let ran = |switch: &pb::TurnsSwitch| switch.began_ns.saturating_add(switch.gap_ns);
-    let mut runs: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
-    let mut open: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    // Whoever was stopped without having been started before ran since before all of this.
-    let mut seen: BTreeSet<u64> = BTreeSet::new();
-    for switch in switches {
-        for apid in &switch.stopped {
-            let since = open.remove(apid).or_else(|| (!seen.contains(apid)).then_some((begin, 0)));
-            if let Some((since, generation)) = since.filter(|(since, _)| *since < switch.began_ns) {
-                let run = (since, switch.began_ns, generation);
-                runs.entry(*apid).or_default().push(run);
-            }
-            seen.insert(*apid);
-        }
-        for apid in &switch.started {
-            open.insert(*apid, (ran(switch), switch.generation));
-            seen.insert(*apid);
-        }
-    }
-    // Who is in no change runs all the time.
-    for apid in nodes.iter().filter_map(|node| machine.running.get(&node.nid)).flatten() {
-        if !seen.contains(apid) {
-            open.insert(*apid, (begin, 0));
-        }
-    }
-    for (apid, (since, generation)) in open {
-        runs.entry(apid).or_default().push((since, reply.now_ns.max(since), generation));
-    }
-    runs
-}
-
 /// The runs on one node, in as few threads as have no two at once.
-fn gangs(nid: u32, mut runs: Vec<(u64, Run)>) -> Vec<Value> {
-    runs.sort_by_key(|(apid, (since, ..))| (*since, *apid));
+fn gangs(nid: u32, runs: Vec<Run>) -> Vec<Value> {
     let mut free_from: Vec<u64> = Vec::new();
     let mut events = Vec::new();
-    for (apid, (since, until, generation)) in runs {
-        let thread = match free_from.iter().position(|at| *at <= since) {
+    for Run { apid, since_ns, until_ns, generation } in runs {
+        let thread = match free_from.iter().position(|at| *at <= since_ns) {
             Some(thread) => thread,
             None => {
                 free_from.push(0);
@@ -145,10 +48,10 @@ fn gangs(nid: u32, mut runs: Vec<(u64, Run)>) -> Vec<Value> {
                 thread
             }
         };
-        free_from[thread] = until;
+        free_from[thread] = until_ns;
         events.push(json!({
             "name": format!("{apid}"), "cat": "gang", "ph": "X", "pid": nid, "tid": thread,
-            "ts": us(since), "dur": us(until - since),
+            "ts": us(since_ns), "dur": us(until_ns - since_ns),
             "args": {"apid": apid, "generation": generation},
         }));
     }
@@ -197,6 +100,7 @@ fn changes(nid: u32, switches: &[&pb::TurnsSwitch]) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     const MS: u64 = 1_000_000;
 
