@@ -66,6 +66,13 @@ fn an_empty_machine_and_one_application() {
     assert_eq!(names, 3, "{trace}");
     std::fs::remove_file(&file).expect("removed");
 
+    let file = instance.folder().join("turns.svg");
+    let run = instance.run("psview", ["--svg", &file.display().to_string()]).expect(0);
+    run.says("changes of party written to ");
+    let picture = std::fs::read_to_string(&file).expect("written");
+    assert!(picture.starts_with("<svg ") && picture.contains(">NID 2</text>"), "{picture}");
+    std::fs::remove_file(&file).expect("removed");
+
     instance.run("apkill", ["-9", &apid.to_string()]).expect(0);
     long.wait(BOUND).expect(137);
 }
@@ -80,7 +87,7 @@ fn it_says_what_stands_in_its_way() {
     run.says("psview: can't write ");
 }
 
-/// psview -w, and what it has written so far.
+/// psview -w or apstat -w, and what it has written so far.
 struct Live {
     running: std::process::Child,
     /// The terminal's both ends.
@@ -91,13 +98,13 @@ struct Live {
 }
 
 impl Live {
-    fn start(hand: &Hand) -> Live {
+    fn start(hand: &Hand, command: &str) -> Live {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let OpenptyResult { master, slave } = openpty(&size, None).expect("a terminal");
         let (keyboard, terminal) = (File::from(master), File::from(slave));
         let before = tcgetattr(&terminal).expect("its settings");
         let end = || Stdio::from(terminal.try_clone().expect("one more"));
-        let mut command = hand.command("psview", ["-w"]);
+        let mut command = hand.command(command, ["-w"]);
         let running = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("it runs");
         let written = Arc::new(Mutex::new(String::new()));
         let (mut screen, to) = (keyboard.try_clone().expect("one more"), written.clone());
@@ -138,26 +145,39 @@ impl Live {
 fn a_live_terminal_is_put_back_at_any_end() {
     let mut hand = Hand::start(ONE, &[("0", None)]);
     hand.wait_until_up();
-    let mut live = Live::start(&hand);
+    let mut live = Live::start(&hand, "psview");
     live.shows("nothing");
     // psched goes, and comes back.
     hand.kill_psched();
     live.shows("away");
     hand.start_psched();
     live.shows("nothing");
-    live.keyboard.write_all(b"n").expect("pressed");
+    live.keyboard.write_all(b"?").expect("pressed");
+    live.shows("Memory");
+    live.keyboard.write_all(b"?n").expect("pressed");
     live.shows("Stops");
     live.keyboard.write_all(b"q").expect("pressed");
     live.ends();
 
-    let mut live = Live::start(&hand);
+    let mut live = Live::start(&hand, "psview");
     live.shows("nothing");
     live.keyboard.write_all(b"\x03").expect("pressed");
     live.ends();
 
-    let live = Live::start(&hand);
+    let live = Live::start(&hand, "psview");
     live.shows("nothing");
     kill(live.running.id() as i32, 15);
+    live.ends();
+    hand.end();
+}
+
+#[test]
+fn apstat_is_live_in_a_terminal() {
+    let hand = Hand::start(ONE, &[("0", None)]);
+    hand.wait_until_up();
+    let mut live = Live::start(&hand, "apstat");
+    live.shows("Total placed applications: 0");
+    live.keyboard.write_all(b"jq").expect("pressed");
     live.ends();
     hand.end();
 }
