@@ -503,7 +503,7 @@ Apid User  Command Why
 
     #[test]
     fn lists_are_wrapped_after_commas() {
-        assert_eq!(wrapped("a 1,22,333,4444 b", 7), ["a", "1,22,", "333,", "4444 b"]);
+        assert_eq!(wrapped("a 1,22,333,4444 b", 7), ["a 1,22,", "333,", "4444 b"]);
         assert_eq!(wrapped("12345678 1", 4), ["123+", "1"]);
         assert_eq!(wrapped("", 4), [""]);
     }
