@@ -89,7 +89,7 @@ impl Set {
 
 fn report(reply: &pb::ShowReply, zone: &TimeZone) -> Report {
     let mut table = Table::new("variables", "", "<Name >Value >Default <Range <From")
-        .cuts(&[("From", 11), ("Range", 10), ("Value", 12)])
+        .cuts(&[("From", 11), ("Range", 10), ("Value", 12), ("Name", 30)])
         .drops(&["Range", "Default", "From"]);
     let mut notices: Vec<String> = reply.notices.iter().map(|n| format!("psched: {n}")).collect();
     for row in &reply.variables {
