@@ -8,7 +8,7 @@ use crate::variables::units::format_duration;
 use std::time::Duration;
 
 /// The least width of a setting's label.
-const SETTING: &[(&str, usize)] = &[("Setting", 12)];
+const SETTING: &[(&str, usize)] = &[("Setting", 24)];
 
 /// All of it.
 pub fn text(log: &str, all: &[Told]) -> String {
