@@ -282,7 +282,7 @@ impl World {
         let reached = there && !self.is_cut(0, host) && !self.is_cut(host, 0);
         let stopped = self.paused_until(Who::ApinitLink(slot)).is_some();
         let event = if !held {
-            refused("its checkpoint has been let go, for it ran already".to_owned())
+            refused("its checkpoint was released, because it has already run".to_owned())
         } else if !reached {
             down("nobody answers at the door")
         } else {

@@ -14,8 +14,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 
 /// What may lie behind a launch that is not understood.
-const SEVERAL: &str = "; an apinit of an older release knows no several programs in one application: \
-                       install this one's, or run each program by an aprun of its own";
+const SEVERAL: &str = "; an apinit of an older release can't launch several programs as one application: upgrade apinit, or start each program with an aprun of its own";
 
 /// Connects, says what comes from the loop (the first message is there already), and passes on what
 /// the apinit says, until the stream ends.
@@ -60,7 +59,7 @@ pub async fn converse(
             Ok(Some(message)) => match FromApinit::try_from(message) {
                 Ok(message) => Event::Apinit(message),
                 Err(error) => {
-                    let text = format!("apinit sent what aprun does not understand: {error}");
+                    let text = format!("apinit sent a message that aprun can't decode: {error}");
                     return tell(down(text, true)).await;
                 }
             },

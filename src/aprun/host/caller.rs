@@ -55,7 +55,7 @@ pub fn directory() -> Result<Vec<u8>, Failure> {
     match std::env::current_dir() {
         Ok(path) => Ok(path.into_os_string().into_vec()),
         Err(e) => Err(Failure::failed(format!(
-            "the working directory has no path any more ({}): change to another one",
+            "the working directory no longer has a path ({}): change to another directory",
             super::program::plain(&e)
         ))),
     }

@@ -31,7 +31,7 @@ pub async fn pass(
     folder: Option<Arc<Dir>>,
 ) -> Result<Door, Event> {
     let Some(folder) = folder else {
-        return Err(refused("its checkpoint has been let go, for it ran already".into()));
+        return Err(refused("its checkpoint was released, because it has already run".into()));
     };
     let socket: PathBuf = socket.to_owned();
     let passing = tokio::task::spawn_blocking(move || {
@@ -59,7 +59,8 @@ fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Event> {
     // (Where its socket is gone too it is being restarted.)
     if socket.exists() && !beside(socket).exists() {
         return Err(refused(
-            "its apinit is of an older release, which restarts nothing: install this one's".into(),
+            "its apinit is of an older release, which can't restart applications: upgrade apinit"
+                .into(),
         ));
     }
     let begun = Instant::now();

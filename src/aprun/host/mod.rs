@@ -236,8 +236,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(
-            "the programs' arguments and the environment have {bytes} bytes, at most {LAUNCH_MAX} of which \
-             can be sent to the nodes: put what is long into files"
+            "the programs' arguments and the environment have {bytes} bytes; at most {LAUNCH_MAX} can be sent to the nodes: put long arguments into files"
         ))),
         _ => Ok(launch),
     }

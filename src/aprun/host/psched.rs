@@ -86,7 +86,9 @@ pub async fn events(
             Ok(Some(message)) => match event(message) {
                 Ok(Some(event)) => Event::Psched(event),
                 Ok(None) => continue,
-                Err(error) => lost(format!("psched sent what aprun does not understand: {error}")),
+                Err(error) => {
+                    lost(format!("psched sent a message that aprun can't decode: {error}"))
+                }
             },
             Ok(None) => lost("psched closed the connection".to_owned()),
             Err(status) => refused(status),

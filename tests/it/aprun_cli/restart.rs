@@ -186,8 +186,7 @@ async fn an_apinit_without_a_door_restores_nothing() {
     let posted = fake.posted().await;
     posted.place();
     let said = format!(
-        "{RESTARTED}cpr: application 12 was not launched: its apinit is of an older release, which \
-         restarts nothing: install this one's\n"
+        "{RESTARTED}cpr: application 12 was not launched: its apinit is of an older release, which can't restart applications: upgrade apinit\n"
     );
     assert_output(&finish(child).await, "", &said, 125);
 }

@@ -83,7 +83,6 @@ async fn a_launch_that_is_not_understood() {
             .fail(Status::invalid_argument("a malformed request: ToApinit.message: it is empty"));
     }
     let said = "aprun: application 12 was not launched: a malformed request: ToApinit.message: it is \
-                empty; an apinit of an older release knows no several programs in one application: \
-                install this one's, or run each program by an aprun of its own\n";
+                empty; an apinit of an older release can't launch several programs as one application: upgrade apinit, or start each program with an aprun of its own\n";
     assert_output(&finish(child).await, "", said, 125);
 }

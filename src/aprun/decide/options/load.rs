@@ -304,7 +304,7 @@ mod tests {
         for option in ["-n 4", "-d 2", "-N 1"] {
             assert_eq!(
                 given(&format!("{option} --load-file f")).expect_err(option),
-                "-n, -d and -N stand in the lines of the load file: give them there, each line its own"
+                "-n, -d and -N belong to the lines of the load file: give them there, for each line"
             );
         }
         for stdin in ["-", "/dev/stdin"] {

@@ -191,7 +191,7 @@ pub fn parse(
     };
     if given != Given::default() {
         return Err(
-            "-n, -d and -N stand in the lines of the load file: give them there, each line its own"
+            "-n, -d and -N belong to the lines of the load file: give them there, for each line"
                 .to_owned(),
         );
     }
@@ -246,7 +246,7 @@ impl Options {
         self.parts = parts;
         if let Some(nodes) = self.nodes {
             if self.posting.shape.per_node.is_some() || !self.posting.layout.is_empty() {
-                return Err("--nodes stands beside -N: give one of them".to_owned());
+                return Err("--nodes and -N exclude each other: give one of them".to_owned());
             }
             let even = Layout::even(self.posting.shape.width, nodes);
             let even =
@@ -428,8 +428,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Siblings if value == b"1" => {}
         Id::Siblings => {
             return Err(named(format!(
-                "{} is not what psched does: a processor is a core, of which PEs are bound to one SMT \
-                 sibling, and the others go to nobody; say 1, or leave it out",
+                "{} is not supported: psched binds PEs to one SMT sibling of each core and leaves the others idle; give 1, or leave the option out",
                 shown(value)
             )));
         }
@@ -482,7 +481,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::NodeList | Id::NodeListFile
             if options.node_file.is_some() || options.posting.choice.names_some() =>
         {
-            return Err(named("stands beside another list: give -L or -l, once".into()));
+            return Err(named("the list of nodes is given twice: give -L or -l, once".into()));
         }
         Id::NodeList => {
             let text = String::from_utf8_lossy(value);

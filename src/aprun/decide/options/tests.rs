@@ -151,8 +151,8 @@ fn refusals() {
             "-L: the list runs up and down: write it one way, so that it is clear where PE 0 is",
         ),
         ("-E x a", "-E: \"x\" is not a node number or a range such as 0-3"),
-        ("-L 1 -l f a", "-l: stands beside another list: give -L or -l, once"),
-        ("-l f -L 1 a", "-L: stands beside another list: give -L or -l, once"),
+        ("-L 1 -l f a", "-l: the list of nodes is given twice: give -L or -l, once"),
+        ("-l f -L 1 a", "-L: the list of nodes is given twice: give -L or -l, once"),
         ("--checkpoint KILL a", "--checkpoint: \"KILL\": no program can catch it, and save itself"),
         (
             "--account a/b a",
@@ -161,8 +161,7 @@ fn refusals() {
         ),
         (
             "-j 2 a",
-            "-j: \"2\" is not what psched does: a processor is a core, of which PEs are bound to one \
-             SMT sibling, and the others go to nobody; say 1, or leave it out",
+            "-j: \"2\" is not supported: psched binds PEs to one SMT sibling of each core and leaves the others idle; give 1, or leave the option out",
         ),
         ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
@@ -194,7 +193,7 @@ fn refusals() {
             "--nodes 3 -n 2 a",
             "--nodes: 2 PEs can't be spread over 3 nodes: one has none; lower it, or give a larger -n",
         ),
-        ("--nodes 2 -N 2 -n 4 a", "--nodes stands beside -N: give one of them"),
+        ("--nodes 2 -N 2 -n 4 a", "--nodes and -N exclude each other: give one of them"),
         ("-F mine a", "-F: \"mine\" is neither exclusive nor share"),
     ] {
         assert_eq!(bad(line), said, "{line}");

@@ -480,9 +480,9 @@ impl Front {
         let state = match self.apid {
             None if *answered => String::new(),
             None if self.psched_pids.is_empty() => "; nothing is posted yet".to_owned(),
-            None => "; whether it has the posting is not known".to_owned(),
+            None => "; it may or may not have the posting".to_owned(),
             Some(_) if self.done => {
-                format!("; {named} has ended, its exit status is psched's to say")
+                format!("; {named} has ended, and psched has its exit status")
             }
             Some(_) if self.is_launched() && self.apinit.up => format!("; {named} runs on"),
             Some(_) if self.is_launched() => format!("; whether {named} runs on is not known"),
@@ -554,8 +554,7 @@ impl Front {
         ended.told |= self.has_told(&ended);
         if ended.end.output_lost {
             self.tell_of_loss(format!(
-                "what PEs of {} wrote while this {}, or the host of PE 0, could not be reached was \
-                 thrown away: its output is not complete",
+                "what PEs of {} wrote while this {}, or the host of PE 0, could not be reached was discarded: its output is not complete",
                 self.named(),
                 self.setup.program()
             ));
@@ -604,8 +603,7 @@ impl Front {
         } else if due(Some(*self.lost_at.get_or_insert(now_ns + SILENCE_NS)), now_ns) {
             let named = self.named();
             self.fail(&format!(
-                "{named} is lost: it was launched, and neither its node nor psched, which both were \
-                 restarted, knows of it any more"
+                "{named} is lost: it was launched, and its node and psched were both restarted, and neither has a record of it"
             ));
         }
     }

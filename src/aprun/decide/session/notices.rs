@@ -21,15 +21,13 @@ impl Front {
             }
             Notice::NoRecord => self.tell(format!("psched has no record of {named}")),
             Notice::MemoryNotLimited => self.tell(
-                "-m counts for where this is placed, but its memory is not limited: its host can't \
-                 (apstat -n says why)",
+                "-m is used for the placement, but its host can't limit memory (apstat -n says why)",
             ),
             Notice::Unreachable(nid) => self.tell_of_loss(format!(
                 "{named}: the apinit of NID {nid} can't be reached; its output may not be complete"
             )),
             Notice::Unheard(why) => self.tell(format!(
-                "{named}: its apshepherd can't be heard: {why}; until then what it writes and how it ends \
-                 keep there"
+                "{named}: its apshepherd can't be heard: {why}; its output and its exit status stay with the apshepherd until then"
             )),
             Notice::LaunchedAlready => self.tell(format!("{named} has been launched already")),
         }

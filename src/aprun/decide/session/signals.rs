@@ -67,13 +67,13 @@ impl Front {
         if let Some(apid) = self.apid.filter(|_| self.interrupts == INTERRUPTS_TOLD) {
             if self.setup.inside {
                 return self.tell(format!(
-                    "what runs here inside application {apid} has been sent INT {INTERRUPTS_TOLD} times and \
+                    "the program inside application {apid} got INT {INTERRUPTS_TOLD} times and \
                      runs on; kill -9 of this {} ends it",
                     self.setup.program()
                 ));
             }
             self.tell(format!(
-                "application {apid} has been sent INT {INTERRUPTS_TOLD} times and runs on; \
+                "application {apid} got INT {INTERRUPTS_TOLD} times and runs on; \
                  `apkill -9 {apid}` ends it"
             ));
         }

@@ -360,7 +360,7 @@ fn what_runs_inside_another_is_ended_by_its_own_aprun() {
         .gives(
             signal(SIGINT, 500),
             &[
-                say("what runs here inside application 12 has been sent INT 3 times and runs on; \
+                say("the program inside application 12 got INT 3 times and runs on; \
                      kill -9 of this aprun ends it"),
                 Action::Send(passed(3, SIGINT)),
             ],
@@ -392,7 +392,7 @@ fn other_signals_wait_for_the_pes() {
         .gives(
             signal(SIGINT, 500),
             &[
-                say("application 12 has been sent INT 3 times and runs on; `apkill -9 12` ends it"),
+                say("application 12 got INT 3 times and runs on; `apkill -9 12` ends it"),
                 Action::Send(passed(7, SIGINT)),
             ],
         )
@@ -646,7 +646,7 @@ fn a_silence_says_what_is_known() {
             2_000,
             &[
                 post.clone(),
-                say("psched does not answer (refused); whether it has the posting is not known; \
+                say("psched does not answer (refused); it may or may not have the posting; \
                      trying again"),
             ],
         );
@@ -890,8 +890,7 @@ fn a_launch_cut_off_is_first_resumed() {
 fn what_nobody_knows_of_any_more_is_lost() {
     let unknown = || apinit(FromApinit::Refused { text: "not on this node".into(), cause: None });
     let gone = || Event::ApinitDown { text: "closed".into(), connected: true };
-    let lost = "application 12 is lost: it was launched, and neither its node nor psched, which both were \
-                restarted, knows of it any more";
+    let lost = "application 12 is lost: it was launched, and its node and psched were both restarted, and neither has a record of it";
     let exits = |session: &mut Session| {
         session.now += 3_000 * MS;
         let actions = session.front.apply(session.now, Event::Time);
@@ -966,7 +965,7 @@ fn output_that_another_host_has_thrown_away_is_told() {
         &[
             say(
                 "what PEs of application 12 wrote while this aprun, or the host of PE 0, could not \
-                 be reached was thrown away: its output is not complete",
+                 be reached was discarded: its output is not complete",
             ),
             Action::Close(end),
             Action::Exit(0),
@@ -1259,8 +1258,7 @@ fn notices() {
         (Notice::NoRecord, "psched has no record of application 12"),
         (
             Notice::MemoryNotLimited,
-            "-m counts for where this is placed, but its memory is not limited: its host can't (apstat -n \
-             says why)",
+            "-m is used for the placement, but its host can't limit memory (apstat -n says why)",
         ),
         (
             Notice::Unreachable(Nid(3)),
@@ -1268,8 +1266,7 @@ fn notices() {
         ),
         (
             Notice::Unheard("it is of another release".to_owned()),
-            "application 12: its apshepherd can't be heard: it is of another release; until then what it \
-             writes and how it ends keep there",
+            "application 12: its apshepherd can't be heard: it is of another release; its output and its exit status stay with the apshepherd until then",
         ),
         (Notice::LaunchedAlready, "application 12 has been launched already"),
     ] {
