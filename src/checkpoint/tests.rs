@@ -170,7 +170,7 @@ fn what_can_not_be_is_not_sealed() {
         other.nids = vec![hosts(m)[0].nids.pop().expect("two")];
         hosts(m).push(other);
     });
-    unfit("no images", &|m| {
+    unfit("no process images", &|m| {
         (m.kind, m.launch) = (Kind::Waiting, Some(Launch::default()));
     });
     unfit("the program to execute", &|m| {

@@ -100,7 +100,7 @@ fn look_at(directory: &Path, own: u32) -> Result<(), String> {
     owned(directory, found.uid(), own)?;
     let mode = found.mode();
     let who = if mode & OTHERS_WRITE != 0 {
-        "everybody".to_owned()
+        "all users".to_owned()
     } else if mode & GROUP_WRITES != 0 {
         format!("group {}, or a user of its access control list (getfacl)", found.gid())
     } else {

@@ -385,7 +385,7 @@ mod tests {
                 "--compare procs=4,polici=easy",
                 "none of policy, procs, nodes, overrun, no-estimate, ",
             ),
-            ("--compare application.time_slice=soon", "is no value of application.time_slice"),
+            ("--compare application.time_slice=soon", "is not a value of application.time_slice"),
             ("--compare kill_grase=5s", "did you mean kill_grace?"),
             ("--nodes 4", "give NODESxPROCESSORS as 64x16"),
             ("--nodes 4x5000", "processors from 1 to 4096"),

@@ -415,11 +415,9 @@ mod tests {
         let (mut t, wrong) = Tuning::new(Variables::default(), set.into());
         assert_eq!((wrong.len(), t.in_force().pids_max()), (2, 99), "{wrong:?}");
         assert!(wrong[0].starts_with("kill_grace=9h of psmgr's has no effect: 9h is out of"));
-        assert!(
-            wrong[1].starts_with(
-                "passed_over_max=1 of psmgr's has no effect: there is no variable passed_over_max any more"
-            )
-        );
+        assert!(wrong[1].starts_with(
+            "passed_over_max=1 of psmgr's has no effect: variable passed_over_max was removed"
+        ));
         let reset = wanted(&[("passed_over_max", None)]);
         let (done, records) =
             t.change(reset, &by("al")).unwrap_or_else(|problems| panic!("{problems:?}"));

@@ -321,7 +321,7 @@ mod tests {
             more.push(next);
         }
         let refused = budgets.enter(&anna).await.expect_err("too many");
-        assert!(refused.message().contains("256 questions of yours wait"), "{refused}");
+        assert!(refused.message().contains("you have 256 requests that wait"), "{refused}");
         budgets.enter(&bert).await.expect("he has his own");
     }
 }

@@ -182,7 +182,7 @@ fn what_can_t_be_is_not_begun() {
     let order_of =
         |places| Event::Command(9, Command::Move(Box::new(MoveCommand { key, number: 2, places })));
     refused(&mut agent, order_of(other), "its shape does not fit");
-    refused(&mut agent, order(super::key(13, 1), 1, [2, 3]), "it is not here");
+    refused(&mut agent, order(super::key(13, 1), 1, [2, 3]), "it is no longer here");
     act(&mut agent, 5 * S, Event::Command(10, Command::Discard(key)));
     refused(&mut agent, order(key, 3, [2, 3]), "it is ending");
 }

@@ -148,7 +148,7 @@ fn refusals() {
         ("-L 1-3,3 a", "-L: node 3 is named twice"),
         (
             "-L 1-3,9-7 a",
-            "-L: the list runs up and down: write it one way, so that it is clear where PE 0 is",
+            "-L: the list runs up and down: write it in one direction, which decides where PE 0 is",
         ),
         ("-E x a", "-E: \"x\" is not a node number or a range such as 0-3"),
         ("-L 1 -l f a", "-l: the list of nodes is given twice: give -L or -l, once"),

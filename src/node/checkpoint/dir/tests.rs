@@ -348,7 +348,10 @@ fn what_the_manifest_lists_is_removed_and_no_more() {
     let text = fs::read_to_string(place.at("c").join(MANIFEST)).expect("there");
     for (text, said) in [
         (text.replace("alice", "mallory"), "manifest.json is damaged"),
-        (text.replace("\"version\": 1", "\"version\": 2"), "and this cpr reads up to"),
+        (
+            text.replace("\"version\": 1", "\"version\": 2"),
+            "its manifest has version 2, and this cpr reads up to",
+        ),
     ] {
         fs::write(place.at("c").join(MANIFEST), text).expect("written");
         let flaw = refused("another").to_string();
@@ -434,7 +437,7 @@ fn another_users_is_not_removed() {
     });
     use rustix::fs::Uid;
     let said = said.map(|done| done.expect_err("another's").to_string());
-    assert!(said[0].contains("it is user 0's, and you are user 61301"), "{}", said[0]);
+    assert!(said[0].contains("it belongs to user 0, and you are user 61301"), "{}", said[0]);
     // That one can't even be opened.
     assert!(said[1].contains("Permission denied"), "{}", said[1]);
     assert!(place.at("c/core-1.img").exists());

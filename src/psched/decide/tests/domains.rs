@@ -114,7 +114,7 @@ fn a_posting_is_of_the_first_domain_that_lets_it_in_and_could_hold_it() {
         _ => None,
     };
     let said = effects.iter().find_map(refused).expect("refused");
-    assert!(said.contains("can hold has 8 PEs (NIDs 0-3)"), "{said}");
+    assert!(said.contains("can hold at most 8 PEs of this shape (NIDs 0-3)"), "{said}");
     // Gates of one domain say nothing of another: two PEs that would fit on 0-3 wait for 4-5.
     (3..=6).for_each(|number| play.post(number, 2));
     play.pass(1);

@@ -302,7 +302,7 @@ fn an_adoption_is_whole_or_not_at_all() {
     call(&mut s, 2, &[1], vec![stranger(12, &[0, 1], Phase::Running)]);
     refused(
         &order(&mut s, Manage::Adopt, &[0]),
-        &["application 12 of bob on NID 0: its part on NID 1 is missing: psmgr adopt 0-1 takes"],
+        &["application 12 of bob on NID 0: its part on NID 1 is missing: psmgr adopt 0-1 adopts"],
     );
     refused(
         &order(&mut s, Manage::Adopt, &[0, 1, 2, 9]),

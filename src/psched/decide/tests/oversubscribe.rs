@@ -88,7 +88,7 @@ fn refusals_name_what_would_help() {
     let why = refused(&s.apply(at(1), crowd(3, 9, |posting| posting.shape.per_node = Some(3))));
     assert!(why.contains("need 3 nodes, and there are 2 for them"), "{why}");
     let why = refused(&s.apply(at(1), crowd(4, 9, |posting| posting.shape.depth = 2)));
-    assert!(why.contains("depth 1") && why.contains("leave out -d"), "{why}");
+    assert!(why.contains("needs -d 1") && why.contains("leave out -d"), "{why}");
     // What a client says of processors is not looked at.
     let lie = |posting: &mut Posting| {
         let sharing = crate::apteam::oversubscribe::Sharing { processors: 1, per_node: None };
@@ -121,7 +121,7 @@ fn memory_counts_for_each_pe() {
     let held: Vec<u64> = s.occupancy.held(Apid(1)).iter().map(|held| held.memory).collect();
     assert_eq!(held, [800 << 20; 2]);
     let why = refused(&s.apply(at(1), crowd(2, 8, with(300 << 20))));
-    assert!(why.contains("has not 300M of memory for each of 8 PEs"), "{why}");
+    assert!(why.contains("lacks 300M of memory for each of 8 PEs"), "{why}");
 }
 
 #[test]

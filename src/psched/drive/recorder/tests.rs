@@ -185,8 +185,8 @@ fn the_last_step_may_have_no_end() {
 fn what_can_not_be_read_says_why() {
     let whole = written(&driven(1_000).recorder.recording());
     let said = |bytes: &[u8]| read(bytes).unwrap_err().to_string();
-    assert!(said(b"").contains("no recording"));
-    assert!(said(b"SQLite format 3").contains("no recording"));
+    assert!(said(b"").contains("not a recording"));
+    assert!(said(b"SQLite format 3").contains("not a recording"));
     assert!(said(b"{\"recording\":1}\n").contains("missing field"));
     let newer = b"{\"recording\":2,\"psched\":\"9.1.0\",\"more\":[]}\n";
     assert!(said(newer).contains("form 2 by psched 9.1.0"), "{}", said(newer));
