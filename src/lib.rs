@@ -1,46 +1,59 @@
 //! psched: a placement and gang scheduler for tightly coupled parallel programs.
 //!
-//! This is the map of the house. A room is a module. Rooms marked *pure* have no clock, no randomness,
-//! no input or output, no async and no logging: what comes from outside is an event, what is to be done
-//! is an effect. They are the crate `psched_pure` (`src/pure.rs`); the worlds to try them in are
-//! `psched_worlds` (`src/worlds.rs`).
+//! This is the map: each row is a module. Modules marked *pure* have no clock, no randomness
+//! without a given seed, no input or output, no async and no logging: what comes from outside is an event, what is to be
+//! done is an effect. They are the crate `psched_pure` (`src/pure.rs`); the simulated cluster and
+//! the simulator are `psched_worlds` (`src/worlds.rs`).
 //!
-//! What everyone talks about, and where and when applications run:
+//! Shared modules. Each uses only modules above it; `placement` and `gang` do not use each other:
 //!
-//! | room | what it holds | |
+//! | module | what it holds | |
 //! | --- | --- | --- |
-//! | [`machine`] | what there is: nodes, flavors, lists of NIDs, regions and their gates | pure |
-//! | [`variables`] | what can be retuned, in one table | pure |
-//! | [`config`] | psched.yaml in, machine and variables out, or all problems | pure |
-//! | [`apteam`] | what runs: the record, its states, shape, placement list, endings; and the words in which the processes talk about it | pure |
-//! | [`checkpoint`] | what a checkpoint says of itself, and whether it is whole and true | pure |
-//! | [`occupancy`] | who sits where | pure |
+//! | [`variables`] | the table of all variables, their kinds and units | pure |
+//! | [`machine`] | nodes, flavors, lists of NIDs, regions and their gates | pure |
+//! | [`config`] | the parser of psched.yaml: machine and variables, or all problems | pure |
+//! | [`apteam`] | an application: record, states, shape, placement list, endings; the messages between processes | pure |
+//! | [`checkpoint`] | the manifest and seal of a checkpoint, and whether it is complete | pure |
+//! | [`occupancy`] | which application uses which processors and memory | pure |
 //! | [`placement`] | where an application goes | pure |
-//! | [`gang`] | when: who competes, parties, slice plans | pure |
+//! | [`gang`] | when an application runs: competitors, parties, slice plans | pure |
+//! | `psched_pure::pairs` | maps with keys that are no text, for JSON | pure |
 //!
-//! Each process has a wing. `decide` is what it decides: `apply(now, event) -> effects`. `drive` carries
-//! that out in the right order, over a trait that stands for the world. `host` or `serve` is the real
-//! world:
+//! Each process has a wing. `decide` is what it decides: `apply(now, event) -> effects`. `drive`
+//! carries that out in the right order, over a trait that stands for the world. `host` or `serve`
+//! is the operating system:
 //!
 //! | wing | pure | real |
 //! | --- | --- | --- |
-//! | [`psched`] | [`decide`](psched::decide), the scheduler; [`drive`](psched::drive) | [`serve`](psched::serve): gRPC services, store, node links |
+//! | [`psched`] | [`decide`](psched::decide), the scheduler; [`reason`](psched::reason), why a posting waits; [`drive`](psched::drive) | [`serve`](psched::serve): gRPC services, store, node links |
 //! | [`apinit`] | [`decide`](apinit::decide), the agent of a host's nodes; [`drive`](apinit::drive) | [`host`](apinit::host): control groups, the switching thread, runtime folders |
 //! | [`apshepherd`] | [`decide`](apshepherd::decide): start, ends, output, PMI; [`drive`](apshepherd::drive) | [`host`](apshepherd::host): PEs, pipes |
-//! | [`aprun`] | [`decide`](aprun::decide): options, the course of a launch; [`drive`](aprun::drive) | [`host`](aprun::host): connections, terminal, files |
+//! | [`aprun`] | [`decide`](aprun::decide): options, the session of a launch; [`drive`](aprun::drive) | [`host`](aprun::host): connections, terminal, files |
 //!
 //! The rest:
 //!
-//! | room | what it holds | |
+//! | module | what it holds | |
 //! | --- | --- | --- |
-//! | [`torture`] | all wings together in a simulated cluster, tried against every fault | pure |
-//! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
-//! | [`commands`] | apstat, apkill, cpr, psmgr, psview, snflv (one program, `psched-commands`) and `psched start` | |
-//! | [`console`] | what a person reads at a terminal: tables, stdout | |
-//! | [`node`] | what apinit and apshepherd have in common: control groups, checkpoints, frames | |
-//! | [`os`] | the operating-system seam: the only `unsafe` | |
-//! | [`logging`] | where diagnostics go | |
+//! | [`os`] | system calls: the only `unsafe` | |
+//! | [`logging`] | where the log goes | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
+//! | [`node`] | what apinit and apshepherd share: control groups, checkpoints, frames | |
+//! | [`console`] | tables and pages for a terminal, stdout | |
+//! | [`commands`] | apstat, apkill, cpr, psmgr, psview, snflv (one program, `psched-commands`) and `psched start` | |
+//! | [`simulate`] | recorded workloads, replayed in virtual time | pure |
+//! | [`torture`] | all wings together in a simulated cluster, tried against every fault | pure |
+//!
+//! Which module may use which:
+//!
+//! - A pure module uses pure modules only; the compiler checks that.
+//! - `decide` uses the shared modules, `drive` its `decide`, `host` or `serve` both. No shared
+//!   module uses a wing.
+//! - A wing does not use another one, with these exceptions: apinit and aprun use what apshepherd
+//!   knows of PMI, and `aprun --inside` uses `apinit::host::inside`.
+//! - `os` and `logging` use nothing above; `rpc` uses the shared modules and `os`; `node` uses
+//!   these and `rpc`; `console` uses `os` and the units of `variables`.
+//! - `commands`, `simulate` and `torture` may use everything that they show or try; only
+//!   `commands` uses the other two.
 
 pub mod commands;
 pub mod console;
