@@ -1,9 +1,9 @@
 //! psched: a placement and gang scheduler for tightly coupled parallel programs.
 //!
 //! This is the map: each row is a module. Modules marked *pure* have no clock, no randomness
-//! without a given seed, no input or output, no async and no logging: what comes from outside is an event, what is to be
-//! done is an effect. They are the crate `psched_pure` (`src/pure.rs`); the simulated cluster and
-//! the simulator are `psched_worlds` (`src/worlds.rs`).
+//! without a given seed, no input or output, no async and no logging: what comes from outside is an
+//! event, what is to be done is an effect. They are the crate `psched_pure` (`src/pure.rs`); the
+//! simulated cluster and the simulator are `psched_worlds` (`src/worlds.rs`).
 //!
 //! Shared modules. Each uses only modules above it; `placement` and `gang` do not use each other:
 //!
