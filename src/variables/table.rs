@@ -372,8 +372,9 @@ variables! {
         "whose share of the processors the time of an application counts to (application.floor)",
         "The share with the least attained service for each unit of weight comes first. With \
          account the time of an application counts to the account that it names (--account), to \
-         its user if it names none. (psched checks who may name an account only if psched.yaml \
-         has accounts.) With application there are no shares. Shares count if there is a floor.";
+         its user if it names none. psched checks which users may name an account only if \
+         psched.yaml has accounts. With application nobody has a share. Shares have an effect only \
+         if there is a floor (application.floor).";
     share_half_life = "share.half_life": Duration, 0 => 365 * DAY, default HOUR,
         "after how long the attained service of a share counts half as much";
     stdin_max: Size, 64 * KIB => 16 * MIB, default 256 * KIB,
