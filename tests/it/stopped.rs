@@ -4,6 +4,7 @@
 use crate::support::machine::{AppFolder, Daemon, Machine, Way};
 use crate::support::phases::{Flow, Kind};
 use crate::support::*;
+use std::process::Command;
 use std::time::Duration;
 
 const STOP: i32 = 19;
@@ -107,6 +108,26 @@ fn an_apshepherd_that_is_stopped_outlives_its_apinit() {
     assert!(flow.runs(), "nobody has ended it");
     drop(stopped);
     flow.ends_well(&machine);
+    machine.end();
+}
+
+/// A PE may take from its apshepherd the right to open files, for both are of one user. After a restart of apinit
+/// it could not be told of any end then: it ends itself, and apinit ends what it leaves.
+#[test]
+fn an_apshepherd_to_which_no_apinit_can_connect_ends() {
+    let mut machine = Machine::start(Way::ByHand);
+    let folder = tempfile::tempdir().expect("a folder");
+    let started = folder.path().join("started");
+    let script =
+        format!("echo $PPID > {}.new && mv {0}.new {0}; exec sleep 1000", started.display());
+    let mut command = machine.command("aprun", ["-q", "-n", "1", "-L", "0", "sh", "-c", &script]);
+    let flow = Running::start(&mut command);
+    eventually(BOUND, "it runs", || started.exists());
+    let shepherd = std::fs::read_to_string(&started).expect("read");
+    let limit = ["--nofile=0:0", "--pid", shepherd.trim()];
+    run(Command::new("prlimit").args(limit)).expect(0);
+    machine.kill(Daemon::Apinit(0), Duration::ZERO);
+    flow.wait(BOUND).expect(125);
     machine.end();
 }
 

@@ -61,6 +61,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Bytes read from a PE's output at once.
 const READ: usize = 64 * 1024;
@@ -71,6 +72,10 @@ const TURNS: usize = 16;
 const LAST_READS: usize = 64;
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
+/// How often an apinit that can't connect is tried again, and after how long: ten seconds in all, in which what is
+/// missing (descriptors, memory) may come back.
+const UNREACHABLE_MAX: u32 = 100;
+const UNREACHABLE_WAIT: Duration = Duration::from_millis(100);
 
 /// What an epoll event is about: kind in the upper half, PE in the lower.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,6 +157,8 @@ struct Shell {
     limits: Limits,
     link: Option<Link>,
     link_waits: bool,
+    /// How often in a row an apinit that wants to connect could not.
+    unreachable: u32,
     launch: Option<Box<HostLaunch>>,
     pes: Pes,
     /// (Without a child.) The outputs of PEs before this one are closed.
@@ -253,6 +260,7 @@ impl Shell {
             limits: Limits::default(),
             link: None,
             link_waits: false,
+            unreachable: 0,
             launch: None,
             pes: Pes::default(),
             drained: 0,
@@ -361,6 +369,7 @@ impl Shell {
         let uid = Uid::effective().as_raw();
         match Link::accept(self.listen.as_fd(), uid) {
             Ok(link) => {
+                self.unreachable = 0;
                 // One at a time: the next waits in the backlog.
                 let _ = self.epoll.delete(&self.listen);
                 if let Err(e) = watch(&self.epoll, link.as_fd(), Token::Link, EpollFlags::EPOLLIN) {
@@ -371,8 +380,22 @@ impl Shell {
                 self.happens(Event::Connected);
             }
             Err(LinkError::Socket(Errno::EAGAIN | Errno::ECONNABORTED | Errno::EINTR)) => {}
+            Err(LinkError::Socket(e)) => self.unreachable(e),
             Err(e) => self.log(e),
         }
+    }
+
+    /// No apinit can connect. A PE may have caused that (it is of the same user, and can take away the right to
+    /// open files), and then no KILL, no time limit and no end would come any more: this process ends, and apinit
+    /// ends what it has left.
+    fn unreachable(&mut self, error: Errno) {
+        if self.unreachable == 0 {
+            self.log(format_args!("no apinit can connect here: {error}"));
+        }
+        self.unreachable += 1;
+        self.over = self.unreachable > UNREACHABLE_MAX;
+        // (epoll tells of the one that waits again at once.)
+        std::thread::sleep(UNREACHABLE_WAIT);
     }
 
     fn link_ready(&mut self) {
