@@ -17,7 +17,7 @@
 //!
 //! [flock(2)]: https://man7.org/linux/man-pages/man2/flock.2.html
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, openat};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
@@ -176,10 +176,13 @@ pub fn others(folder: &Path) -> Vec<Other> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES_MAX);
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.starts_with(PREFIX)).collect();
-    // Those that can decide something first, however many there are of others.
-    let of = |uid: u32| format!("{PREFIX}{uid}.");
-    let first = [of(0), of(uid)];
-    names.sort_by_key(|name| (!first.iter().any(|of| name.starts_with(of)), name.clone()));
+    // Those that can decide something first, however many there are of others: by their owners, for anyone can
+    // give a file any name.
+    let decides = |name: &String| {
+        let file = rustix::fs::statat(&at, &**name, AtFlags::SYMLINK_NOFOLLOW);
+        file.is_ok_and(|file| file.st_uid == 0 || file.st_uid == uid)
+    };
+    names.sort_by_cached_key(|name| (!decides(name), name.clone()));
     names.truncate(FILES_MAX);
     let mut found: Vec<Other> = Vec::new();
     for name in names {
@@ -193,8 +196,12 @@ pub fn others(folder: &Path) -> Vec<Other> {
             let old = metadata.modified().ok().and_then(|at| at.elapsed().ok());
             // Without a lock it is of one that has died, or of one that has just made it and lives.
             if metadata.uid() == uid && (!has_process(&name) || old.is_some_and(|o| o > STALE)) {
-                let _ = rustix::fs::unlinkat(&at, &*name, rustix::fs::AtFlags::empty());
+                let _ = rustix::fs::unlinkat(&at, &*name, AtFlags::empty());
             }
+            continue;
+        }
+        // Who may read a file can lock it: its lock says nothing once its process is gone.
+        if !is_of_its_owner(&name, metadata.uid()) {
             continue;
         }
         let mut text = String::new();
@@ -205,7 +212,8 @@ pub fn others(folder: &Path) -> Vec<Other> {
             found.push(Other { uid: metadata.uid(), pid, says, file: name });
         }
     }
-    found.retain(|other| !other.file.starts_with(&format!("{}{}.", of(uid), std::process::id())));
+    let own = format!("{PREFIX}{uid}.{}.", std::process::id());
+    found.retain(|other| !other.file.starts_with(&own));
     found.sort_by(|a, b| a.file.cmp(&b.file));
     found
 }
@@ -217,6 +225,16 @@ fn has_process(name: &str) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         // A zombie holds nothing any more.
         Ok(stat) => !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// Whether the process by which a file is called lives and is its owner's; true where that can't be told.
+fn is_of_its_owner(name: &str, owner: u32) -> bool {
+    let mut numbers = name.strip_prefix(PREFIX).into_iter().flat_map(|rest| rest.split('.'));
+    let Some(pid) = numbers.nth(1).and_then(|pid| pid.parse::<u32>().ok()) else { return true };
+    match fs::metadata(format!("/proc/{pid}")) {
+        Ok(process) => process.uid() == owner && has_process(name),
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
@@ -392,7 +410,9 @@ mod tests {
         let claim = Claim::new(folder, &says).expect("made");
         // One's own is not another's. (It is made to look so.)
         assert_eq!(others(folder), []);
-        let path = folder.join(format!("{PREFIX}0.1.0"));
+        let uid = rustix::process::geteuid().as_raw();
+        let mut lives = std::process::Command::new("sleep").arg("1000").spawn().expect("it runs");
+        let path = folder.join(format!("{PREFIX}{uid}.{}.0", lives.id()));
         fs::rename(&claim.path, &path).expect("renamed");
         let found = others(folder);
         let expected = Says { name: "pschedstart".into(), ..says.clone() };
@@ -400,15 +420,16 @@ mod tests {
         assert_eq!(found[0].pid, std::process::id() as i32);
         claim.say(&Says::default()).expect("said");
         assert_eq!(others(folder)[0].says, Says::default());
+        // Its process is gone, and another one keeps its lock, which it may do if it can read the file.
+        let gone = folder.join(format!("{PREFIX}{uid}.{}.0", u32::MAX >> 2));
+        fs::rename(&path, &gone).expect("renamed");
+        assert_eq!(others(folder), [], "the lock is not its own any more");
+        fs::rename(&gone, &path).expect("renamed");
         drop(claim);
         assert_eq!(others(folder), [], "nobody holds its lock");
         // It is removed if there is no such process; else it may have been made just now.
         let mut ended = std::process::Command::new("true").spawn().expect("it runs");
-        let dead = folder.join(format!(
-            "{PREFIX}{}.{}.0",
-            rustix::process::geteuid().as_raw(),
-            ended.id()
-        ));
+        let dead = folder.join(format!("{PREFIX}{uid}.{}.0", ended.id()));
         fs::write(&dead, "").expect("written");
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while dead.exists() && std::time::Instant::now() < until {
@@ -420,7 +441,9 @@ mod tests {
         fs::write(&dead, "").expect("written");
         assert_eq!(others(folder), []);
         assert!(!dead.exists(), "that of one that is gone");
-        assert!(path.exists(), "process 1 lives");
+        assert!(path.exists(), "its process lives");
+        lives.kill().expect("it runs");
+        lives.wait().expect("it ended");
         // A link, a pipe, a folder, a long one, one that is no text, none of them with an end in sight.
         let of = |name: &str| folder.join(format!("{PREFIX}{name}"));
         std::os::unix::fs::symlink("/etc/passwd", of("1.2.3")).expect("a link");
