@@ -45,7 +45,7 @@ fn one_user_with_all_his_connections_to_psched_keeps_nobody_out() {
     );
     let mut command = ANNA.command(bins.path("apstat"), ["-n"]);
     run(command.env("PSCHED_SOCKET", hand.socket())).expect(1).says("connections_user_max (4)");
-    assert!(hand.said().contains("a connection is refused: you have as many"));
+    assert!(hand.said().contains("a connection is refused: you have the maximum"));
     // Everybody else is served, and what she has goes on.
     assert_eq!(aprun(&hand, &bins, BERT, "echo his").wait(BOUND).expect(0).out(), "his\n");
     hand.start_script("-q", "true").wait(BOUND).expect(0);
@@ -99,7 +99,11 @@ fn open_files_bound_the_connections() {
         let said = format!("the limit of open files, 1168, allows {most} connections here");
         assert!(hand.said().contains(&said), "{}", hand.said());
     }
-    let _held = connections(ANNA, &hand.socket(), 150);
+    // One user has a quarter of them, and keeps the others in.
+    let _hers = connections(ANNA, &hand.socket(), 150);
+    aprun(&hand, &bins, BERT, "true").wait(BOUND).expect(0);
+    let more = (1..=2).map(|more| User { uid: 61_650 + more, ..ANNA });
+    let _theirs: Vec<_> = more.map(|user| connections(user, &hand.socket(), 50)).collect();
     let refused = aprun(&hand, &bins, BERT, "true").wait(BOUND).expect(125);
     refused.says(
         "the daemon's limit of open files allows no more connections: try again later, or have \

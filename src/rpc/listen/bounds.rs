@@ -70,7 +70,8 @@ impl Bounds {
             connections: count(connections),
             by_files: allowed < all,
             reserved: count(reserved(connections)),
-            per_uid: count(user),
+            // (A limit of open files must not make one user's part the whole.)
+            per_uid: count(if allowed < all { user.min((connections / 4).max(1)) } else { user }),
             preface_wait: Duration::from_secs(10),
         }
     }
@@ -215,6 +216,9 @@ mod tests {
         let few = of(4_768, 2);
         assert_eq!((few.connections, few.by_files, few.reserved), (2_000, true, 64));
         assert_eq!(few.admit(true, 2_000, 0), Err(Full::Files));
+        // One user has no more than a quarter of them.
+        assert_eq!(few.admit(false, 500, 499), Ok(()));
+        assert_eq!(few.admit(false, 500, 500), Err(Full::User(500)));
         // Some there must be.
         let least = of(64, 2);
         assert_eq!((least.connections, least.reserved), (16, 4));
