@@ -6,11 +6,13 @@ use crate::aprun::decide::output::{Labels, Template};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::machine::Nid;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Files that are open at a time.
@@ -116,7 +118,16 @@ impl Files {
 fn open(name: &[u8], new: bool) -> io::Result<File> {
     // Appending, so that a file which has been closed in the meantime goes on where it was.
     let path = Path::new(OsStr::from_bytes(name));
-    let file = OpenOptions::new().append(true).create(true).open(path)?;
+    // A FIFO that no process reads yet would keep this thread, and with it the signals that are to end this
+    // process. It is opened for reading too; what is written to it waits for its reader.
+    let mut options = OpenOptions::new();
+    let file = match options.append(true).create(true).custom_flags(libc::O_NONBLOCK).open(path) {
+        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => {
+            OpenOptions::new().read(true).append(true).open(path)?
+        }
+        other => other?,
+    };
+    fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
     // A pipe or a device has no length to cut.
     if new && file.metadata()?.is_file() {
         file.set_len(0)?;
@@ -190,6 +201,22 @@ mod tests {
         put(false, 0, "a\n");
         put(true, 1, "b\n");
         assert_eq!(std::fs::read_to_string(&name).expect("there"), "0: a\n1: b\n");
+    }
+
+    /// Nothing reads it yet: it is made all the same, and what is written waits.
+    #[test]
+    fn a_fifo_without_a_reader() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let fifo = directory.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        let template = Template::parse(fifo.as_os_str().as_bytes()).expect("a good name");
+        let mut files = Files::new(Some(template), None);
+        files.make(Apid(1), &places(1)).expect("at once");
+        files.write(false, 0, Nid(3), false, b"waits\n", &mut plainly).expect("written");
+        let mut reader = File::open(&fifo).expect("read");
+        let mut text = [0; 6];
+        io::Read::read_exact(&mut reader, &mut text).expect("it is there");
+        assert_eq!(&text, b"waits\n");
     }
 
     #[test]
