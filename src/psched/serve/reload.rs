@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// The largest psched.yaml that is read, in bytes: a line for each of as many nodes as there may be
 /// is less.
-const CONFIGURATION_MAX: u64 = 64 << 20;
+const CONFIGURATION_MAX: u64 = crate::config::SIZE_MAX as u64;
 
 /// What is needed to read the configuration again.
 pub struct Reload {
@@ -166,7 +166,7 @@ fn text_of(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open_regular(path)?.take(CONFIGURATION_MAX + 1).read_to_string(&mut text)?;
     match text.len() as u64 > CONFIGURATION_MAX {
-        true => Err(io::Error::other("it is larger than 64 MiB")),
+        true => Err(io::Error::other("it is larger than 10 MiB")),
         false => Ok(text),
     }
 }

@@ -83,6 +83,12 @@ pub enum StoreError {
         "the store {path} can't be written ({detail}): make it writable for this user, or choose another directory with --state"
     )]
     ReadOnly { path: PathBuf, detail: String },
+    /// The database has been removed while it is in use, or another one is in its place.
+    #[error(
+        "the store {path} was removed or replaced while psched runs, so that new records would be lost: put it \
+         back, and restart psched"
+    )]
+    Removed { path: PathBuf },
     /// The directory can't be used.
     #[error("the state directory {path} can't be used; choose another with --state")]
     Directory { path: PathBuf, source: std::io::Error },
@@ -105,6 +111,8 @@ pub struct Store {
     path: PathBuf,
     /// Held as long as the store is open.
     _lock: File,
+    /// The database, by device and inode.
+    file: (u64, u64),
     /// Random, made with the store.
     pub id: String,
     /// How many times psched has started on it.
@@ -246,8 +254,10 @@ impl Store {
         transaction.commit().map_err(told)?;
         let _ = room::shrink(&connection, room::PAGES_AT_START);
         make_room(&mut connection, &path).map_err(told)?;
+        let file = file_at(&path).ok_or_else(|| StoreError::Removed { path: path.clone() })?;
         Ok(Store {
             connection,
+            file,
             path,
             _lock: lock,
             id,
@@ -338,7 +348,11 @@ impl Store {
         }
         written?;
         self.bound_log();
-        Ok(())
+        // SQLite goes on with a file that has no name any more, and the next psched would not find it.
+        match file_at(&self.path) == Some(self.file) {
+            true => Ok(()),
+            false => Err(StoreError::Removed { path: self.path.clone() }),
+        }
     }
 
     /// # Errors
@@ -798,6 +812,11 @@ fn operation(extended: i32) -> Option<&'static str> {
         | ffi::SQLITE_IOERR_SHMLOCK => "its map of the log",
         _ => return None,
     })
+}
+
+/// Which file is there now, by device and inode.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 /// What SQLite's error means to an administrator.

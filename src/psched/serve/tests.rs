@@ -363,6 +363,23 @@ fn a_store_is_its_owners_alone() {
     assert_eq!(mode, 0o700);
 }
 
+/// What is written to a file that has no name any more is lost: it is not said to be kept.
+#[test]
+fn a_store_that_was_removed_or_replaced_keeps_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path()).expect("a store");
+    store.write(&[]).expect("kept");
+    let (path, away) = (store.path().to_path_buf(), folder.path().join("away"));
+    std::fs::rename(&path, &away).expect("moved");
+    let removed = store.write(&[]).expect_err("it has no name");
+    assert!(matches!(removed, StoreError::Removed { .. }), "{removed}");
+    std::fs::write(&path, "another one").expect("written");
+    let replaced = store.write(&[]).expect_err("another has its name");
+    assert!(matches!(replaced, StoreError::Removed { .. }), "{replaced}");
+    std::fs::rename(&away, &path).expect("moved back");
+    store.write(&[]).expect("kept");
+}
+
 #[test]
 fn stores_that_cannot_be_used_say_why() {
     let folder = tempfile::tempdir().expect("a folder");
