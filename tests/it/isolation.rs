@@ -83,7 +83,7 @@ fn shared_memory_is_the_applications_own_and_goes_with_it() {
         // One puts, the other finds it, both stay; the memory is never removed by them.
         let script = format!(
             "if [ $ALPS_APP_PE = 0 ]; then ls -A /dev/shm; {path} put {name} || exit 9; fi
-             until {path} look {name} | grep 'shm yes sysv yes'; do sleep 0.02; done
+             until {path} look {name} | grep 'shm yes sysv yes queue yes'; do sleep 0.02; done
              until [ -e {wait} ]; do sleep 0.02; done; {path} look {name}"
         );
         let running = instance.start_script("-q -n 2", &script);
