@@ -152,12 +152,12 @@ fn bad_ones_are_explained() {
     for (name, said) in [
         (
             "damaged",
-            "host-0/pages-1.img is damaged: its checksum is not that of the manifest; copy",
+            "host-0/pages-1.img is damaged: its checksum is not that of the manifest; replace",
         ),
-        ("short", "it is not whole: host-0/pages-1.img has 3 bytes of 5; copy"),
-        ("less", "it is not whole: host-0/pages-1.img is missing; copy"),
-        ("partial", "there is no manifest.json in it: it is not a checkpoint, or one that"),
-        ("newer", "its manifest is of version 7, and this one reads up to 1; use the cpr of that"),
+        ("short", "it is not whole: host-0/pages-1.img has 3 bytes of 5; replace"),
+        ("less", "it is not whole: host-0/pages-1.img is missing; replace"),
+        ("partial", "it has no manifest.json: it is not a checkpoint, or was never finished"),
+        ("newer", "its manifest has version 7, and this cpr reads up to 1: use the cpr of"),
         ("torn", "manifest.json is damaged: it can't be read: EOF"),
         ("more", "seccomp.img is not part of the checkpoint: move it elsewhere"),
         (
@@ -266,7 +266,7 @@ fn one_is_removed_whole_or_not_at_all() {
     let said: Vec<&str> = said.lines().collect();
     assert_eq!(said.len(), 3, "{said:?}");
     assert!(said[0].starts_with("cpr: keeps: notes is not part of the checkpoint"), "{said:?}");
-    assert!(said[1].starts_with("cpr: folder: there is no manifest.json in it"), "{said:?}");
+    assert!(said[1].starts_with("cpr: folder: it has no manifest.json"), "{said:?}");
     assert!(said[2].starts_with("cpr: nothing: removing nothing: No such file"), "{said:?}");
     assert_eq!(place.names(), ["folder", "keeps"]);
     assert_eq!(std::fs::read(place.at("keeps/core-1.img")).expect("there"), b"core");
@@ -342,21 +342,17 @@ fn on_a_narrow_terminal_lines_are_cut() {
     let said = child.wait_with_output().expect("it ends");
     assert_eq!(said.status.code(), Some(1));
     let said = String::from_utf8(said.stderr).expect("text");
-    assert!(said.contains("it is not whole: core-1.img is missing; copy it again"), "{said}");
+    assert!(
+        said.contains("it is not whole: core-1.img is missing; replace it from an undamaged copy"),
+        "{said}"
+    );
     let mut told = Vec::new();
     let mut screen = std::fs::File::from(master);
     // A terminal that nobody holds any more is at its end with an error.
     let _ = screen.read_to_end(&mut told);
     let told = String::from_utf8(told).expect("text");
     let lines: Vec<&str> = told.lines().collect();
-    assert_eq!(
-        lines,
-        [
-            "Checkpoint Whole Seal     Kind",
-            "c          yes   verified runn",
-            "bad        no    verified runn"
-        ]
-    );
+    assert_eq!(lines, ["Checkpoint Whole Apid", "c          yes     12", "bad        no      12"]);
 }
 
 /// A disk that fills while one is written leaves nothing that looks like one, and nothing else.
@@ -405,7 +401,8 @@ fn wrong_lines_and_no_psched() {
     for (line, status) in [("-c d -p 1 -k", 1), ("-r c --output o", 125)] {
         let mut command = place.command(line);
         let run = run(command.env("PSCHED_SOCKET", "/nonexistent/psched.sock"));
-        run.expect(status).says("cpr: no psched answers on /nonexistent/psched.sock: start one");
+        run.expect(status)
+            .says("cpr: no psched answers on /nonexistent/psched.sock: check PSCHED_SOCKET");
     }
     assert_eq!(place.names(), ["c"]);
 }

@@ -58,7 +58,9 @@ fn an_empty_state_directory_ends_nothing_and_the_nodes_are_adopted() {
     let why = run(&mut hand.command("apstat", ["--why", &posted.to_string()])).expect(0).out();
     assert!(why.contains("foreign") && why.contains("psmgr adopt"), "{why}");
     // One of two nodes is not enough.
-    run(&mut psmgr(&hand, "adopt 0")).expect(1).says("psmgr adopt 0-1 takes the nodes together");
+    run(&mut psmgr(&hand, "adopt 0"))
+        .expect(1)
+        .says("psmgr adopt 0-1 adopts all its nodes together");
     let told = run(&mut psmgr(&hand, "adopt 0-1")).expect(0).out();
     assert!(told.contains(&format!("application {apid} of ")), "{told}");
     assert_eq!(hand.wait_for("running", 1), [apid]);
@@ -171,7 +173,7 @@ fn purged_nodes_are_free_again() {
     let told = run(&mut psmgr(&hand, "purge 0")).expect(0).out();
     assert_eq!(told, "NID 0: its apinit obeys this psched already\n");
     // Its aprun hears of it from the psched that had it purged.
-    runs.wait(BOUND).expect(125).says("had its node purged");
+    runs.wait(BOUND).expect(125).says("its node was purged by ");
     hand.end();
 }
 

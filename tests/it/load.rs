@@ -58,7 +58,7 @@ type Told = Mutex<BTreeMap<u64, i32>>;
 /// Pids of the apruns that run, and whether each was killed.
 type Apruns = Mutex<BTreeMap<i32, bool>>;
 
-/// The number in `Application N resources: ...`, or in a line about what ended it.
+/// The number in `Application N took ...`, or in a line about what ended it.
 fn apid_in(stderr: &str) -> Option<u64> {
     let after = |word: &str| stderr.split(word).nth(1)?.split([' ', ':']).next()?.parse().ok();
     after("Application ").or_else(|| after("Apid "))

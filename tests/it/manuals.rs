@@ -358,8 +358,9 @@ fn referred(line: &str) -> Option<String> {
 const OF_THE_SYSTEM: [(u8, &str); 6] = [
     (
         1,
-        "bash column cp gzip install journalctl jq kill mpicc mpiexec mv nice nohup perf ps rsync scp script sed sh sqlite3 srun ssh \
-         strace systemctl systemd tar taskset watch",
+        "bash column coredumpctl cp gzip install journalctl jq kill mpicc mpiexec mv nice nohup perf ps rsync scp \
+         screen script sed sh sqlite3 srun ssh \
+         strace systemctl systemd tar taskset tmux watch",
     ),
     (
         2,
@@ -367,7 +368,7 @@ const OF_THE_SYSTEM: [(u8, &str); 6] = [
          sched_setaffinity setitimer setpriority setrlimit sigaction timerfd_create times waitpid",
     ),
     (3, "execvp shm_overview sigqueue"),
-    (5, "core crontab systemd.exec systemd.service systemd.unit proc sysctl.conf"),
+    (5, "core crontab logind.conf systemd.exec systemd.service systemd.unit proc sysctl.conf"),
     (
         7,
         "cgroups cpuset credentials kernel-command-line namespaces numa pid_namespaces sched signal \

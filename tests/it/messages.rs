@@ -135,10 +135,9 @@ fn literals(source: &str) -> Vec<(usize, String)> {
         let here = &rest[at..];
         rest = if here.starts_with("//") {
             here.split_once('\n').map_or("", |(_, next)| next)
-        } else if here.starts_with('"') {
+        } else if let Some(text) = here.strip_prefix('"') {
             let hashes = before.len() - before.trim_end_matches('#').len();
             let is_raw = before[..before.len() - hashes].ends_with('r');
-            let text = &here[1..];
             let end =
                 if is_raw { text.find(&format!("\"{}", "#".repeat(hashes))) } else { quoted(text) };
             let end = end.unwrap_or(text.len());

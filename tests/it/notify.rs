@@ -171,7 +171,7 @@ fn a_name_service_that_hangs_stops_nobody() {
     expect_beats(&manager.psched);
     run(&mut hand.command("psmgr", ["drain", "1", "dust"])).expect(0);
     eventually(BOUND, "it goes on without them", || {
-        hand.said().contains("does not say who the administrator nobody3 is")
+        hand.said().contains("does not resolve the administrator nobody3")
     });
     let history = run(&mut hand.command("apstat", ["--history", "--json"])).expect(0).out();
     assert!(history.contains("61605"), "{history}");

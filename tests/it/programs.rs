@@ -4,7 +4,7 @@ use crate::support::*;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program that needs a libmpi.so.40, with no OpenMPI in it; `None` without a C compiler.
+/// A program that needs a libmpi.so.40, with no Open MPI in it; `None` without a C compiler.
 fn linked_with_openmpi(test: &str, directory: &Path) -> Option<PathBuf> {
     if !Command::new("cc").arg("--version").output().is_ok_and(|o| o.status.success()) {
         skip(test, "cc is not installed");
@@ -41,7 +41,7 @@ fn one_linked_with_openmpi_is_refused_with_the_cure() {
     let Some(program) = linked_with_openmpi(test, &instance.directory()) else { return };
     let program = program.to_str().expect("text");
     let run = instance.aprun(["-q", "-n", "2", program]).expect(125);
-    assert!(run.stderr.contains("OpenMPI") && run.stderr.contains("--pmi=none"), "{}", run.stderr);
+    assert!(run.stderr.contains("Open MPI") && run.stderr.contains("--pmi=none"), "{}", run.stderr);
     assert_eq!(run.out(), "");
     let run = instance.aprun(["-q", "-n", "2", "--pmi=none", program]).expect(0);
     assert_eq!(run.out(), "runs\nruns\n");

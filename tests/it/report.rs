@@ -77,7 +77,7 @@ fn exits_and_signals_of_two_nodes() {
         let elapsed: Vec<f64> = rows.iter().map(|row| seconds(row[4])).collect();
         // One of them slept; each host's time begins with its own go.
         assert!(elapsed[0] >= 0.3 && elapsed.iter().all(|time| *time <= all), "{elapsed:?} {all}");
-        let closing = rest.iter().any(|line| line.contains(" resources: "));
+        let closing = rest.iter().any(|line| line.contains(" took "));
         assert_eq!(closing, !quiet, "{}", run.stderr);
     }
     // Unasked there is none.

@@ -153,7 +153,7 @@ fn what_is_wrong_changes_nothing() {
         run(&mut snflv(&hand, line)).expect(1).says("NID 7: not in psched.yaml");
     }
     run(&mut snflv(&hand, &["1-2", "su"])).expect(1).says(
-        "NIDs 1-2: no other node has flavor ap, and one at least must: give it to another first",
+        "NIDs 1-2: no other node has flavor ap, and at least one node must have it: give it to another node first",
     );
     run(&mut snflv(&hand, &["0", "ap"]))
         .expect(1)

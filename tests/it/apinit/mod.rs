@@ -326,7 +326,7 @@ async fn what_is_passed_at_the_door_and_slow_to_close_keeps_nobody_waiting() {
         std::thread::spawn(move || drop(slow));
         let refused = door.answer(BOUND).expect("answered");
         assert!(
-            matches!(&refused, Answer::Refused(why) if why.contains("no folder")),
+            matches!(&refused, Answer::Refused(why) if why.contains("is not a folder")),
             "{refused:?}"
         );
         let folder = std::fs::File::open("/tmp").expect("opened");

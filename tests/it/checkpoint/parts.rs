@@ -74,7 +74,7 @@ fn parts_come_back_on_other_nodes() {
     let apid = rig.running();
     rig.goes_on("first");
     let done = rig.cpr(&format!("-c tonight -k -p {apid}")).expect(0).out();
-    assert!(done.ends_with("; it is ended\n"), "{done}");
+    assert!(done.ends_with("; it was ended\n"), "{done}");
     aprun.wait(BOUND).expect(137).says("checkpointed and ended by root (cpr -k)");
     let first = rig.read("first");
     let rest = rig.cpr("-r tonight").expect(3).out();

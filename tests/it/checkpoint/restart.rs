@@ -307,7 +307,7 @@ async fn what_stands_in_the_way_of_a_restart_is_its_end() {
     at.link.place(&place).await;
     let mut front = Front::launch(&at.socket(), place.key, "exit 99").await;
     let why = at.failure(&place).await;
-    assert!(why.contains("has not come"), "{why}");
+    assert!(why.contains("has not received the folder"), "{why}");
     front.until_done().await;
     at.over(&place).await;
 

@@ -291,7 +291,7 @@ fn an_mpi_program_outlives_psched_and_all_its_nodes() {
     let apid = rig.running();
     eventually(BOUND, "it runs", || rig.read("first").contains("lap 500\n"));
     let done = rig.cpr(&format!("-c tonight -k -p {apid}")).expect(0).out();
-    assert!(done.ends_with("; it is ended\n"), "{done}");
+    assert!(done.ends_with("; it was ended\n"), "{done}");
     aprun.wait(BOUND).expect(137).says("checkpointed and ended by root (cpr -k)");
 
     rig.restart_all();
@@ -371,7 +371,7 @@ fn a_posting_that_waits_is_checkpointed_as_it_was_posted() {
     let done = rig.cpr(&format!("-c waits -p {apid}")).expect(0).out();
     assert!(done.ends_with("as it was posted; it waits on\n"), "{done}");
     let done = rig.cpr(&format!("-c waits -f -k -p {apid}")).expect(0).out();
-    assert!(done.ends_with("; it is ended\n"), "{done}");
+    assert!(done.ends_with("; it was ended\n"), "{done}");
     aprun.wait(BOUND).expect(137);
     first.signal(9);
     first.wait(BOUND);

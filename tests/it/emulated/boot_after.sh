@@ -11,6 +11,6 @@ has "its status is that of a lost node" /tmp/why "125"
 aprun -n 4 echo new >/tmp/out 2>/tmp/err
 is "a new one runs" "$?" 0
 is "on all four processors" "$(grep -c new /tmp/out)" 4
-has "with a new number" /tmp/err "Application 3 resources"
+has "with a new number" /tmp/err "Application 3 took"
 cat /tmp/history /tmp/why
 echo @@end

@@ -584,8 +584,8 @@ fn psched_is_away_while_the_application_runs_and_ends() {
         2_000,
         &[
             watch.clone(),
-            say("psched does not answer (refused); application 12 has ended, its exit status is \
-                 psched's to say; trying again"),
+            say("psched does not answer (refused); application 12 has ended, and psched has its \
+                 exit status; trying again"),
         ],
     );
     // For however long.
