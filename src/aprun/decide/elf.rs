@@ -322,7 +322,7 @@ impl File<'_, '_> {
     }
 }
 
-/// Which MPI a library belongs to. MPICH and the libraries of its ABI are version 12, OpenMPI's
+/// Which MPI a library belongs to. MPICH and the libraries of its ABI are version 12, Open MPI's
 /// since 2.0 are 20 and 40.
 fn mpi_of(library: &[u8]) -> Mpi {
     let Ok(name) = std::str::from_utf8(library) else { return Mpi::None };

@@ -78,7 +78,7 @@ pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program
         return Err(Failure::new(
             STATUS_FAILED,
             format!(
-                "{shown} is linked with OpenMPI, which does not speak PMI-1: build it with \
+                "{shown} is linked with Open MPI, which does not speak PMI-1: build it with \
                  mpicc.mpich, or say --pmi=none to run independent processes"
             ),
         ));
