@@ -110,13 +110,13 @@ fn user(
             assert_eq!(before, None, "application {apid} ended twice");
         }
         let lost = run.stderr.contains("apshepherd") && run.stderr.contains(" was lost: ");
-        if lost || run.stderr.contains(" lost its apshepherd on NID ") {
+        if own {
+            counts.with_aprun.fetch_add(1, Ordering::Relaxed);
+        } else if lost || run.stderr.contains(" lost its apshepherd on NID ") {
             // Its shepherd was killed; what had ended it before decides. (How it died is known only
             // to the apinit whose child it was.)
             assert!(run.status == 125 || run.status == status, "{run:?}");
             counts.with_shepherd.fetch_add(1, Ordering::Relaxed);
-        } else if own {
-            counts.with_aprun.fetch_add(1, Ordering::Relaxed);
         } else {
             assert_eq!(run.status, status, "{options} {script}: {run:?}");
             let mut expected: Vec<String> = Vec::new();
