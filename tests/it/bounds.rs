@@ -100,10 +100,12 @@ fn open_files_bound_the_connections() {
         assert!(hand.said().contains(&said), "{}", hand.said());
     }
     // One user has a quarter of them, and keeps the others in.
-    let _hers = connections(ANNA, &hand.socket(), 150);
+    let hers = connections(ANNA, &hand.socket(), 150);
     aprun(&hand, &bins, BERT, "true").wait(BOUND).expect(0);
-    let more = (1..=2).map(|more| User { uid: 61_650 + more, ..ANNA });
-    let _theirs: Vec<_> = more.map(|user| connections(user, &hand.socket(), 50)).collect();
+    drop(hers);
+    // (All at once: one that never speaks is let go after ten seconds.)
+    let users = (1..=3).map(|user| User { uid: 61_650 + user, ..ANNA });
+    let _theirs: Vec<_> = users.map(|user| connections(user, &hand.socket(), 50)).collect();
     let refused = aprun(&hand, &bins, BERT, "true").wait(BOUND).expect(125);
     refused.says(
         "the daemon's limit of open files allows no more connections: try again later, or have \
