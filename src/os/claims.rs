@@ -218,10 +218,14 @@ pub fn others(folder: &Path) -> Vec<Other> {
     found
 }
 
+/// The process by which a file is called.
+fn pid_in(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.split('.').nth(1)?.parse().ok()
+}
+
 /// Whether the process by which a file is called, or another of its number, lives.
 fn has_process(name: &str) -> bool {
-    let mut numbers = name.strip_prefix(PREFIX).into_iter().flat_map(|rest| rest.split('.'));
-    let Some(pid) = numbers.nth(1).and_then(|pid| pid.parse::<i32>().ok()) else { return true };
+    let Some(pid) = pid_in(name) else { return true };
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         // A zombie holds nothing any more.
         Ok(stat) => !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
@@ -231,10 +235,10 @@ fn has_process(name: &str) -> bool {
 
 /// Whether the process by which a file is called lives and is its owner's; true where that can't be told.
 fn is_of_its_owner(name: &str, owner: u32) -> bool {
-    let mut numbers = name.strip_prefix(PREFIX).into_iter().flat_map(|rest| rest.split('.'));
-    let Some(pid) = numbers.nth(1).and_then(|pid| pid.parse::<u32>().ok()) else { return true };
+    let Some(pid) = pid_in(name) else { return true };
     match fs::metadata(format!("/proc/{pid}")) {
-        Ok(process) => process.uid() == owner && has_process(name),
+        // (/proc gives one that can't be traced to root, whosever it is.)
+        Ok(process) => [owner, 0].contains(&process.uid()) && has_process(name),
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }

@@ -73,8 +73,8 @@ fn beside(path: &mut [u8; PATH_MAX]) -> Result<(), c_int> {
     }
 }
 
-/// Whether this path is this very program, as where somebody has made the other one a link to it: it would
-/// execute itself for ever.
+/// Whether this path is this program itself, for example because the other program is a link to it. Then it
+/// would execute itself for ever.
 fn is_itself(path: &[u8; PATH_MAX]) -> bool {
     let file = |path: *const c_char| {
         let mut file = std::mem::MaybeUninit::<libc::stat>::uninit();

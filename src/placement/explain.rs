@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Applications that a sentence names before it counts the others.
 pub const NAMED_MAX: usize = 8;
-/// The same in a brief explanation.
+/// Applications that a brief explanation names before it counts the others.
 const NAMED_BRIEFLY_MAX: usize = 2;
 
 impl Impossible {

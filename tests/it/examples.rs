@@ -65,7 +65,7 @@ pages! {
     snflv_8: "snflv.8",
 }
 
-/// Those that have no test of their own here.
+/// Pages that have no test of their own here.
 #[test]
 fn other_pages() {
     let names = listing(&folder()).into_iter().filter_map(|name| name.into_string().ok());

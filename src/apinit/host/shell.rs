@@ -593,6 +593,11 @@ fn listening(bounds: HostBounds, files: u64) -> Bounds {
     Bounds::new(connections, connections_user, files, FILES_EACH)
 }
 
+/// What a task gives that was lost, for it has panicked.
+fn lost<T>(error: tokio::task::JoinError) -> Result<T, String> {
+    Err(format!("internal error of apinit: {error}"))
+}
+
 /// The lifeline has reached its end. (Nothing is ever written to it.)
 async fn lifeline_end(pipe: Arc<OwnedFd>) {
     match crate::os::watch::watch(pipe, tokio::io::Interest::READABLE) {

@@ -394,7 +394,7 @@ impl Shell {
         }
         self.unreachable += 1;
         self.over = self.unreachable > UNREACHABLE_MAX;
-        // (epoll tells of the one that waits again at once.)
+        // (The apinit that waits is reported by epoll again at once.)
         std::thread::sleep(UNREACHABLE_WAIT);
     }
 

@@ -25,7 +25,7 @@
 //! it any more ([`Shell::thaw_dumped`]).
 
 use super::apps::App;
-use super::{Shell, TaskEvent};
+use super::{Shell, TaskEvent, lost};
 use crate::apinit::decide::{Agent, DumpWord, Event, NAME_WAIT, PARTS_WAIT};
 use crate::apinit::drive::Heard;
 use crate::apinit::host::asker::Asker;
@@ -256,8 +256,7 @@ impl Shell {
             let done = tokio::task::spawn_blocking(move || {
                 Prepared::new(&criu, folder, user, part, &stage, target.as_ref()).map(Box::new)
             });
-            let result =
-                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
+            let result = done.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::Prepared(number, result)).await;
         });
     }
@@ -340,12 +339,7 @@ impl Shell {
                 let manifest = join(&said, &parts, wall_ns(), &key);
                 manifest.and_then(|manifest| manifest.seal(&key)).map_err(|e| e.to_string())
             });
-            let joined = joined.await.unwrap_or_else(|e| {
-                Err(format!(
-                    "internal error of apinit: \
-                                                                      {e}"
-                ))
-            });
+            let joined = joined.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::Joined(number, joined)).await;
         });
     }
@@ -389,8 +383,7 @@ impl Shell {
         self.leaving.spawn(async move {
             directory.keep_dumped();
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| dump.carry_out()));
-            let result =
-                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
+            let result = done.await.unwrap_or_else(lost);
             directory.drop_dumped();
             let _ = events.send(TaskEvent::Imaged(key, number, result)).await;
         });
@@ -452,12 +445,7 @@ impl Shell {
                     None => images.seal(draft, &key).map(|bytes| (bytes, Bytes::new())),
                 }
             });
-            let sealed = sealed.await.unwrap_or_else(|e| {
-                Err(format!(
-                    "internal error of apinit: \
-                                                                      {e}"
-                ))
-            });
+            let sealed = sealed.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::Sealed(number, sealed)).await;
         });
     }

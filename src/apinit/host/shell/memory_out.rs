@@ -3,7 +3,7 @@
 //! What comes before and after that, and in which order, is the driver's ([`crate::apinit::drive`]).
 
 use super::apps::isolated;
-use super::{Shell, TaskEvent};
+use super::{Shell, TaskEvent, lost};
 use crate::apinit::drive::Heard;
 use crate::apinit::host::memory_out::{BringBack, Returned, TakeOut};
 use crate::apinit::host::shepherds;
@@ -48,8 +48,7 @@ impl Shell {
         self.leaving.spawn(async move {
             directory.keep_dumped();
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| take_out.carry_out()));
-            let result =
-                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
+            let result = done.await.unwrap_or_else(lost);
             directory.drop_dumped();
             let _ = events.send(TaskEvent::TookOut(key, result)).await;
         });
@@ -86,8 +85,7 @@ impl Shell {
         self.leaving.spawn(async move {
             let done =
                 tokio::task::spawn_blocking(move || span.in_scope(|| bring_back.carry_out()));
-            let result =
-                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
+            let result = done.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::CameBack(key, result.map(Box::new))).await;
         });
     }

@@ -1,7 +1,7 @@
 //! Bringing an application back, as far as the one task has a part in it.
 
 use super::apps::isolated;
-use super::{Shell, TaskEvent};
+use super::{Shell, TaskEvent, lost};
 use crate::apinit::decide::{Agent, Event};
 use crate::apinit::host::places;
 use crate::apinit::host::restore::{Restoring, Returned};
@@ -24,8 +24,7 @@ impl Shell {
         let copy = restoring.copy.clone();
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || span.in_scope(|| restoring.carry_out()));
-            let result =
-                done.await.unwrap_or_else(|e| Err(format!("internal error of apinit: {e}")));
+            let result = done.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::Restored(key, result.map(Box::new))).await;
             // The copy of its images goes beside its start, which would wait for that else.
             let _ = tokio::task::spawn_blocking(move || drop(fs::remove_dir_all(copy))).await;

@@ -1,6 +1,6 @@
 //! The one task and the thread that changes gangs.
 
-use super::{Shell, TaskEvent};
+use super::{Shell, TaskEvent, lost};
 use crate::apinit::decide::switcher::{Event as TurnEvent, News};
 use crate::apinit::decide::{Agent, Event, Rebind};
 use crate::apinit::host::notes::Subject;
@@ -79,9 +79,7 @@ impl Shell {
                     result
                 })
             });
-            let result = done
-                .await
-                .unwrap_or_else(|error| Err(format!("internal error of apinit: {error}")));
+            let result = done.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::Rebound(key, now, result)).await;
         });
     }

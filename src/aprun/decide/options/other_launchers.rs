@@ -4,35 +4,23 @@
 //! another launcher is changed in one step. Sources: the manuals of Slurm's srun, of MPICH's mpiexec and of
 //! Open MPI's mpirun.
 
-/// An option of another launcher.
-struct Foreign {
-    /// How the other launchers write it.
-    names: &'static [&'static str],
-    /// What to do instead, as the end of a sentence that begins with the option's name.
-    advice: &'static str,
-}
-
-const fn foreign(names: &'static [&'static str], advice: &'static str) -> Foreign {
-    Foreign { names, advice }
-}
-
-/// All of them, by what they are for.
-const FOREIGN: &[Foreign] = &[
+/// All of them, by what they are for: how the other launchers write them, and what to do instead.
+const FOREIGN: &[(&[&str], &str)] = &[
     // How many PEs, and where.
-    foreign(&["--ntasks", "--np"], "give the number of PEs with -n"),
-    foreign(
+    (&["--ntasks", "--np"], "give the number of PEs with -n"),
+    (
         &["-c", "--cpus-per-task", "--cpus-per-proc", "--cpus-per-rank"],
         "give the processors for each PE with -d",
     ),
-    foreign(
+    (
         &["--ntasks-per-node", "-ppn", "--ppn", "-perhost", "-npernode", "--npernode"],
         "give the PEs on each node with -N",
     ),
-    foreign(
+    (
         &["-map-by", "--map-by", "-rank-by", "--rank-by", "--distribution"],
         "ranks fill one node after the other; give the PEs on each node with -N, or spread them with --nodes",
     ),
-    foreign(
+    (
         &[
             "-w",
             "--nodelist",
@@ -50,72 +38,65 @@ const FOREIGN: &[Foreign] = &[
         ],
         "psched chooses the nodes; give -L NIDS to name them (apstat -n shows their numbers)",
     ),
-    foreign(
-        &["-x", "--exclude"],
-        "give -E NIDS to leave out nodes, -e VAR=VALUE to set a variable",
-    ),
-    foreign(
+    (&["-x", "--exclude"], "give -E NIDS to leave out nodes, -e VAR=VALUE to set a variable"),
+    (
         &["--partition", "--qos", "--queue"],
-        "psched has regions, and their gates choose: leave it out (apstat -r shows the regions)",
+        "psched has regions, and their gates choose: leave it out",
     ),
-    foreign(&["--exclusive"], "give -F exclusive"),
-    foreign(
+    (&["--exclusive"], "give -F exclusive"),
+    (
         &["--overlap", "--overcommit", "-O", "--use-hwthread-cpus"],
         "applications take turns by themselves; more PEs than processors: --oversubscribe",
     ),
-    foreign(
+    (
         &["--gres", "--gpus", "-G", "--gpus-per-task", "--gpus-per-node"],
         "psched does not place GPUs: leave it out",
     ),
     // What each PE gets.
-    foreign(&["--mem", "--mem-per-cpu"], "give the memory for each PE with -m"),
-    foreign(
+    (&["--mem", "--mem-per-cpu"], "give the memory for each PE with -m"),
+    (
         &["--cpu-bind", "--cpu_bind", "-bind-to", "--bind-to", "-binding", "--mem-bind"],
         "each PE is bound to its own processors; give -cc for another binding",
     ),
-    foreign(&["-report-bindings", "--report-bindings"], "give --dry-run, which shows processors"),
-    foreign(
+    (&["-report-bindings", "--report-bindings"], "give --dry-run, which shows processors"),
+    (
         &["-env", "-genv", "--genv", "--export"],
         "all variables travel with the application; give -e VAR=VALUE for others",
     ),
-    foreign(
+    (
         &["-genvall", "--genvall", "-envall", "-genvlist", "--genvlist", "-envlist"],
         "all variables travel with the application: leave it out",
     ),
-    foreign(
+    (
         &["-wdir", "--wdir", "-wd", "--chdir"],
         "PEs run in the directory in which aprun is called: change to it first",
     ),
     // Times, names and accounts.
-    foreign(&["--time", "--timeout", "-timeout"], "give --time-limit, as in --time-limit 00:10:00"),
-    foreign(&["-A"], "give --account NAME"),
-    foreign(&["-J", "--job-name"], "applications are known by number and command: leave it out"),
+    (&["--time", "--timeout", "-timeout"], "give --time-limit, as in --time-limit 00:10:00"),
+    (&["-A"], "give --account NAME"),
+    (&["-J", "--job-name"], "applications are known by number and command: leave it out"),
     // Input and output.
-    foreign(&["-o"], "give --output FILE, in which %r is the rank"),
-    foreign(&["-outfile-pattern", "--outfile-pattern"], "give --output FILE, with %r for the rank"),
-    foreign(&["-errfile-pattern", "--errfile-pattern"], "give --error FILE, with %r for the rank"),
-    foreign(&["-i", "--input", "-s", "--stdin"], "PE 0 reads aprun's standard input: use < FILE"),
-    foreign(
+    (&["-o", "-outfile-pattern", "--outfile-pattern"], "give --output FILE, with %r for the rank"),
+    (&["-errfile-pattern", "--errfile-pattern"], "give --error FILE, with %r for the rank"),
+    (&["-i", "--input", "-s", "--stdin"], "PE 0 reads aprun's standard input: use < FILE"),
+    (
         &["-prepend-rank", "--prepend-rank", "-tag-output", "--tag-output"],
         "give --label, which puts the rank in front of each line",
     ),
-    foreign(
-        &["--pty"],
-        "PEs have no terminal of their own: run psched start, or a shell, without it",
-    ),
-    foreign(&["-verbose", "--verbose"], "give --report for a table of all PEs at the end"),
+    (&["--pty"], "PEs have no terminal of their own: run psched start, or a shell, without it"),
+    (&["-verbose", "--verbose"], "give --report for a table of all PEs at the end"),
     // Several programs.
-    foreign(
+    (
         &["--multi-prog", "-configfile", "--configfile", "--app", "-app"],
         "give --load-file FILE, a line for each program",
     ),
     // MPI.
-    foreign(&["--mpi"], "give --pmi (pmi1 or none)"),
-    foreign(
+    (&["--mpi"], "give --pmi (pmi1 or none)"),
+    (
         &["-mca", "--mca", "--gmca", "--prtemca", "--pmixmca"],
         "it sets a parameter of Open MPI: set OMPI_MCA_NAME=VALUE in the environment",
     ),
-    foreign(
+    (
         &["--allow-run-as-root", "-K", "--kill-on-bad-exit", "-disable-auto-cleanup"],
         "it has no counterpart: leave it out",
     ),
@@ -129,7 +110,7 @@ const FOREIGN: &[Foreign] = &[
 /// assert_eq!(advice("--no-such"), None);
 /// ```
 pub fn advice(name: &str) -> Option<&'static str> {
-    FOREIGN.iter().find(|foreign| foreign.names.contains(&name)).map(|foreign| foreign.advice)
+    FOREIGN.iter().find(|(names, _)| names.contains(&name)).map(|(_, advice)| *advice)
 }
 
 #[cfg(test)]
@@ -140,7 +121,7 @@ mod tests {
     /// An option of aprun's own is never taken for another launcher's, and each name stands once.
     #[test]
     fn no_name_is_aprun_s_own_or_stands_twice() {
-        let mut all: Vec<&str> = FOREIGN.iter().flat_map(|f| f.names).copied().collect();
+        let mut all: Vec<&str> = FOREIGN.iter().flat_map(|(names, _)| *names).copied().collect();
         let own = FLAGS.iter().flat_map(|flag| flag.names_in(true));
         for name in own.chain(NOT_YET.iter().map(|(name, _)| *name)) {
             assert!(!all.contains(&name), "{name} is aprun's own");

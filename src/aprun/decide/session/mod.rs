@@ -386,7 +386,7 @@ impl Front {
         self.say(format!("{}: {text}", self.setup.program()));
     }
 
-    /// The same, about output that is missing, or may be.
+    /// Tells of output that is missing or may be, so that the status is not 0.
     fn tell_of_loss(&mut self, text: impl std::fmt::Display) {
         self.lacks_output = true;
         self.tell(text);
