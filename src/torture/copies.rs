@@ -44,6 +44,11 @@ impl Disk {
         self.starts.push(Start { epoch: self.epoch, id, commits: self.commits });
         self.commits += 1;
     }
+
+    /// The id of psched's last start on it.
+    pub fn start_id(&self) -> &str {
+        self.starts.last().map_or("", |start| &start.id)
+    }
 }
 
 impl World {
@@ -67,7 +72,7 @@ impl World {
         let (orders, now) = (disk.orders.clone(), self.psched_now());
         let (mut scheduler, _) =
             Scheduler::restore(machine, settings, teams, boots, orders, next, now);
-        scheduler.started(disk.epoch);
+        scheduler.started(disk.epoch, disk.start_id());
         let until = self.now + self.chance_of_copies.u64(SECOND..8 * SECOND);
         let links = BTreeMap::new();
         self.copies.started =

@@ -115,7 +115,7 @@ impl World {
         let (machine, settings) = (self.machine.clone(), self.settings.clone());
         let (mut scheduler, effects) =
             Scheduler::restore(machine, settings, teams, boots, orders, next, now);
-        scheduler.started(self.disk.epoch);
+        scheduler.started(self.disk.epoch, self.disk.start_id());
         self.note(|| format!("psched {pid} starts"));
         self.checks.psched_away(self.now);
         let mut driver =

@@ -49,8 +49,10 @@ impl Agent {
     fn place(&mut self, now: u64, place: PlaceCommand, out: &mut Out) {
         let key = place.key;
         if let Some(app) = self.apps.get_mut(&key) {
-            // Said again after a break of the link: only the ticket's time is new.
-            if app.launched_ns.is_none() {
+            // Sent again after a break of the link: only the ticket's time is new. (A psched that starts on
+            // an old copy of its store may give a key to another place. The ticket of that place is refused
+            // here, and lapses.)
+            if app.launched_ns.is_none() && app.place.places == place.places {
                 app.ticket_until_ns = now.saturating_add(ns(place.ticket_left));
                 app.place.ticket = place.ticket;
             }

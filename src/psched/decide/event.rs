@@ -21,7 +21,7 @@ pub struct LinkId(pub u64);
 /// What comes from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
-    /// A posting. `secret` is random; it becomes the ticket.
+    /// A posting. `secret` is random; tickets are derived from it.
     Posted {
         reply: ReplyId,
         posting: Box<Posting>,

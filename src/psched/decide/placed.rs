@@ -6,18 +6,33 @@
 
 use super::ends::Said;
 use super::{Effect, LinkId, News, Now, Scheduler};
-use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::protocol::node::{Command, PlaceCommand};
 use crate::apteam::record::State;
+use crate::apteam::{Apid, Key, Ticket};
 use crate::variables::units::nanos;
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Characters of a command that nodes are told, for display.
 const COMMAND_SHOWN: usize = 256;
+
+/// The ticket of a new placement, derived from the one before or from the posting's secret. Two
+/// starts of psched on the same copy of its store may use the same key for different placements:
+/// their tickets differ, so that an aprun with the placement of one can't launch that of the other.
+fn ticket_of(start_id: &str, key: Key, before: Ticket) -> Ticket {
+    let mut hash = Sha256::new();
+    for part in [&before.0[..], &key.apid.0.to_le_bytes(), &key.incarnation.0.to_le_bytes()] {
+        hash.update(part);
+    }
+    hash.update(start_id);
+    let mut ticket = Ticket::default();
+    ticket.0.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
+    ticket
+}
 
 impl Scheduler {
     /// Gives a waiting application its place.
@@ -50,6 +65,7 @@ impl Scheduler {
         let until = now.mono_ns.saturating_add(nanos(self.settings.ticket_time));
         let Some(team) = self.teams.get_mut(&apid) else { return };
         team.incarnation.0 += 1;
+        team.ticket = ticket_of(&self.start_id, team.key(), team.ticket);
         team.places = places;
         team.hosts = hosts.into();
         team.ticket_until_ns = until;

@@ -57,6 +57,8 @@ pub struct Scheduler {
     #[serde(with = "crate::pairs")]
     pub(super) requests: BTreeMap<[u8; 16], Apid>,
     pub(super) next_apid: u64,
+    /// The random id of this start of psched.
+    pub(super) start_id: String,
     pub(super) links: BTreeMap<LinkId, Link>,
     /// The store, and applications in it whose records can't be read.
     pub(super) unreadable: (String, BTreeSet<Apid>),
@@ -147,6 +149,7 @@ impl Scheduler {
             queue: BTreeSet::new(),
             requests: BTreeMap::new(),
             next_apid: 1,
+            start_id: String::new(),
             unreadable: Default::default(),
             links: BTreeMap::new(),
             offered: BTreeMap::new(),

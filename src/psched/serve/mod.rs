@@ -180,7 +180,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         now,
     );
     scheduler.has_had(now, restored.shares);
-    scheduler.started(identity.epoch);
+    scheduler.started(identity.epoch, identity.start(identity.epoch).unwrap_or_default());
     scheduler.can_not_read(&identity.store_id, &restored.unreadable);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(BLOCKING_THREADS)

@@ -190,6 +190,22 @@ fn who_may_launch() {
     assert!(actions.contains(&Action::Report(Report::Launched(key))), "{actions:?}");
 }
 
+/// A psched on an old copy of its store has given the key again, to another place. (This one is taken back
+/// when its ticket lapses.)
+#[test]
+fn a_ticket_launches_its_own_placement_only() {
+    let mut agent = linked(&[0, 1, 2]);
+    let key = key(12, 1);
+    let other = PlaceCommand { ticket: Ticket([8; 16]), ..place(key, &[&[1, 2]]) };
+    go_through(&mut agent, 0, [placed(place(key, &[&[0, 1]])), placed(other)]);
+    go_through(&mut agent, S, [opened(FRONT, OWNER), opened(Conn(8), OWNER)]);
+    let other = ToApinit::Launch { key, ticket: Ticket([8; 16]), launch: program() };
+    let actions = act(&mut agent, S, Event::FrontMessage(Conn(8), other));
+    assert_eq!(actions, refused(Conn(8), "the ticket is not the one of application 12.1"));
+    let actions = act(&mut agent, S, launch(FRONT, key));
+    assert!(actions.contains(&Action::Report(Report::Launched(key))), "{actions:?}");
+}
+
 /// The stream of the first launch broke, aprun launched again on another, and the network was slow
 /// with the first: it comes, and its end is not seen yet.
 #[test]

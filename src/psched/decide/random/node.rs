@@ -14,6 +14,7 @@ use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
 use crate::psched::decide::tests::hello;
 use crate::psched::decide::{Event, LinkId, Manage, ReplyId};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -308,16 +309,21 @@ impl World {
 
     /// Launches, with whatever placement its nodes still hold: a front end may be late.
     pub fn launch(&mut self, apid: Apid) {
-        let held = self.nodes.iter().flat_map(|n| &n.held).find_map(|(key, held)| match held {
-            Held::Placed(place) if key.apid == apid => Some((*key, place.clone())),
+        let hosts_of = |place: &PlaceCommand| -> BTreeSet<usize> {
+            place.places.nids().map(|nid| self.host_of(nid)).collect()
+        };
+        let holds = |at: &usize, wanted: &PlaceCommand| {
+            let held = self.nodes[*at].held.get(&wanted.key);
+            matches!(held, Some(Held::Placed(place)) if place.ticket == wanted.ticket)
+        };
+        let placed = self.nodes.iter().flat_map(|n| &n.held).find_map(|(key, held)| match held {
+            Held::Placed(place) if key.apid == apid => {
+                let hosts = hosts_of(place);
+                hosts.iter().all(|at| holds(at, place)).then_some((*key, hosts))
+            }
             _ => None,
         });
-        let Some((key, place)) = held else { return };
-        let hosts: BTreeSet<usize> = place.places.nids().map(|nid| self.host_of(nid)).collect();
-        let placed = |at: &usize| matches!(self.nodes[*at].held.get(&key), Some(Held::Placed(_)));
-        if hosts.is_empty() || !hosts.iter().all(placed) {
-            return;
-        }
+        let Some((key, hosts)) = placed else { return };
         for at in hosts {
             let node = &mut self.nodes[at];
             if let Some(Held::Placed(place)) = node.held.get(&key).cloned() {
@@ -350,7 +356,14 @@ impl World {
         node.commits = node.commits.max(commits);
         match command {
             Command::Place(place) => {
-                node.held.entry(place.key).or_insert(Held::Placed(place));
+                // (The same placement has a new ticket when it is sent again, another one is not taken.)
+                match node.held.entry(place.key) {
+                    Entry::Vacant(entry) => drop(entry.insert(Held::Placed(place))),
+                    Entry::Occupied(mut entry) => match entry.get_mut() {
+                        Held::Placed(known) if known.places == place.places => *known = place,
+                        _ => {}
+                    },
+                }
             }
             Command::TakeBack(key) => match node.held.get(&key) {
                 None | Some(Held::Placed(_)) => {

@@ -367,6 +367,7 @@ impl World {
             self.now(),
         );
         self.scheduler = scheduler;
+        self.scheduler.started(self.starts, &self.starts.to_string());
         self.effects(effects);
     }
 
@@ -502,7 +503,7 @@ impl World {
     pub fn settle(&mut self) {
         // Without regions every posting has room.
         self.step(Step::Domains(0, 0));
-        for _ in 0..2_000 {
+        for round in 1..=2_000 {
             self.manage(Manage::Purge, None);
             for number in 0..NODES {
                 self.order(number, NodesTo::Resume);
@@ -526,7 +527,9 @@ impl World {
                 }
             }
             self.check();
-            if self.scheduler.teams().all(|t| t.state == State::TakingBack) {
+            // (A node may keep a placement of another psched under the same key, so that the ticket of
+            // this one lapses.)
+            if round % 50 == 0 || self.scheduler.teams().all(|t| t.state == State::TakingBack) {
                 self.step(Step::Time);
             }
         }

@@ -331,7 +331,7 @@ fn after_a_restart_turns_go_on() {
     let now = ms(play.ms);
     let (mut s, _) =
         Scheduler::restore(machine(2, 1), settings(), teams, boots, Default::default(), 3, now);
-    s.started(4);
+    s.started(4, "");
     let items = vec![(key(1, 1), Phase::Running), (key(2, 1), Phase::Running)];
     s.apply(now, Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
     s.apply(now, Event::Inventory { link: LinkId(1), items });

@@ -238,7 +238,7 @@ fn a_psched_that_forgot_its_signals_does_not_give_their_numbers_again() {
         let (boots, orders) = (BTreeMap::new(), Orders::default());
         let now = at(100 - 10 * start);
         (s, _) = Scheduler::restore(machine(2, 2), alone(), records.clone(), boots, orders, 2, now);
-        s.started(start);
+        s.started(start, "");
         link(&mut s, 1, &[0], &[(key(1, 1), Phase::Running)]);
         for _ in 0..start + 1 {
             let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
@@ -254,6 +254,43 @@ fn a_psched_that_forgot_its_signals_does_not_give_their_numbers_again() {
             assert!(given > last, "{given} after {last} in start {start}");
             last = given;
         }
+    }
+}
+
+/// Two pscheds start on one copy of the store and may place an application on different nodes, under one key:
+/// an aprun that has the placement of one must not launch that of the other.
+#[test]
+fn each_placement_of_each_start_has_a_ticket_of_its_own() {
+    let mut s = Scheduler::new(machine(1, 1), alone());
+    s.started(1, "one");
+    link(&mut s, 1, &[0], &[]);
+    s.apply(at(1), posted(1, 1));
+    s.apply(at(1), posted(2, 1));
+    let records: Vec<Apteam> = s.teams().cloned().collect();
+    let ticket = |s: &Scheduler| {
+        let team = s.team(Apid(2)).expect("it waits");
+        assert_eq!(team.state, State::Placed);
+        team.ticket
+    };
+    let placed_by = |start: &str| {
+        let (boots, orders) = (BTreeMap::new(), Orders::default());
+        let now = at(2);
+        let (mut s, _) =
+            Scheduler::restore(machine(1, 1), alone(), records.clone(), boots, orders, 3, now);
+        s.started(2, start);
+        link(&mut s, 1, &[0], &[(key(1, 1), Phase::Placed)]);
+        report(&mut s, 1, ended(key(1, 1), &[0], None));
+        let first = ticket(&s);
+        s.apply(at(100), Event::Tick);
+        report(&mut s, 1, Report::TakenBack(key(2, 1)));
+        s.apply(at(101), Event::Looked { reply: ReplyId(9), apid: Apid(2) });
+        [first, ticket(&s)]
+    };
+    let (one, other) = (placed_by("two"), placed_by("another two"));
+    assert_eq!(one, placed_by("two"));
+    let tickets = [records[1].ticket, one[0], one[1], other[0], other[1]];
+    for (at, ticket) in tickets.iter().enumerate() {
+        assert!(!tickets[..at].contains(ticket), "{at}");
     }
 }
 

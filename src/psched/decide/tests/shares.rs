@@ -155,7 +155,7 @@ fn what_is_run_while_psched_is_away_is_charged() {
     let (s, _) = Scheduler::restore(machine(4, 2), settings, teams, boots, orders, 5, now);
     (play.s, play.ms) = (s, 145_000);
     play.s.has_had(now, record);
-    play.s.started(2);
+    play.s.started(2, "");
     play.take(Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1, 2, 3]) });
     let phase = |n| if n == 2 { Phase::Ended } else { Phase::Running };
     let items = (1..5).map(|n| (key(n, 1), phase(n))).collect();

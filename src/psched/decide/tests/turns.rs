@@ -188,7 +188,7 @@ fn restored(teams: Vec<Apteam>, settings: Settings) -> (Scheduler, Vec<Effect>) 
     let now = ms(1_000);
     let (mut s, _) =
         Scheduler::restore(machine(2, 2), settings, teams, boots, Default::default(), 3, now);
-    s.started(4);
+    s.started(4, "");
     assert_eq!(s.plans().count(), 0);
     s.apply(now, Event::LinkOpened { link: LinkId(1), hello: hello(&[0, 1]) });
     let effects = s.apply(now, Event::Inventory { link: LinkId(1), items });
@@ -366,7 +366,7 @@ fn who_is_told_something_leads_by_the_second_plan_as_well() {
 #[test]
 fn after_a_restart_plans_are_numbered_above_the_former_ones() {
     let mut s = cluster(&[&[0, 1]]);
-    s.started(3);
+    s.started(3, "");
     runs(&mut s, ms(0), 1, 4);
     runs(&mut s, ms(0), 2, 4);
     assert_eq!(generation(&s), (3 << 32) + 1);

@@ -10,9 +10,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 impl Scheduler {
-    /// psched has started on its store for so many times: plans and signals are numbered above
-    /// those of its starts before.
-    pub fn started(&mut self, epoch: u64) {
+    /// Distinguishes this start of psched from all others. `epoch` counts its starts on its store:
+    /// plans and signals are numbered above those of earlier starts. `id` is random and differs also
+    /// between starts on copies of the store: tickets depend on it.
+    pub fn started(&mut self, epoch: u64, id: &str) {
+        self.start_id = id.to_owned();
         self.schedule.generation = self.schedule.generation.max(epoch << 32);
         self.number_signals_from(epoch);
     }
