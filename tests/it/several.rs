@@ -79,7 +79,7 @@ fn nothing_runs_where_one_program_is_missing() {
     fill.wait(BOUND).expect(143);
     let run = waits.wait(BOUND).expect(127);
     run.says(&format!(
-        "could not be started, so none was: part 2, {script_text}: No such file or directory"
+        "could not be started, so no PE runs: part 2, {script_text}: No such file or directory"
     ));
     assert!(!mark.exists());
     instance.wait_until_free();

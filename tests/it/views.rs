@@ -93,7 +93,7 @@ fn the_account_is_kept_and_shown() {
     instance.script("-q", "true").expect(0);
     assert_eq!(of(apid + 1), serde_json::Value::Null);
     let refused = instance.aprun(["--account", "a b", "true"]).expect(125);
-    assert!(refused.stderr.contains("--account: \"a b\" is none: an account is 1 to 64"));
+    assert!(refused.stderr.contains("--account: \"a b\" is not an account: an account is 1 to 64"));
 }
 
 #[test]

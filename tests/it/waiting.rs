@@ -54,7 +54,8 @@ fn one_that_waits_inside_another_names_it() {
          kill $!; wait $!; cat {said}"
     );
     let run = instance.start_script("-q -n 1", &script).wait(BOUND).expect(0);
-    let words = "this aprun runs in application 1: if 1 holds what is waited for, and waits for application 2";
+    let words =
+        "this aprun runs in application 1: if 1 holds the processors and waits for application 2";
     assert!(run.out().contains(words), "{}", run.out());
 }
 

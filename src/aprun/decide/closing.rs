@@ -98,8 +98,8 @@ fn lost_line(apid: Apid, lost: &[Nid]) -> Option<Line> {
     let nodes = format_nids(lost.iter().copied());
     (!lost.is_empty()).then(|| {
         let text = format!(
-            "lost its apshepherd on NID {nodes}: what its PEs wrote last there may be missing, and how they \
-             ended is not known"
+            "lost its apshepherd on NID {nodes}: the last output of its PEs there may be missing, and \
+             their exit statuses are unknown"
         );
         Line::OfApplication(apid, text)
     })
@@ -121,7 +121,7 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> Line {
     match cause {
         Cause::PeExit { rank, nid, code } => on(*nid, format!("PE {rank} exited with code {code}")),
         Cause::LaunchFailed { rank, nid, text, .. } => {
-            on(*nid, format!("PE {rank} could not be started, so none was: {text}"))
+            on(*nid, format!("PE {rank} could not be started, so no PE runs: {text}"))
         }
         Cause::ShepherdLost { nid, text } => {
             on(*nid, format!("its apshepherd was lost: {text}{ended}"))
@@ -131,7 +131,7 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> Line {
         }
         // An aprun that can say so has not died.
         Cause::FrontGone => {
-            Line::OfProgram(format!("Apid {apid}: this aprun was taken for dead{ended}"))
+            Line::OfProgram(format!("Apid {apid}: contact with this aprun was lost{ended}"))
         }
         Cause::PeSignal { .. }
         | Cause::Abort { .. }
@@ -375,7 +375,7 @@ mod tests {
     fn taken_for_dead() {
         let mut end = ended(Some(Cause::FrontGone), &[]);
         let line =
-            "aprun: Apid 12: this aprun was taken for dead; initiated application termination";
+            "aprun: Apid 12: contact with this aprun was lost; initiated application termination";
         assert_eq!(shown(&end, STAMP, true), [line]);
         end.told = true;
         assert!(shown(&end, STAMP, true).is_empty());
@@ -386,8 +386,8 @@ mod tests {
         let cause = Cause::PeExit { rank: 0, nid: Nid(0), code: 3 };
         let mut part = ended(Some(cause), &[(PeEnd::Exit(3), 1, false)]);
         part.end.lost = vec![Nid(1), Nid(2)];
-        let lost = "Application 12 lost its apshepherd on NID 1-2: what its PEs wrote last there may \
-                    be missing, and how they ended is not known";
+        let lost = "Application 12 lost its apshepherd on NID 1-2: the last output of its PEs there \
+                    may be missing, and their exit statuses are unknown";
         assert_eq!(shown(&part, STAMP, true), [lost]);
         assert_eq!(shown(&part, STAMP, false)[1..], [lost, "Application 12 exit codes: 3", TOOK]);
     }
@@ -419,7 +419,7 @@ mod tests {
         never.end.launched = false;
         assert_eq!(
             shown(&never, STAMP, false),
-            ["[NID 00001] 2026-11-21 22:21:27 Apid 12: PE 0 could not be started, so none was: \
+            ["[NID 00001] 2026-11-21 22:21:27 Apid 12: PE 0 could not be started, so no PE runs: \
               ./a.out: no such file"]
         );
         assert_eq!(never.status, 127);

@@ -57,22 +57,26 @@ pub enum Problem {
     #[error("not executable: the file is empty")]
     Empty,
     /// Text that does not begin with #!.
-    #[error("not executable: no #! line; begin it with #! and the path of its interpreter")]
+    #[error(
+        "not executable: the file has no #! line; begin it with #! and the path of its interpreter"
+    )]
     NoInterpreterLine,
     /// #! and nothing.
-    #[error("not executable: its #! line names no interpreter")]
+    #[error("not executable: its #! line names no interpreter; write it, as in #!/bin/sh")]
     EmptyInterpreterLine,
     /// The first line is longer than the kernel reads.
-    #[error("not executable: its #! line is longer than {SCRIPT_HEAD} bytes")]
+    #[error(
+        "not executable: its #! line is longer than {SCRIPT_HEAD} bytes; give the interpreter a shorter path"
+    )]
     LongInterpreterLine,
     /// Something else.
-    #[error("not executable: neither an ELF program nor a script")]
+    #[error("not executable: the file is neither an ELF program nor a script")]
     Unknown,
     /// The file ends before its headers do.
-    #[error("not executable: the ELF file is cut short")]
+    #[error("not executable: the ELF file is cut short; build or copy it again")]
     Truncated,
     /// A header that says nonsense.
-    #[error("not executable: the ELF file is damaged ({0})")]
+    #[error("not executable: the ELF file is damaged ({0}); build or copy it again")]
     Damaged(&'static str),
     /// An object file or the like.
     #[error("not executable: the ELF file is {0}")]

@@ -52,16 +52,19 @@ pub fn place(
         return Ok(Place { nid, processors, pes });
     }
     if !shared {
+        let fewer = match there / u64::from(depth.max(1)) {
+            0 => format!("-n 1 -d {there}"),
+            most => format!("-n {most}"),
+        };
         return Err(format!(
-            "--inside: {pes} PEs of depth {depth} need {needed} processors, and the process that starts them \
-             may run on {has}: ask for -n {} or less, give its PE more with -d or -cc none, or let PEs share \
-             processors with --oversubscribe",
-            there / u64::from(depth.max(1))
+            "--inside: {pes} PEs of depth {depth} need {needed} processors, but this process may run on \
+             {has}: ask for {fewer} or less, start the application with a larger -d or with -cc none, or \
+             let PEs share processors with --oversubscribe"
         ));
     }
     if depth > 1 || u64::from(pes) > there.saturating_mul(most) {
         return Err(format!(
-            "--inside: {pes} PEs on {has} are more than the {most} that may share one: ask for -n {} or less",
+            "--inside: {pes} PEs do not fit on {has} with at most {most} PEs on each: ask for -n {} or less",
             there.saturating_mul(most)
         ));
     }
@@ -91,13 +94,16 @@ mod tests {
         assert_eq!(place.own(1).collect::<Vec<_>>(), [5, 1]);
         assert_eq!(
             of(2, 2, false).expect_err("too many"),
-            "--inside: 2 PEs of depth 2 need 4 processors, and the process that starts them may run on 3 \
-             processors: ask for -n 1 or less, give its PE more with -d or -cc none, or let PEs share \
+            "--inside: 2 PEs of depth 2 need 4 processors, but this process may run on 3 processors: ask \
+             for -n 1 or less, start the application with a larger -d or with -cc none, or let PEs share \
              processors with --oversubscribe"
         );
+        let shape = Shape { width: 1, depth: 4, per_node: None };
+        let deep = super::place(&shape, false, Nid(2), &[1, 3, 5], 2).expect_err("too deep");
+        assert!(deep.contains(": ask for -n 1 -d 3 or less, "), "{deep}");
         assert_eq!(
             of(97, 1, true).expect_err("too many"),
-            "--inside: 97 PEs on 3 processors are more than the 32 that may share one: ask for -n 96 or less"
+            "--inside: 97 PEs do not fit on 3 processors with at most 32 PEs on each: ask for -n 96 or less"
         );
     }
 }

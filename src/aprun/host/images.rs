@@ -37,7 +37,7 @@ pub async fn pass(
     let passing = tokio::task::spawn_blocking(move || {
         pass_it(&socket, &Ask::Restore { key, ticket }, &folder)
     });
-    let lost = || down("the thread that asked it was lost".into());
+    let lost = || down("the thread that asked apinit was lost".into());
     passing.await.unwrap_or_else(|_| Err(lost()))
 }
 
@@ -75,7 +75,11 @@ fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Event> {
                 pause = (2 * pause).min(PAUSES.1);
             }
             Ok(Answer::NotYet) => return Err(not_now()),
-            Ok(other) => return Err(down(format!("it answers {other:?} to a folder"))),
+            Ok(other) => {
+                return Err(down(format!(
+                    "apinit gave an unexpected answer ({other:?}); install cpr and apinit of one release"
+                )));
+            }
             Err(error) => return Err(down(error.to_string())),
         }
     }

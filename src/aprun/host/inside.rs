@@ -136,7 +136,7 @@ impl Home {
         let end = match first {
             ToApinit::Launch { launch, .. } => self.talk(link, *launch, &mut hears, &notes).await,
             // Nothing is kept of what went before.
-            _ => Err(Lost("its output has a hole".to_owned(), None)),
+            _ => Err(Lost("a part of its output is missing".to_owned(), None)),
         };
         let nids = vec![self.within.nid];
         let end = end.unwrap_or_else(|Lost(text, signal)| {

@@ -155,7 +155,7 @@ fn runtime() -> Result<Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failure::failed(format!("no runtime: {}", program::plain(&e))))
+        .map_err(|e| Failure::failed(format!("can't start: {}", program::plain(&e))))
 }
 
 /// The same course for `cpr -r`: what is posted, and launched, comes from a checkpoint. Gives the exit status.
@@ -201,7 +201,9 @@ fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();
     File::open(path)
         .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut text))
-        .map_err(|e| Failure::failed(format!("{}: {}", path.display(), program::plain(&e))))?;
+        .map_err(|e| {
+            Failure::failed(format!("{} can't be read: {}", path.display(), program::plain(&e)))
+        })?;
     Ok(text)
 }
 
@@ -236,7 +238,8 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(
-            "the programs' arguments and the environment have {bytes} bytes; at most {LAUNCH_MAX} can be sent to the nodes: put long arguments into files"
+            "the programs' arguments and the environment have {bytes} bytes, and the maximum of a launch is \
+             {LAUNCH_MAX}: put long arguments into files"
         ))),
         _ => Ok(launch),
     }
@@ -252,9 +255,10 @@ async fn dry_run(
             options.binding.fits(&placement.places).map_err(Failure::failed)?;
             print(&dry::table(&placement))
         }
-        Looked::Waiting(why) => Err(Failure::failed(format!("it would wait: {why}"))),
+        Looked::Waiting(why) => Err(Failure::failed(format!("the application would wait: {why}"))),
         Looked::Ended(_) | Looked::Failed(_) => {
-            Err(Failure::failed("psched's answer is not one to a dry run".to_owned()))
+            let text = "psched gave an unexpected answer; install aprun and psched of one release";
+            Err(Failure::failed(text.to_owned()))
         }
     }
 }
@@ -285,7 +289,7 @@ fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")
         .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|e| Failure::failed(format!("/dev/urandom: {}", program::plain(&e))))?;
+        .map_err(|e| Failure::failed(format!("can't read /dev/urandom: {}", program::plain(&e))))?;
     Ok(bytes)
 }
 

@@ -144,7 +144,7 @@ impl Lane {
                 }
             });
             if let Err(error) = thread {
-                let text = format!("no thread for the output: {}", plain(&error));
+                let text = format!("can't start a thread for the output: {}", plain(&error));
                 pending.push(Event::OutputLost(Loss::Failed(text)));
             }
             self.state = State::Thread(sender);
@@ -240,7 +240,7 @@ impl Writer {
             Err(e) if matches!(Errno::from_raw(e.raw_os_error()?), Errno::EPIPE | Errno::EIO) => {
                 Some(Loss::StdoutClosed)
             }
-            Err(e) => Some(Loss::Failed(format!("standard output: {}", plain(&e)))),
+            Err(e) => Some(Loss::Failed(format!("can't write standard output: {}", plain(&e)))),
         }
     }
 }
@@ -250,7 +250,7 @@ impl Writer {
 fn stderr_lost(error: &io::Error) -> Option<Loss> {
     match error.raw_os_error() {
         Some(libc::EPIPE | libc::EIO | libc::EBADF) => None,
-        _ => Some(Loss::Failed(format!("standard error: {}", plain(error)))),
+        _ => Some(Loss::Failed(format!("can't write standard error: {}", plain(error)))),
     }
 }
 

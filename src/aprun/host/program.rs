@@ -79,7 +79,7 @@ pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program
             STATUS_FAILED,
             format!(
                 "{shown} is linked with Open MPI, which does not speak PMI-1: build it with \
-                 mpicc.mpich, or say --pmi=none to run independent processes"
+                 mpicc.mpich, or give --pmi=none to run independent processes"
             ),
         ));
     }
@@ -161,9 +161,9 @@ fn find(command: &[u8], path: Option<OsString>) -> Result<PathBuf, Failure> {
             let name = name.display();
             let text = match Path::new(&format!("./{name}")).is_file() {
                 true => {
-                    format!("{name}: not found in PATH; say ./{name} for the one in this folder")
+                    format!("{name}: not found in PATH; give ./{name} for the file in this directory")
                 }
-                false => format!("{name}: not found in PATH"),
+                false => format!("{name}: not found in PATH; give its path"),
             };
             Failure::new(STATUS_NOT_FOUND, text)
         }
@@ -254,7 +254,7 @@ mod tests {
         let other = open(b"other", Some(path.clone()), true).expect_err("not executable");
         assert_eq!(other.status, 126, "{other:?}");
         let absent = open(b"third", Some(path), true).expect_err("not there");
-        assert_eq!(absent, Failure::new(127, "third: not found in PATH"));
+        assert_eq!(absent, Failure::new(127, "third: not found in PATH; give its path"));
     }
 
     #[test]
@@ -270,7 +270,7 @@ mod tests {
             (failure.status, failure.text.replace(&format!("{}/", directory.path().display()), ""))
         };
         let line = "begin it with #! and the path of its interpreter";
-        assert_eq!(said("text"), (126, format!("text: not executable: no #! line; {line}")));
+        assert_eq!(said("text"), (126, format!("text: not executable: the file has no #! line; {line}")));
         assert_eq!(said("lost"), (127, "lost: its interpreter /nope/sh was not found".to_owned()));
         let dos = "dos: its interpreter /bin/sh\\r was not found: the script has DOS line ends (CR LF), which \
                    dos2unix removes";

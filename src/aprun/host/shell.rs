@@ -101,7 +101,7 @@ pub async fn run(
     let mut signals = signals::catch().map_err(|e| {
         Failure::new(
             STATUS_FAILED,
-            format!("signals can't be caught: {}", super::program::plain(&e)),
+            format!("can't catch signals: {}", super::program::plain(&e)),
         )
     })?;
     let (notes, mut inbox) = mpsc::channel(NOTES_MAX);

@@ -99,7 +99,7 @@ fn read_some(most: usize) -> Vec<Event> {
             // opened for writing only.
             Err(Errno::EIO | Errno::EBADF) => return vec![Event::StdinEnd],
             Err(error) => {
-                let text = format!("standard input: {}", plain(&error.into()));
+                let text = format!("can't read standard input: {}", plain(&error.into()));
                 return vec![Event::Trouble(text), Event::StdinEnd];
             }
         }

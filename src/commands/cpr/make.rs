@@ -68,7 +68,7 @@ async fn of_running(
                          release",
     )?;
     // From here on a signal leaves nothing behind.
-    let mut ends = Ends::catch().map_err(|e| format!("signals can't be caught: {e}"))?;
+    let mut ends = Ends::catch().map_err(|e| format!("can't catch signals: {e}"))?;
     let end = options.after == Some(After::End);
     if !more_sockets.is_empty() {
         let sockets: Vec<PathBuf> =

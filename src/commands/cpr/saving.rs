@@ -53,7 +53,7 @@ pub(super) async fn of_saving(
     let goes_on = options.after == Some(After::GoOn);
     let by = told_by(&manifest, goes_on, nix::unistd::getuid().as_raw())?;
     // From here on a signal leaves nothing behind.
-    let mut ends = Ends::catch().map_err(|e| format!("signals can't be caught: {e}"))?;
+    let mut ends = Ends::catch().map_err(|e| format!("can't catch signals: {e}"))?;
     let partial = Partial::create(spot).map_err(of_dir)?;
     partial.dir().write_manifest(&saving.manifest).map_err(of_dir)?;
     match &by {

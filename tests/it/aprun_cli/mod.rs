@@ -74,24 +74,24 @@ fn wrong_command_lines() {
         ("-np 4 true", "-np is an option of mpirun: give the number of PEs with -n".to_owned()),
         (
             "-n 1 true : -q true",
-            "part 2: -q is the whole application's: give it before the first command".to_owned(),
+            "part 2: -q applies to the whole application: give it before the first command".to_owned(),
         ),
         (
             "-n 1 true : -d 2 true",
-            "part 2: -d is 2, and 1 in the first part: give each part -N, for each begins on \
-             nodes of its own where they differ in -d"
+            "part 2: -d is 2 here and 1 in the first part: give each part -N, because parts with \
+             different -d use different nodes"
                 .to_owned(),
         ),
         (
             "true :",
             "part 2: no command given: name the program to run after the options".to_owned(),
         ),
-        ("--load-file /nonexistent", "/nonexistent: No such file or directory".to_owned()),
-        ("--load-file /", "/: Is a directory".to_owned()),
+        ("--load-file /nonexistent", "/nonexistent can't be read: No such file or directory".to_owned()),
+        ("--load-file /", "/ can't be read: Is a directory".to_owned()),
         (
             "--load-file /etc/passwd true",
-            "\"true\" is a command, and --load-file names others: give it a line of that file, or \
-             leave out --load-file"
+            "\"true\" is a command, but --load-file names the programs: give the command a line of \
+             that file, or leave out --load-file"
                 .to_owned(),
         ),
         (
@@ -135,14 +135,15 @@ fn wrong_programs() {
         ("./absent", "./absent: not found".to_owned(), 127),
         (
             "absent-x",
-            "absent-x: not found in PATH".to_owned(),
+            "absent-x: not found in PATH; give its path".to_owned(),
             127,
         ),
         ("./lost", "./lost: its interpreter /nope/interpreter was not found".to_owned(), 127),
         ("./", "./: not executable: it is a directory".to_owned(), 126),
         (
             "./plain",
-            "./plain: not executable: no #! line; begin it with #! and the path of its interpreter"
+            "./plain: not executable: the file has no #! line; begin it with #! and the path of its \
+             interpreter"
                 .to_owned(),
             126,
         ),
@@ -151,7 +152,11 @@ fn wrong_programs() {
             "./noexec: not executable: no permission to execute it (chmod +x gives it)".to_owned(),
             126,
         ),
-        ("./cut", "./cut: not executable: the ELF file is cut short".to_owned(), 126),
+        (
+            "./cut",
+            "./cut: not executable: the ELF file is cut short; build or copy it again".to_owned(),
+            126,
+        ),
         (
             "./other",
             format!(

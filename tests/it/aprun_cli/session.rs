@@ -337,7 +337,7 @@ async fn stdout_on_a_full_disk() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let output = with_stdout(full.into(), &["true"], Kind::FrontGone, 125).await;
     let said =
-        format!("aprun: standard output: No space left on device; application 12 is ended\n{TOOK}");
+        format!("aprun: can't write standard output: No space left on device; application 12 is ended\n{TOOK}");
     assert_output(&output, "", &said, 125);
 }
 
@@ -519,7 +519,7 @@ async fn output_with_a_hole_is_asked_for_again_and_then_told() {
     attached.taken().await;
     attached.done();
     posted.end(0, None);
-    let lost = "aprun: application 12: 8 bytes of what its PEs on NID 3 wrote are lost\n";
+    let lost = "aprun: application 12: 8 bytes of output of its PEs on NID 3 are lost\n";
     assert_output(&finish(child).await, "first\nsecond\nthird\nlast\n", lost, 125);
 }
 

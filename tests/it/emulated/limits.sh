@@ -53,7 +53,7 @@ eventually 30 "nodes are free" sh -c 'apstat -n | grep -q "0 x86_64 free"'
 forks='i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i + 1)); done; wait'
 aprun -n 1 sh -c "$forks" >/tmp/out 2>/tmp/err
 
-has "a fork too many is told" /tmp/err "NID 0 has as many processes and threads as the application may have there (40, variable pids_max)"
+has "a fork too many is told" /tmp/err "a fork failed on NID 0: the application has the maximum of 40 processes and threads there (variable pids_max)"
 is "once" "$(grep -c pids_max /tmp/err)" 1
 aprun -n 1 true >/tmp/out 2>/tmp/err
 is "the next one has its own forty" "$?" 0

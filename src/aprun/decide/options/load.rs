@@ -44,8 +44,8 @@ impl Loading {
         let (file, Loading { program, mut options, .. }) = (self.name(), self);
         if text.len() > LOAD_MAX {
             return Err(format!(
-                "{file} is longer than {LOAD_MAX} bytes, which is the most of a load file: give programs \
-                 that are the same one line, with a larger -n"
+                "{file} is longer than {LOAD_MAX} bytes, the maximum of a load file: write programs that \
+                 are alike as one line, with a larger -n"
             ));
         }
         let mut lexer = Lexer { text, at: 0, line: 1 };
@@ -168,7 +168,7 @@ impl Lexer<'_> {
 /// A byte that may be in a word.
 fn plain(byte: u8) -> Result<u8, String> {
     match byte {
-        0 => Err("it holds a null byte, which no argument can have: is it a text file?".to_owned()),
+        0 => Err("the line holds a null byte, which no argument can have: give a text file".to_owned()),
         byte => Ok(byte),
     }
 }
@@ -245,12 +245,12 @@ mod tests {
             ),
             ("a\n\n-n 3 # b", "3: no command given: name the program to run after the options"),
             ("a\n'' b", "2: the command is an empty word: name the program to run"),
-            ("a\n-q b", "2: -q is the whole application's: give it on the command line"),
+            ("a\n-q b", "2: -q applies to the whole application: give it on the command line"),
             ("a \\\n b\n-y c", "3: \"-y\" is not an option: aprun --help lists the options"),
             (
                 "a\n-d 2 b",
-                "2: -d is 2, and 1 in the first part: give each part -N, for each begins \
-                           on nodes of its own where they differ in -d",
+                "2: -d is 2 here and 1 in the first part: give each part -N, because parts with \
+                           different -d use different nodes",
             ),
             ("a 'b\nc' d", &format!("1: the quote of \"'b\" is not closed on its line: {cure}")),
             ("a\nb \"c", &format!("2: the quote of \"\\\"c\" is not closed on its line: {cure}")),
@@ -263,8 +263,8 @@ mod tests {
                 "1: the line ends with a carriage return: give the file Unix line ends \
                             (sed -i 's/\\r$//')",
             ),
-            ("a b\0", "1: it holds a null byte, which no argument can have: is it a text file?"),
-            ("a 'b\0'", "1: it holds a null byte, which no argument can have: is it a text file?"),
+            ("a b\0", "1: the line holds a null byte, which no argument can have: give a text file"),
+            ("a 'b\0'", "1: the line holds a null byte, which no argument can have: give a text file"),
         ] {
             assert_eq!(
                 load(text.as_bytes()).expect_err(text),
@@ -298,7 +298,7 @@ mod tests {
     fn a_load_file_and_a_command_are_exclusive() {
         assert_eq!(
             given("--load-file f ./a.out").expect_err("both"),
-            "\"./a.out\" is a command, and --load-file names others: give it a line of that file, or \
+            "\"./a.out\" is a command, but --load-file names the programs: give the command a line of that file, or \
              leave out --load-file"
         );
         for option in ["-n 4", "-d 2", "-N 1"] {

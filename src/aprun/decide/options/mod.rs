@@ -197,8 +197,8 @@ pub fn parse(
     }
     if let Some(command) = ends.rest.first() {
         return Err(format!(
-            "{} is a command, and --load-file names others: give it a line of that file, or leave out \
-             --load-file",
+            "{} is a command, but --load-file names the programs: give the command a line of that file, \
+             or leave out --load-file",
             shown(command)
         ));
     }
@@ -233,7 +233,9 @@ impl Options {
     pub fn listed(&mut self, file: &str, text: &[u8]) -> Result<(), String> {
         let named = |error: String| format!("{file}: {error}");
         if text.len() > NODE_FILE_MAX {
-            return Err(named(format!("it is longer than {NODE_FILE_MAX} bytes")));
+            return Err(named(format!(
+                "the list is longer than {NODE_FILE_MAX} bytes, the maximum: write ranges, such as 0-99"
+            )));
         }
         let choice = std::mem::take(&mut self.posting.choice);
         self.posting.choice = choice.only(&String::from_utf8_lossy(text)).map_err(named)?;
@@ -303,8 +305,7 @@ impl Options {
         }
         if !self.posting.layout.is_empty() {
             return Err(
-                "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
-                 out --nodes where it says more than -N could"
+                "--oversubscribe needs the same -N for all parts, or none: change -N, or leave out --nodes"
                     .to_owned(),
             );
         }
@@ -342,8 +343,8 @@ impl Default for Options {
 /// The refusal of an option that has no meaning with `--inside`.
 fn not_inside(names: &str) -> String {
     format!(
-        "--inside runs the PEs within the application that is there, which has its place and its limits: leave \
-         out {names}"
+        "--inside runs the PEs in the application of this process, on its nodes and within its limits: \
+         leave out {names}"
     )
 }
 
@@ -415,7 +416,7 @@ fn find(
         Some(flag) => Ok((flag, name, attached)),
         None => {
             let what = NOT_YET.iter().find(|(n, _)| *n == name).map_or("", |(_, what)| what);
-            Err(format!("{name} is not yet supported: {what}"))
+            Err(format!("{name} ({what}) is not yet supported: leave it out"))
         }
     }
 }
@@ -470,11 +471,12 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Account => {
             let parsed = std::str::from_utf8(value).map_err(|_| ()).map(Account::parse);
             let parsed = parsed.unwrap_or_else(|()| Account::parse(""));
-            let wrong = |problem| named(format!("{} is none: {problem}", shown(value)));
+            let wrong = |problem| named(format!("{} is not an account: {problem}", shown(value)));
             options.posting.account = Some(parsed.map_err(wrong)?);
         }
         Id::Checkpoint => {
-            let text = std::str::from_utf8(value).map_err(|_| named("it is no text".into()))?;
+            let no_text = |_| named(format!("{} is not a text in UTF-8", shown(value)));
+            let text = std::str::from_utf8(value).map_err(no_text)?;
             let wrong = |problem| named(format!("{}: {problem}", shown(value)));
             options.posting.saving = Some(Saving::parse(text).map_err(wrong)?);
         }

@@ -46,7 +46,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["--exclusive"], "give -F exclusive"),
     (
         &["--overlap", "--overcommit", "-O", "--use-hwthread-cpus"],
-        "applications take turns by themselves; more PEs than processors: --oversubscribe",
+        "applications take turns by themselves; give --oversubscribe for more PEs than processors",
     ),
     (
         &["--gres", "--gpus", "-G", "--gpus-per-task", "--gpus-per-node"],
@@ -98,7 +98,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["--allow-run-as-root", "-K", "--kill-on-bad-exit", "-disable-auto-cleanup"],
-        "it has no counterpart: leave it out",
+        "aprun has no counterpart; leave it out",
     ),
 ];
 

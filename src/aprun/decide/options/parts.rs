@@ -177,7 +177,7 @@ pub(super) fn read<'a>(
 ) -> Result<Read<'a>, String> {
     let mut given = Given::default();
     let ends = read_options(program, words, |flag, name, value| {
-        let whole = || format!("{name} is the whole application's: {cure}");
+        let whole = || format!("{name} applies to the whole application: {cure}");
         given.take(flag.id, name, value).unwrap_or_else(|| Err(whole()))
     })?;
     let (command, more) = if colons { split(&ends) } else { (ends.rest, None) };
@@ -201,7 +201,7 @@ pub(super) fn check_count(parts: &[Part]) -> Result<(), String> {
     match parts.len() {
         ..PARTS_MAX => Ok(()),
         _ => Err(format!(
-            "an application has at most {PARTS_MAX} programs: give those that are the same one part, \
+            "an application has at most {PARTS_MAX} programs: give programs that are alike as one part, \
              with a larger -n"
         )),
     }
@@ -224,21 +224,21 @@ pub(super) fn one_shape(parts: &[Part]) -> Result<(Shape, Layout), String> {
         let first = parts[0].shape.depth;
         if depth != first && (per_node.is_none() || whole.per_node.is_none()) {
             return Err(named(format!(
-                "-d is {depth}, and {first} in the first part: give each part -N, for each begins on nodes of \
-                 its own where they differ in -d"
+                "-d is {depth} here and {first} in the first part: give each part -N, because parts with \
+                 different -d use different nodes"
             )));
         }
         whole.depth = whole.depth.max(depth);
         if let Some(per_node) = per_node.filter(|_| whole.per_node.is_none()) {
             return Err(named(format!(
-                "-N is {per_node}, and none in the first part: give it there too, for each part begins on \
-                 nodes of its own where they differ in it"
+                "-N is {per_node} here, and the first part has no -N: give it there too, because parts \
+                 with different -N use different nodes"
             )));
         }
         whole.width = whole.width.saturating_add(width);
         if whole.width > WIDTH_MAX {
             return Err(named(format!(
-                "with it the application has more than {WIDTH_MAX} PEs, which is the most: lower -n"
+                "the application has more than {WIDTH_MAX} PEs with this part, the maximum: lower -n"
             )));
         }
     }
@@ -369,22 +369,26 @@ mod tests {
             ),
             ("a : -n", "part 2: -n needs a value: -n PES".to_owned()),
             ("a : -y b", "part 2: \"-y\" is not an option: aprun --help lists the options".to_owned()),
-            ("a : -R 3 b", "part 2: -R is not yet supported: a relaunch with fewer PEs when a node fails".to_owned()),
+            (
+                "a : -R 3 b",
+                "part 2: -R (a relaunch with fewer PEs when a node fails) is not yet supported: leave it out"
+                    .to_owned(),
+            ),
             (
                 "-d 2 a : -d 3 -N 1 b",
-                "part 2: -d is 3, and 2 in the first part: give each part -N, for each begins on nodes of \
-                 its own where they differ in -d"
+                "part 2: -d is 3 here and 2 in the first part: give each part -N, because parts with \
+                 different -d use different nodes"
                     .to_owned(),
             ),
             (
                 "a : -N 1 b",
-                "part 2: -N is 1, and none in the first part: give it there too, for each part begins on \
-                 nodes of its own where they differ in it"
+                "part 2: -N is 1 here, and the first part has no -N: give it there too, because parts \
+                 with different -N use different nodes"
                     .to_owned(),
             ),
             (
                 "-n 1048576 a : b",
-                "part 2: with it the application has more than 1048576 PEs, which is the most: lower -n"
+                "part 2: the application has more than 1048576 PEs with this part, the maximum: lower -n"
                     .to_owned(),
             ),
             // Of all PEs together.
@@ -428,7 +432,7 @@ mod tests {
             assert_eq!(
                 line(&format!("a : {option} b")).expect_err(option),
                 format!(
-                    "part 2: {name} is the whole application's: give it before the first command"
+                    "part 2: {name} applies to the whole application: give it before the first command"
                 )
             );
         }
@@ -440,7 +444,7 @@ mod tests {
         assert_eq!(of(PARTS_MAX).expect("as many as there may be").parts.len(), PARTS_MAX);
         assert_eq!(
             of(PARTS_MAX + 1).expect_err("one more"),
-            "part 257: an application has at most 256 programs: give those that are the same one part, \
+            "part 257: an application has at most 256 programs: give programs that are alike as one part, \
              with a larger -n"
         );
     }

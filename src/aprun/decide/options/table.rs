@@ -149,7 +149,7 @@ pub const FLAGS: &[Flag] = &[
         Id::NoTransfer,
         &["-b", "--bypass-app-transfer"],
         None,
-        "do not copy the executable to the nodes (it never is)",
+        "no effect: psched never copies the executable to the nodes",
     ),
     flag(
         Id::Environment,
@@ -220,7 +220,7 @@ pub const FLAGS: &[Flag] = &[
         Some("FILE"),
         "read the list of -L from a file",
     ),
-    flag(Id::ExcludeList, &["-E", "--exclude-node-list"], Some("NIDS"), "none of these nodes"),
+    flag(Id::ExcludeList, &["-E", "--exclude-node-list"], Some("NIDS"), "use none of these nodes"),
     flag(Id::Flexible, &["--flexible"], None, "the nodes need not be contiguous"),
     flag(
         Id::Oversubscribe,

@@ -156,7 +156,7 @@ fn refusals() {
         ("--checkpoint KILL a", "--checkpoint: \"KILL\": no program can catch it, and save itself"),
         (
             "--account a/b a",
-            "--account: \"a/b\" is none: an account is 1 to 64 letters (of ASCII), digits, dots, \
+            "--account: \"a/b\" is not an account: an account is 1 to 64 letters (of ASCII), digits, dots, \
              underscores and hyphens",
         ),
         (
@@ -207,7 +207,8 @@ fn what_is_not_yet_here_is_refused_whatever_follows() {
     for (name, _) in NOT_YET {
         for line in [format!("{name} a.out"), format!("{name} 1 a.out")] {
             let said = bad(&line);
-            assert!(said.starts_with(&format!("{name} is not yet supported: ")), "{said}");
+            assert!(said.starts_with(&format!("{name} (")), "{said}");
+            assert!(said.ends_with(") is not yet supported: leave it out"), "{said}");
         }
     }
 }
@@ -224,8 +225,7 @@ fn pes_may_share_processors() {
     let depth = "--oversubscribe lets PEs share processors, and -d 2 gives each PE several: leave out one \
                  of them";
     assert_eq!(bad("-n 9 --oversubscribe -d 2 a.out"), depth);
-    let uneven = "--oversubscribe spreads PEs by one -N, or by none: give all parts the same, and leave \
-                  out --nodes where it says more than -N could";
+    let uneven = "--oversubscribe needs the same -N for all parts, or none: change -N, or leave out --nodes";
     assert_eq!(good("-n 9 --oversubscribe --nodes 2 a.out").posting.shape.per_node, Some(5));
     assert_eq!(bad("-n 10 --oversubscribe --nodes 4 a.out"), uneven);
     assert_eq!(bad("--oversubscribe -N 2 -n 4 a : -N 3 -n 6 b"), uneven);

@@ -47,7 +47,7 @@ pub fn count(text: &[u8], what: &str, max: u64) -> Result<u64, String> {
 
 /// A size with K, M or G (powers of 1,024; a plain number is megabytes, as in ALPS), in bytes.
 pub fn size(text: &[u8]) -> Result<u64, String> {
-    const FORM: &str = "a size is a whole number from 1, with K, M (which is meant without a letter) or G, as in 512M";
+    const FORM: &str = "give a whole number from 1, with K, M (the default) or G, as in 512M";
     let end = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let scale = match unit {
@@ -68,7 +68,7 @@ pub fn size(text: &[u8]) -> Result<u64, String> {
     match number(digits).and_then(|n| n.checked_mul(scale)) {
         Some(0) => Err(format!("{} is too small: {FORM}", shown(text))),
         Some(bytes) if bytes <= MEMORY_MAX => Ok(bytes),
-        _ => Err(format!("{} is too large: at most {}G", shown(text), MEMORY_MAX >> 30)),
+        _ => Err(format!("{} is too large: give at most {}G", shown(text), MEMORY_MAX >> 30)),
     }
 }
 

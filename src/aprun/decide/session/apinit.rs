@@ -127,7 +127,7 @@ impl Front {
                 // The rest is still worth having.
                 self.incomplete = true;
                 self.tell(format!(
-                    "{}: {missing} bytes of what its PEs on {nids} wrote are lost",
+                    "{}: {missing} bytes of output of its PEs on {nids} are lost",
                     self.named()
                 ));
                 self.received.give_up(source, offset);

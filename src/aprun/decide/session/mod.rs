@@ -447,7 +447,7 @@ impl Front {
         if due(self.give_up_at(), now_ns) {
             let time = format_duration(self.setup.answer_within.unwrap_or_default());
             return self.fail(&format!(
-                "psched has not taken the posting in time (--wait-for-psched {time})"
+                "psched has not accepted the posting within {time} (--wait-for-psched)"
             ));
         }
         if due(self.wait_say_at, now_ns) {
@@ -480,7 +480,7 @@ impl Front {
         let state = match self.apid {
             None if *answered => String::new(),
             None if self.psched_pids.is_empty() => "; nothing is posted yet".to_owned(),
-            None => "; it may or may not have the posting".to_owned(),
+            None => "; whether psched has the posting is not known".to_owned(),
             Some(_) if self.done => {
                 format!("; {named} has ended, and psched has its exit status")
             }
@@ -501,7 +501,7 @@ impl Front {
         let line = match self.step {
             // These have lines of their own.
             _ if self.psched.down_since.is_some() || self.apinit.down_since.is_some() => return,
-            Step::Posting => "psched has not taken the posting yet; waiting for it".to_owned(),
+            Step::Posting => "psched has not accepted the posting yet; waiting".to_owned(),
             // Why is asked now: what stood in the way at the beginning may have gone.
             Step::Waiting if !self.say_why => {
                 self.say_why = true;
@@ -516,16 +516,16 @@ impl Front {
                 let why = self.waiting.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
                 let within = self.setup.within.map(|parent| {
                     format!(
-                        "; this {} runs in application {parent}: if {parent} holds what is waited for, and waits \
-                         for {named}, neither goes on; start it outside of {parent}, give {parent} fewer \
-                         processors, or run it on those of {parent} with --inside",
+                        "; this {} runs in application {parent}: if {parent} holds the processors and waits \
+                         for {named}, neither goes on; start {named} outside of {parent}, give {parent} \
+                         fewer processors, or run the program on processors of {parent} with --inside",
                         self.setup.program()
                     )
                 });
                 format!("{named} waits for a place{why}{}", within.unwrap_or_default())
             }
             Step::Attaching => {
-                format!("{named} has a place, but its apinit has not taken the launch yet; waiting")
+                format!("{named} has a place, but its apinit has not accepted the launch yet; waiting")
             }
             Step::Launched => {
                 format!("{named} is launched, but its PEs are not all ready; waiting")
@@ -554,14 +554,15 @@ impl Front {
         ended.told |= self.has_told(&ended);
         if ended.end.output_lost {
             self.tell_of_loss(format!(
-                "what PEs of {} wrote while this {}, or the host of PE 0, could not be reached was discarded: its output is not complete",
+                "the output of {} is not complete: what PEs wrote while this {}, or the host of PE 0, could \
+                 not be reached was discarded",
                 self.named(),
                 self.setup.program()
             ));
         } else if self.given_up && ended.end.launched {
             self.tell_of_loss(format!(
-                "the apinit of {} could not hear from this {} and has nothing more of it: its \
-                 output may not be complete",
+                "the output of {} may not be complete: its apinit lost contact with this {} and keeps no \
+                 more of it",
                 self.named(),
                 self.setup.program()
             ));
@@ -603,7 +604,8 @@ impl Front {
         } else if due(Some(*self.lost_at.get_or_insert(now_ns + SILENCE_NS)), now_ns) {
             let named = self.named();
             self.fail(&format!(
-                "{named} is lost: it was launched, and its node and psched were both restarted, and neither has a record of it"
+                "{named} is lost: its node and psched were both restarted after the launch, and neither has a \
+                 record of it; see what its program has done before you start it again"
             ));
         }
     }

@@ -21,13 +21,14 @@ impl Front {
             }
             Notice::NoRecord => self.tell(format!("psched has no record of {named}")),
             Notice::MemoryNotLimited => self.tell(
-                "-m is used for the placement, but its host can't limit memory (apstat -n says why)",
+                "-m counts for the placement only: the host can't limit memory (apstat -n says why)",
             ),
             Notice::Unreachable(nid) => self.tell_of_loss(format!(
                 "{named}: the apinit of NID {nid} can't be reached; its output may not be complete"
             )),
             Notice::Unheard(why) => self.tell(format!(
-                "{named}: its apshepherd can't be heard: {why}; its output and its exit status stay with the apshepherd until then"
+                "{named}: apinit can't talk to its apshepherd: {why}; until it can, the apshepherd keeps the \
+                 output and the exit status"
             )),
             Notice::LaunchedAlready => self.tell(format!("{named} has been launched already")),
         }
@@ -45,8 +46,8 @@ impl Front {
             }
             Seen::Pmi { rank, text } => format!("PE {rank} {text}"),
             Seen::ProcessLimit(most) => format!(
-                "NID {nid} has as many processes and threads as the application may have there \
-                 ({most}, variable pids_max): a fork failed"
+                "a fork failed on NID {nid}: the application has the maximum of {most} processes and threads \
+                 there (variable pids_max)"
             ),
             Seen::Process(text) => text,
         };

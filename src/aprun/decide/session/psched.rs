@@ -62,8 +62,8 @@ impl Front {
         if self.psched.down_since.is_some() && self.psched.answers() {
             match (answered, self.apid) {
                 (false, _) => self.tell("psched answers again"),
-                (true, None) => self.tell("psched takes the posting now"),
-                (true, Some(_)) => self.tell(format!("psched tells of {} now", self.named())),
+                (true, None) => self.tell("psched accepts the posting now"),
+                (true, Some(_)) => self.tell(format!("psched reports {} again", self.named())),
             }
         }
         match event {
@@ -155,7 +155,7 @@ impl Front {
             // Withdrawn in the meantime: the place goes back with the posting.
             Looked::Placement(_) if self.withdrawal.is_some() => {}
             Looked::Placement(placement) if placement.hosts.is_empty() => {
-                self.fail("psched's placement names no apinit: install psched and aprun of the same release");
+                self.fail("psched's placement names no apinit: install psched and aprun of one release");
             }
             Looked::Placement(placement)
                 if let Err(text) = self.setup.launch.binding.fits(&placement.places) =>

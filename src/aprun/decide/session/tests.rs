@@ -524,7 +524,7 @@ fn no_psched() {
 /// One that hangs, or whose disk is full: it is connected, and does not take the posting.
 #[test]
 fn a_psched_that_says_nothing_is_waited_for_as_long_as_it_is_told_to() {
-    let waits = say("psched has not taken the posting yet; waiting for it");
+    let waits = say("psched has not accepted the posting yet; waiting");
     let hanging = |seconds| {
         let answer_within = Some(Duration::from_secs(seconds));
         let front = Front::new(Setup { patience: answer_within, answer_within, ..setup() });
@@ -535,7 +535,7 @@ fn a_psched_that_says_nothing_is_waited_for_as_long_as_it_is_told_to() {
         session
     };
     let given_up = |time| {
-        let text = format!("psched has not taken the posting in time (--wait-for-psched {time})");
+        let text = format!("psched has not accepted the posting within {time} (--wait-for-psched)");
         [say(&text), Action::Exit(125)]
     };
     hanging(60).at(60_000, &given_up("1m"));
@@ -613,7 +613,7 @@ fn another_psched_is_in_its_place() {
     }
     session
         .gives(Event::PschedUp { pid: 91 }, &[])
-        .gives(event(PschedEvent::Accepted(APID)), &[say("psched tells of application 12 now")]);
+        .gives(event(PschedEvent::Accepted(APID)), &[say("psched reports application 12 again")]);
 }
 
 #[test]
@@ -646,7 +646,7 @@ fn a_silence_says_what_is_known() {
             2_000,
             &[
                 post.clone(),
-                say("psched does not answer (refused); it may or may not have the posting; \
+                say("psched does not answer (refused); whether psched has the posting is not known; \
                      trying again"),
             ],
         );
@@ -657,7 +657,7 @@ fn a_silence_says_what_is_known() {
         .gives(can_not("the disk is full"), &[])
         .at(2_000, &[post.clone(), say("psched has answered: the disk is full; trying again")])
         .gives(Event::PschedUp { pid: PSCHED }, &[])
-        .gives(event(PschedEvent::Accepted(APID)), &[say("psched takes the posting now")]);
+        .gives(event(PschedEvent::Accepted(APID)), &[say("psched accepts the posting now")]);
     // Who asks for --immediate does not wait for that.
     let mut session = Session { front: Front::new(Setup { immediate: true, ..setup() }), now: 0 };
     session
@@ -672,13 +672,13 @@ fn every_silence_has_its_line() {
     session
         .gives(Event::Start, &[Action::Psched(Ask::Post)])
         .gives(Event::PschedUp { pid: PSCHED }, &[])
-        .at(2_000, &[say("psched has not taken the posting yet; waiting for it")]);
+        .at(2_000, &[say("psched has not accepted the posting yet; waiting")]);
     Session::attaching()
         .at(1_999, &[])
         .at(
             2_000,
             &[say(
-                "application 12 has a place, but its apinit has not taken the launch yet; waiting",
+                "application 12 has a place, but its apinit has not accepted the launch yet; waiting",
             )],
         )
         .at(9_000, &[])
@@ -732,9 +732,9 @@ fn a_wait_is_explained() {
         .gives(
             Event::Looked(Looked::Waiting(Explanation::default())),
             &[say(
-                "application 12 waits for a place: ; this aprun runs in application 7: if 7 holds what is \
-                 waited for, and waits for application 12, neither goes on; start it outside of 7, give 7 fewer \
-                 processors, or run it on those of 7 with --inside",
+                "application 12 waits for a place: ; this aprun runs in application 7: if 7 holds the \
+                 processors and waits for application 12, neither goes on; start application 12 outside of 7, \
+                 give 7 fewer processors, or run the program on processors of 7 with --inside",
             )],
         );
     // There is a place when the answer comes: nothing to explain.
@@ -890,7 +890,8 @@ fn a_launch_cut_off_is_first_resumed() {
 fn what_nobody_knows_of_any_more_is_lost() {
     let unknown = || apinit(FromApinit::Refused { text: "not on this node".into(), cause: None });
     let gone = || Event::ApinitDown { text: "closed".into(), connected: true };
-    let lost = "application 12 is lost: it was launched, and its node and psched were both restarted, and neither has a record of it";
+    let lost = "application 12 is lost: its node and psched were both restarted after the launch, and \
+                neither has a record of it; see what its program has done before you start it again";
     let exits = |session: &mut Session| {
         session.now += 3_000 * MS;
         let actions = session.front.apply(session.now, Event::Time);
@@ -964,8 +965,8 @@ fn output_that_another_host_has_thrown_away_is_told() {
         apinit(FromApinit::Done),
         &[
             say(
-                "what PEs of application 12 wrote while this aprun, or the host of PE 0, could not \
-                 be reached was discarded: its output is not complete",
+                "the output of application 12 is not complete: what PEs wrote while this aprun, or the \
+                 host of PE 0, could not be reached was discarded",
             ),
             Action::Close(end),
             Action::Exit(0),
@@ -987,8 +988,8 @@ fn an_apinit_that_took_it_for_dead_has_thrown_output_away() {
         .gives(
             refused(None),
             &[
-                say("the apinit of application 12 could not hear from this aprun and has nothing \
-                     more of it: its output may not be complete"),
+                say("the output of application 12 may not be complete: its apinit lost contact with \
+                     this aprun and keeps no more of it"),
                 Action::Close(end),
                 Action::Exit(0),
             ],
@@ -1041,8 +1042,8 @@ fn an_apinit_that_was_never_heard_has_thrown_output_away() {
     Session::attaching().gives(lost(), &[]).at(50, &[resume(vec![])]).gives(refused, &[]).gives(
         event(PschedEvent::Ended(end.clone())),
         &[
-            say("the apinit of application 12 could not hear from this aprun and has nothing \
-                     more of it: its output may not be complete"),
+            say("the output of application 12 may not be complete: its apinit lost contact with \
+                     this aprun and keeps no more of it"),
             Action::Close(end.clone()),
             Action::Exit(0),
         ],
@@ -1083,13 +1084,13 @@ fn output_that_nobody_takes() {
             Action::Exit(141),
         ],
     );
-    let full = Event::OutputLost(Loss::Failed("standard output: no space".to_owned()));
+    let full = Event::OutputLost(Loss::Failed("can't write standard output: no space".to_owned()));
     let end = ended(Some(Cause::FrontGone), true);
     Session::going()
         .gives(
             full,
             &[
-                say("standard output: no space; application 12 is ended"),
+                say("can't write standard output: no space; application 12 is ended"),
                 terminate(FrontReason::Gone),
             ],
         )
@@ -1201,7 +1202,7 @@ fn a_hole_that_stays_is_told_and_decides_the_status() {
                 )
                 .gives(apinit(FromApinit::Accepted), &[]);
         }
-        let lost = say("application 12: 10 bytes of what its PEs on NID 0 wrote are lost");
+        let lost = say("application 12: 10 bytes of output of its PEs on NID 0 are lost");
         session
             .gives(late(), &[warned.clone(), lost, Action::Write(output(10, "x"))])
             .gives(
@@ -1258,7 +1259,7 @@ fn notices() {
         (Notice::NoRecord, "psched has no record of application 12"),
         (
             Notice::MemoryNotLimited,
-            "-m is used for the placement, but its host can't limit memory (apstat -n says why)",
+            "-m counts for the placement only: the host can't limit memory (apstat -n says why)",
         ),
         (
             Notice::Unreachable(Nid(3)),
@@ -1266,7 +1267,8 @@ fn notices() {
         ),
         (
             Notice::Unheard("it is of another release".to_owned()),
-            "application 12: its apshepherd can't be heard: it is of another release; its output and its exit status stay with the apshepherd until then",
+            "application 12: apinit can't talk to its apshepherd: it is of another release; until it can, \
+             the apshepherd keeps the output and the exit status",
         ),
         (Notice::LaunchedAlready, "application 12 has been launched already"),
     ] {
@@ -1280,8 +1282,8 @@ fn notices() {
         ),
         (
             Seen::ProcessLimit(40),
-            "Apid 12: NID 8 has as many processes and threads as the application may have there (40, \
-             variable pids_max): a fork failed",
+            "Apid 12: a fork failed on NID 8: the application has the maximum of 40 processes and threads \
+             there (variable pids_max)",
         ),
         (Seen::Process("pid 9 waits".to_owned()), "Apid 12: pid 9 waits"),
     ] {
