@@ -45,8 +45,8 @@ async fn check(args: &CheckArgs) -> Result<(), Vec<String>> {
     let config = config::read(&text).map_err(|problems| {
         let mut lines: Vec<String> = problems.iter().map(|p| p.of_file(&args.file)).collect();
         lines.push(match lines.len() {
-            1 => "1 problem: psched would not take this file".to_owned(),
-            n => format!("{n} problems: psched would not take this file"),
+            1 => "1 problem: psched would refuse this file".to_owned(),
+            n => format!("{n} problems: psched would refuse this file"),
         });
         lines
     })?;
@@ -127,7 +127,7 @@ fn told(reply: &pb::CompareReply) -> String {
     };
     [
         section("HUP would change", changes),
-        section("psched started again would change, while applications run on", waits),
+        section("a restart of psched would change, while applications run on", waits),
         section("what HUP means for applications", applications),
     ]
     .concat()

@@ -52,7 +52,7 @@ fn unknown(called: &OsStr) -> ExitCode {
     let names = COMMANDS.map(|(name, _)| name).join(", ");
     let is = match called == PROGRAM {
         true => format!(
-            "it is called as one of {names}: type one of these, or {PROGRAM} NAME ARGUMENTS"
+            "no command is named: type one of {names}, or {PROGRAM} NAME ARGUMENTS"
         ),
         false => format!(
             "called as {}, which is not one of {names}: install all programs of one release in one folder",

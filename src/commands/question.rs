@@ -18,7 +18,7 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
         if !error.use_stderr() {
             return match error.print().and_then(|()| io::stdout().flush()) {
                 Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                    failed(name, &[format!("can't write: {e}")])
+                    failed(name, &[format!("can't write standard output: {e}")])
                 }
                 _ => ExitCode::SUCCESS,
             };

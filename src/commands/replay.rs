@@ -47,7 +47,7 @@ impl From<io::Error> for Stopped {
     fn from(error: io::Error) -> Stopped {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Stopped::NoReader,
-            _ => Stopped::Because(format!("can't write: {error}")),
+            _ => Stopped::Because(format!("can't write standard output: {error}")),
         }
     }
 }
@@ -62,7 +62,7 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
             // (What was found before an error is shown.)
             end.and(out.flush().map_err(Stopped::from))
         }
-        Err(error) => Err(Stopped::Because(error.to_string())),
+        Err(error) => Err(Stopped::Because(format!("can't be read: {error}"))),
     };
     match end {
         Ok(()) | Err(Stopped::NoReader) => ExitCode::SUCCESS,
@@ -75,7 +75,8 @@ fn replay(from: impl BufRead, json: bool, out: &mut impl Write) -> Result<(), St
     let because = |text: &dyn ToString| Stopped::Because(one_line(text.to_string()));
     let opened = catch_unwind(AssertUnwindSafe(|| Reader::open(from)));
     let Ok(opened) = opened else {
-        return Err(Stopped::Because("its state is not a possible state of psched".into()));
+        let text = "its first state is impossible: the recording is damaged, or of another release";
+        return Err(Stopped::Because(text.into()));
     };
     let (steps, mut scheduler) = opened.map_err(|error| because(&error))?;
     let header = steps.header().clone();
@@ -100,16 +101,16 @@ fn replay(from: impl BufRead, json: bool, out: &mut impl Write) -> Result<(), St
             false => put_text(number, &step, shown, differs, out)?,
         }
         if effects.is_err() {
-            return Err(Stopped::Because(format!("step {number}: the scheduler panics at it")));
+            return Err(Stopped::Because(format!("the scheduler panics at step {number}")));
         }
     }
     match others {
         0 => Ok(()),
         others => Err(Stopped::Because(format!(
-            "psched decided otherwise in {others} of {} steps; it was version {}, and this is {}",
-            header.steps,
+            "psched {}, which was recorded, decided otherwise than this psched {} in {others} of {} steps",
             one_line(header.psched),
-            env!("CARGO_PKG_VERSION")
+            env!("CARGO_PKG_VERSION"),
+            header.steps
         ))),
     }
 }
@@ -158,9 +159,9 @@ fn put_text(
     }
     match (differs, step.gave) {
         (true, Some(gave)) => {
-            writeln!(out, "    ! psched gave {} effects, or others than these", gave.effects)?;
+            writeln!(out, "    ! the recorded psched gave {} effects, not these", gave.effects)?;
         }
-        (_, None) => writeln!(out, "    ! psched had not come to the end of this")?,
+        (_, None) => writeln!(out, "    ! the recorded psched did not finish this step")?,
         _ => {}
     }
     Ok(())

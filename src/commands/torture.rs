@@ -47,7 +47,7 @@ pub struct TortureArgs {
 fn days(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(days) if (0.001..=1_000.0).contains(&days) => Ok(days),
-        _ => Err("a number from 0.001 to 1000".into()),
+        _ => Err("expected a number from 0.001 to 1000".into()),
     }
 }
 
@@ -65,7 +65,7 @@ fn class(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     let names: Vec<&str> = CLASSES.iter().map(|(name, _)| *name).collect();
-    Err(format!("it is one of none, {CHOSEN}, {}", names.join(", ")))
+    Err(format!("expected one of none, {CHOSEN}, {}", names.join(", ")))
 }
 
 fn scenario(text: &str) -> Result<String, String> {
@@ -73,7 +73,7 @@ fn scenario(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     let names: Vec<&str> = scenarios::SCENARIOS.iter().map(|s| s.name).collect();
-    Err(format!("it is one of all, {}", names.join(", ")))
+    Err(format!("expected one of all, {}", names.join(", ")))
 }
 
 /// Plays them, and tells whether one did not hold.

@@ -24,7 +24,7 @@ pub fn run(name: &str, words: Words) -> ExitCode {
     let error = Command::new(program).arg(name).args(words.words).exec();
     super::question::ended(
         &format!("psched {name}"),
-        Err(vec![format!("{}: {error} (it is installed beside psched)", program.display())]),
+        Err(vec![format!("can't run {}: {error}; install it beside psched", program.display())]),
     )
 }
 

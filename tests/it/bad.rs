@@ -51,7 +51,7 @@ fn usage_errors_end_with_2() {
         let help = help.arg("--help").stdout(full).output().expect("it runs");
         assert_eq!(help.status.code(), Some(1), "{name}");
         let said = String::from_utf8_lossy(&help.stderr);
-        assert!(said.starts_with(&format!("{name}: can't write: ")), "{said}");
+        assert!(said.starts_with(&format!("{name}: can't write standard output: ")), "{said}");
     }
 }
 

@@ -28,7 +28,7 @@ fn all_problems_have_their_places() {
          psched check: {path}:6:15: variables.kill_grase: there is no variable kill_grase; did you mean kill_grace?\n\
          psched check: {path}:7:12: listening: \"here\" is not the path of a file or folder; give an absolute path \
          that does not end in /\n\
-         psched check: 5 problems: psched would not take this file\n"
+         psched check: 5 problems: psched would refuse this file\n"
     );
     assert_eq!(ran.stderr, expected);
     assert!(ran.stdout.is_empty());
@@ -87,7 +87,7 @@ fn what_a_file_would_change_is_told_and_nothing_is_changed() {
     assert_eq!(
         told,
         format!(
-            "HUP would change:\n  kill_grace 5s -> 7s\n  NID 1 removed\npsched started again \
+            "HUP would change:\n  kill_grace 5s -> 7s\n  NID 1 removed\na restart of psched \
              would change, while applications run on:\n  history_max 10000 -> 9 takes \
              effect\nwhat HUP means for applications:\n  application {apid} of {} keeps NID 1, \
              which takes no new applications\n",

@@ -102,7 +102,7 @@ fn psched_8_has_every_fault_and_scenario() {
         let mut command = Command::new(binaries().join("psched"));
         let output = command.args(["torture", option, "no-such"]).output().expect("it runs");
         let said = String::from_utf8(output.stderr).expect("text");
-        let (_, names) = said.split_once("it is one of ").expect("it names them");
+        let (_, names) = said.split_once("expected one of ").expect("it names them");
         let names = names.lines().next().unwrap_or_default().split(", ");
         let missing: Vec<&str> = names.clone().filter(|name| !named.contains(name)).collect();
         assert!(missing.is_empty(), "psched.8 does not have {missing:?}");

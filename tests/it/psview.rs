@@ -49,7 +49,7 @@ fn an_empty_machine_and_one_application() {
     let word = if stops == "signals" { "SIGSTOP" } else { "freezer" };
     let lines = nodes.lines().filter(|line| words(line).any(|w| w == word)).count();
     assert!(lines >= 3, "{nodes}");
-    assert_eq!(nodes.contains("the weaker means"), stops == "signals", "{nodes}");
+    assert_eq!(nodes.contains("stopped by SIGSTOP, not by the freezer"), stops == "signals", "{nodes}");
     let notes = all["nodes"][0]["notes"].as_array().expect("a list");
     for note in notes.iter().filter_map(|note| note.as_str()) {
         let joined: Vec<&str> = nodes.split_whitespace().collect();
@@ -81,7 +81,7 @@ fn an_empty_machine_and_one_application() {
 fn it_says_what_stands_in_its_way() {
     let instance = instance(1, 1);
     let run = instance.run("psview", ["-w"]).expect(1);
-    run.says("psview: -w draws on a terminal, and standard output is none");
+    run.says("psview: -w needs a terminal, and standard output is not one");
     let file = instance.folder().join("no").join("trace.json");
     let run = instance.run("psview", ["--trace", &file.display().to_string()]).expect(1);
     run.says("psview: can't write ");

@@ -148,7 +148,7 @@ fn what_is_wrong_changes_nothing() {
     }
     run(&mut snflv(&hand, &["1", "su app"]))
         .expect(2)
-        .says("app is not a flavor: they are su, os and ap");
+        .says("app is not a flavor: the flavors are su, os and ap");
     for line in [&["7"][..], &["1,7", "ap"], &["7", "--reset"], &["7", "ap", "--dry-run"]] {
         run(&mut snflv(&hand, line)).expect(1).says("NID 7: not in psched.yaml");
     }

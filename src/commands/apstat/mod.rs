@@ -168,7 +168,7 @@ async fn watch(cli: &Cli) -> Result<(), String> {
         let mut out = io::stdout();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            result => result.map_err(|e| format!("can't write: {e}"))?,
+            result => result.map_err(|e| format!("can't write standard output: {e}"))?,
         }
         tokio::time::sleep(REFRESH).await;
     }

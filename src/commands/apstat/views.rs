@@ -133,8 +133,8 @@ fn turn(row: &pb::ApplicationRow) -> Cell {
 fn frozen(row: &pb::ApplicationRow) -> Option<(&'static str, String)> {
     let turn = row.turn.filter(|turn| turn.kind() == pb::turn::Kind::Frozen)?;
     let next = match turn.left_ns {
-        0 => "it has its next turn when psched decides so".into(),
-        left => format!("it has its next turn in {}", short(left)),
+        0 => "its next turn is not planned yet".into(),
+        left => format!("its next turn comes in {}", short(left)),
     };
     Some(("others have their turn on its processors", next))
 }
@@ -417,7 +417,7 @@ pub fn shares(reply: &pb::SharesReply) -> Report {
         0 => "which is forgotten at once".to_owned(),
         half_life => format!("which counts half after {}", whole_seconds(half_life)),
     };
-    let title = format!("What {whose} have had in processor time, {half_life}");
+    let title = format!("Processor time of {whose}, {half_life}");
     let mut table = Table::new("shares", title, columns).drops(&["Apps", "Weight"]);
     for row in &reply.rows {
         table.rows.push(vec![
@@ -781,14 +781,14 @@ placed on NIDs 0-3, 5, 7-12 by user
         });
         let golden = [
             "\
-What users have had in processor time, which counts half after 1h
+Processor time of users, which counts half after 1h
 User                      Weight  Apps  Had Due
 alice                       1000 12000 2.0h 66m
 somebody-with-a-long-name   1000 12000 2.0h 66m
 ",
             "\
-What users have had in processor time,
-  which counts half after 1h
+Processor time of users, which counts
+  half after 1h
 User                       Had Due
 alice                     2.0h 66m
 somebody-with-a-long-name 2.0h 66m
@@ -814,7 +814,7 @@ somebody-with-a-long-name 2.0h 66m
             notices: Vec::new(),
         };
         let golden = "\
-What users have had in processor time, which counts half after 1h
+Processor time of users, which counts half after 1h
 User  Weight Apps  Had Due
 alice      1  100 2.0h 66m
 bob       20    0 0.2s   -
@@ -971,7 +971,7 @@ Turn:        frozen 0.8s
 Share had:   49.8%
 Share due:   50.0%
 Obstacle:    others have their turn on its processors
-Cure:        it has its next turn in 0.8s
+Cure:        its next turn comes in 0.8s
 
 psched: the store is nearly full
 ";

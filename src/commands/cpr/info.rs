@@ -106,7 +106,7 @@ fn state() -> Result<PathBuf, String> {
         answer(client.show(pb::ShowRequest {}), ANSWER_BOUND).await
     })?;
     match state.state_directory {
-        empty if empty.is_empty() => Err("it is of an older release".into()),
+        empty if empty.is_empty() => Err("it is of an older release; upgrade it".into()),
         state => Ok(state.into()),
     }
 }
@@ -199,8 +199,8 @@ fn as_text(looks: &[Look], no_key: &str, columns: usize, zone: &TimeZone) -> Str
             let line = match leftover.busy {
                 true => format!("{dir}: {name}, beside it, is being written or removed"),
                 false => format!(
-                    "{dir}: {name}, beside it, is of a checkpoint that was never finished; cpr -D \
-                     {dir} removes both, cpr -D with its own name removes it alone"
+                    "{dir}: {name}, beside it, is of an unfinished checkpoint; cpr -D {dir} removes both, \
+                     cpr -D with the name of the unfinished checkpoint removes that one alone"
                 ),
             };
             text.push_str(&clean(&line));
@@ -339,8 +339,8 @@ mod tests {
              x?[2J      no    -            -          - -       -    - -                       \
              -    -        -\n\
              not verified: only root can\n\
-             w: .w.partial-0123456789abcdef, beside it, is of a checkpoint that was never \
-             finished; cpr -D w removes both, cpr -D with its own name removes it alone\n\
+             w: .w.partial-0123456789abcdef, beside it, is of an unfinished checkpoint; cpr -D w \
+             removes both, cpr -D with the name of the unfinished checkpoint removes that one alone\n\
              w: .w.partial-1123456789abcdef, beside it, is being written or removed\n"
         );
         // Where there is less room columns are left out, and nothing that is said.

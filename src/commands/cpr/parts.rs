@@ -50,8 +50,8 @@ pub(super) async fn checkpoint(
     // Before anybody is stopped.
     if let Some(socket) = sockets.iter().find(|socket| !beside(socket).exists()) {
         return Err(format!(
-            "application {} is on nodes of several apinits, and the apinit of {} can't be \
-             reached on this host: cpr needs all of them on its own host, and of its release",
+            "application {} is on nodes of several apinits, and the apinit of {} can't be reached on this \
+             host: run cpr on the host of all these apinits, in the same release",
             options.apid,
             socket.display()
         ));
@@ -188,7 +188,7 @@ impl Parts {
     async fn join(&mut self, parts: Vec<Bytes>) -> Result<String, String> {
         let mut doors = std::mem::take(&mut self.0);
         let asking = tokio::task::spawn_blocking(move || {
-            let first = doors.first_mut().ok_or_else(|| "no apinit was asked".to_owned())?;
+            let first = doors.first_mut().ok_or_else(|| "psched's answer names no apinit".to_owned())?;
             let answer = first.say(&Ask::Join { parts }).and_then(|()| first.answer(JOIN_BOUND));
             let text = match answer.map_err(|e: CheckpointError| e.to_string())? {
                 Answer::Joined(text) => text,

@@ -116,7 +116,7 @@ fn told_by(manifest: &Manifest, goes_on: bool, caller: u32) -> Result<Saving, St
 
 /// Runs the command that tells it, to its end.
 async fn run(command: &str, manifest: &Manifest, ends: &mut Ends) -> Result<ExitStatus, String> {
-    let launch = manifest.launch.as_ref().ok_or("there is no launch with it")?;
+    let launch = manifest.launch.as_ref().ok_or("psched's answer lacks the launch; install cpr and psched of one release")?;
     let variables = launch.environment.iter().filter_map(|variable| {
         let at = variable.iter().position(|b| *b == b'=')?;
         Some((OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..])))
@@ -133,9 +133,9 @@ async fn run(command: &str, manifest: &Manifest, ends: &mut Ends) -> Result<Exit
         .map_err(|e| e.to_string())?;
     tokio::select! {
         status = child.wait() => status.map_err(|e| e.to_string()),
-        why = ends.came() => Err(format!("{why}, and it is ended")),
+        why = ends.came() => Err(format!("{why}, and the command was killed")),
         () = tokio::time::sleep(DUMP_BOUND) => {
-            Err(format!("it did not end within {} s, and was ended", DUMP_BOUND.as_secs()))
+            Err(format!("the command did not end within {} s, and was killed", DUMP_BOUND.as_secs()))
         }
     }
 }
@@ -165,7 +165,7 @@ async fn until_ended(
             }
         }
         if begun.elapsed() > DUMP_BOUND {
-            return Err(format!("it has not ended within {} s", DUMP_BOUND.as_secs()));
+            return Err(format!("application {} has not ended within {} s", key.apid, DUMP_BOUND.as_secs()));
         }
         tokio::select! {
             why = ends.came() => return Err(why.to_owned()),
@@ -179,7 +179,7 @@ async fn until_ended(
 fn ended(reply: &pb::ListReply, key: Key) -> Result<Option<u32>, String> {
     let mut rows = reply.applications.iter().chain(&reply.history);
     let row = rows.find(|row| row.key == Some(key.into()));
-    let row = row.ok_or("psched has no record of it")?;
+    let row = row.ok_or("psched has no record of the application")?;
     Ok((row.state == "ended").then_some(row.status))
 }
 

@@ -142,7 +142,7 @@ pub(super) async fn answer<T>(
         Ok(Ok(reply)) => Ok(reply.into_inner()),
         Ok(Err(status)) => Err(vec![status_text(status)]),
         Err(_) => Err(vec![format!(
-            "not done after {} s; it continues: apstat -n shows its progress",
+            "psched has not answered for {} s; a change continues: apstat -n shows its progress",
             ANSWER_BOUND.as_secs()
         )]),
     }

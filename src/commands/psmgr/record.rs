@@ -23,7 +23,7 @@ pub struct Record {
 
 impl Record {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
-        let said = |error: io::Error| vec![format!("{}: {error}", self.file.display())];
+        let said = |error: io::Error| vec![format!("can't write {}: {error}", self.file.display())];
         let late = |_| vec![format!("psched has sent nothing for {} s", ANSWER_BOUND.as_secs())];
         let call = client.record(pb::RecordRequest {});
         let reply = tokio::time::timeout(ANSWER_BOUND, call).await.map_err(late)?;

@@ -67,9 +67,9 @@ impl Set {
                 (true, Some((name, _))) => {
                     return Err(format!("--reset takes a name without a value: {name}"));
                 }
-                (false, None) => return Err(format!("give a value for it: {text}=VALUE")),
+                (false, None) => return Err(format!("{text} lacks its value: give {text}=VALUE")),
                 (false, Some(("", _))) => {
-                    return Err(format!("give a name before the value: NAME{text}"));
+                    return Err(format!("{text} lacks the name of a variable: give NAME{text}"));
                 }
                 _ => {}
             }
@@ -109,7 +109,7 @@ fn report(reply: &pb::ShowReply, zone: &TimeZone) -> Report {
         ]);
         if !row.until_start.is_empty() {
             notices
-                .push(format!("{} is {} until psched is started again", row.name, row.until_start));
+                .push(format!("{} is {} until psched is restarted", row.name, row.until_start));
         }
     }
     Report { tables: vec![table], notices, ..Report::default() }
@@ -206,7 +206,7 @@ application.max_resident  1000
             report(&reply, &TimeZone::UTC).text(),
             "Name        Value Default Range  From\n\
              history_max     7   10000 0 to 9 psmgr (alice, 1970-01-01 00:00:01.000)\n\n\
-             history_max is 5 until psched is started again\n"
+             history_max is 5 until psched is restarted\n"
         );
         assert!(help().contains("\n  kill_grace\n      time between TERM and KILL"));
     }

@@ -32,10 +32,10 @@ const TURNS: &[Section] = &[
                  competes with no other application; held: an administrator holds it",
             ),
             ("For", "time until Turn changes"),
-            ("Had", "part of the time since it began in which it ran"),
+            ("Had", "share of the time since its start in which it ran"),
             (
                 "Due",
-                "part that its weight entitles it to, among the applications it takes turns with",
+                "share that its weight entitles it to, among the applications with which it takes turns",
             ),
             ("Run", "time that it ran"),
             ("Part", "time in which it ran on some of its nodes and not on others"),

@@ -25,7 +25,7 @@ type Answer = Result<pb::TurnsReply, String>;
 /// There is no terminal, or it does not take what is written.
 pub async fn live(what: Page) -> Result<(), String> {
     if !io::stdout().is_terminal() {
-        return Err("-w draws on a terminal, and standard output is none: leave -w out, or use \
+        return Err("-w needs a terminal, and standard output is not one: leave -w out, or use \
                     --json"
             .into());
     }

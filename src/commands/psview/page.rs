@@ -89,7 +89,7 @@ fn plans(reply: &pb::TurnsReply, width: usize) -> Vec<Vec<Line>> {
     if let Some(last) = parts.last_mut() {
         last.extend(sentence("> on now, * leads, + promoted", Role::Plain, width));
         if reply.parties_cut > 0 {
-            let cut = format!("of {} parties only the leader is told", reply.parties_cut);
+            let cut = format!("{} parties are shown by their leader only", reply.parties_cut);
             last.extend(sentence(&cut, Role::Warns, width));
         }
     }
@@ -329,5 +329,4 @@ fn nodes(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
 }
 
 /// Of nodes without the freezer.
-const WEAKER: &str = "gangs are stopped by SIGSTOP: the weaker means, for programs see it and it is not \
-                      sure that it holds";
+const WEAKER: &str = "gangs are stopped by SIGSTOP, not by the freezer: programs can see it and undo it";

@@ -49,7 +49,7 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
                 }
             }
             let scale = offered.scale(rules.processors, target, rules.unit);
-            Some(scale.context("its jobs are all submitted at once: no load can be made of them")?)
+            Some(scale.context("all jobs are submitted at once: leave --load out")?)
         }
     };
     let Opened { log, rules, mut setup, read, size } = Opened::new(path, setting)?;
@@ -78,8 +78,8 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
         Policy::Gang => gang::replay(&setup, jobs, &mut results).map_err(|stopped| match stopped {
             Stopped::Jobs(error) => error.into(),
             Stopped::Refused { line, job, why } => anyhow::anyhow!(
-                "line {line}: job {job} is one that psched refuses: {why}; change the machine or the \
-                 variables, or take the job out of the log"
+                "line {line}: psched refuses job {job}: {why}; change the machine or the variables, or \
+                 take the job out of the log"
             ),
         }),
         Policy::Fcfs => {
@@ -97,8 +97,8 @@ pub fn replay(path: &Path, setting: &Setting, over_time: bool) -> anyhow::Result
     let Results { mut outcomes, series, .. } = results;
     if outcomes.is_empty() {
         bail!(
-            "none of its {left_out} jobs counts on {} processors: they are wider, did not run, or have \
-             no estimate (--no-estimate runtime)",
+            "none of {left_out} jobs counts on {} processors: all are wider, did not run, or have no \
+             estimate; give --procs, or --no-estimate runtime",
             rules.processors
         );
     }
@@ -183,12 +183,12 @@ impl Opened {
         };
         let log = Log::new(from)?;
         if log.is_empty() {
-            bail!("it has no jobs");
+            bail!("the log has no jobs");
         }
         let mut setup = setting.setup.clone();
         if setup.machine.nodes.is_empty() {
             let said = log.processors();
-            let said = said.context("it does not say MaxProcs; say --procs N or --nodes NxP")?;
+            let said = said.context("the log lacks MaxProcs; give --procs N or --nodes NxP")?;
             setup.machine = of_processors(said).map_err(anyhow::Error::msg)?;
         }
         let rules = Rules {

@@ -197,7 +197,9 @@ fn machine(nodes: u32, processors: u32) -> Machine {
 pub fn of_processors(processors: u32) -> Result<Machine, String> {
     match processors as usize {
         1..=NODES_MAX => Ok(machine(processors, 1)),
-        _ => Err(format!("{processors} is no number of nodes; say --procs or --nodes, {NODES}")),
+        _ => Err(format!(
+            "MaxProcs of the log, {processors}, is out of range; give --procs or --nodes, {NODES}"
+        )),
     }
 }
 
@@ -212,7 +214,7 @@ const NODES: &str = "from 1 to 1000000";
 fn one_of<T: ValueEnum>(name: &str, value: &str) -> Result<T, String> {
     T::from_str(value, false).map_err(|_| {
         let names: Vec<String> = T::value_variants().iter().cloned().map(written).collect();
-        format!("\"{value}\" is no {name}; give {}", names.join(" or "))
+        format!("\"{value}\" is not a value of {name}; give {}", names.join(" or "))
     })
 }
 
@@ -310,7 +312,7 @@ fn change(pair: &str) -> Result<Change, String> {
         "start-cost" => What::StartCost(parse_cost(value)?),
         "move-cost" => What::MoveCost(parse_cost(value)?),
         _ => {
-            let (name, value) = assignment(pair).map_err(|e| format!("none of {OPTIONS}: {e}"))?;
+            let (name, value) = assignment(pair).map_err(|e| format!("not one of {OPTIONS}: {e}"))?;
             What::Variable(name, value)
         }
     };
@@ -379,11 +381,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_cure() {
         for (words, said) in [
-            ("--compare policy=sjf", "\"sjf\" is no policy; give gang or fcfs or easy or ideal"),
+            ("--compare policy=sjf", "\"sjf\" is not a value of policy; give gang or fcfs or easy or ideal"),
             ("--compare easy", "give NAME=VALUE[,NAME=VALUE...]"),
             (
                 "--compare procs=4,polici=easy",
-                "none of policy, procs, nodes, overrun, no-estimate, ",
+                "not one of policy, procs, nodes, overrun, no-estimate, ",
             ),
             ("--compare application.time_slice=soon", "is not a value of application.time_slice"),
             ("--compare kill_grase=5s", "did you mean kill_grace?"),

@@ -126,10 +126,10 @@ fn refusal(program: &OsStr, error: &io::Error) -> (u8, String) {
             (126, format!("{program}: not executable: it is a directory"))
         }
         io::ErrorKind::NotFound => {
-            (127, format!("{program}: not found; give its path, or see PATH"))
+            (127, format!("{program}: not found; give its path, or check PATH"))
         }
         io::ErrorKind::PermissionDenied => {
-            (126, format!("{program}: not executable ({error}); see its permissions"))
+            (126, format!("{program}: not executable ({error}); check its permissions"))
         }
         _ => (126, format!("{program}: can't be executed ({error})")),
     }

@@ -236,11 +236,11 @@ impl Keeper {
             failures += u32::from(!killed);
             short_lives = (short_lives + 1).min(FAILURES_MAX - 1);
             if failures >= FAILURES_MAX {
-                let text = format!("{name} {how} {failures} times in a row; given up");
+                let text = format!("{name} {how} {failures} times in a row; psched start gives up");
                 let _ = self.news.send(News::GivenUp(text));
                 return;
             }
-            super::say(&format!("{name} {how}; started again"));
+            super::say(&format!("{name} {how}; psched start starts it again"));
             let pause =
                 if short_lives == 1 { Duration::ZERO } else { PAUSE * (1 << (short_lives - 2)) };
             if self.finish.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
@@ -257,7 +257,7 @@ impl Keeper {
                 (!self.finish.is_cancelled()).then_some(status.unwrap_or_default())
             }
             () = self.kill.cancelled() => {
-                super::say(&format!("{} does not end: killed", self.daemon.name));
+                super::say(&format!("{} does not end; psched start kills it", self.daemon.name));
                 let _ = child.kill().await;
                 None
             }

@@ -49,7 +49,7 @@ pub fn oversubscribed(machine: &Machine, topology: &Topology) -> Option<String> 
     let (wanted, real) = (processors(machine), u64::from(topology.cores()));
     (wanted > real).then(|| {
         let ones = if real == 1 { "one" } else { "ones" };
-        format!("oversubscribed: {wanted} processors on {real} real {ones}: no gang guarantee")
+        format!("oversubscribed: {wanted} processors share {real} real {ones}; gangs are not guaranteed")
     })
 }
 
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(four.nodes[&Nid(0)].memory, 4 << 30);
         assert_eq!(
             oversubscribed(&four, &topology).as_deref(),
-            Some("oversubscribed: 8 processors on 5 real ones: no gang guarantee")
+            Some("oversubscribed: 8 processors share 5 real ones; gangs are not guaranteed")
         );
         assert_eq!(describe(&four), "4 nodes of 2 processors");
         assert_eq!(picture(&machine(&topology, Some(1), None)), ["0 (su os ap) 5 []"]);

@@ -125,7 +125,7 @@ enum StartError {
     TooManyApinits { asked: u32, nodes: String, cure: usize },
     #[error("{text}{tail}")]
     Daemon { text: String, tail: String },
-    #[error("not ready after {} s: {waiting}{tail}", READY_BOUND.as_secs())]
+    #[error("the instance is not ready after {} s: {waiting}{tail}", READY_BOUND.as_secs())]
     NotReady { waiting: String, tail: String },
 }
 
@@ -249,7 +249,7 @@ async fn run_instance(args: StartArgs) -> Result<u8, StartError> {
     member.leave(CLEAR_BOUND, CLEAR_BOUND);
     drop(claim);
     if folder.exists() {
-        say(&format!("{} could not be removed", folder.display()));
+        say(&format!("can't remove {}; remove it with rm -r", folder.display()));
     }
     result
 }
@@ -284,7 +284,7 @@ async fn with_folder(
     if let Some(text) = &plan.oversubscribed {
         say(text);
     }
-    let (lifeline, keep) = std::io::pipe().map_err(io("make the lifeline"))?;
+    let (lifeline, keep) = std::io::pipe().map_err(io("make a pipe"))?;
     let mut daemons = Daemons::new(folder, lifeline.into(), cpus);
     daemons.start(Daemon::psched(&config, &state, folder));
     let started = Instant::now();

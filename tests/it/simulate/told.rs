@@ -216,7 +216,7 @@ fn a_job_that_is_refused_is_named() {
                 7 5 -1 9 2 -1 -1 2 60 9000000 1 1 -1 -1 -1 -1 -1 -1\n";
     let log = write(folder.path(), "memory.swf", text.as_bytes());
     let ran = simulate(&log, &["--config", config.to_str().expect("text")]).expect(1);
-    ran.says("line 2: job 7 is one that psched refuses: ");
+    ran.says("line 2: psched refuses job 7: ");
     // Where nodes do not say what memory they have, nobody asks.
     simulate(&log, &["--procs", "4"]).expect(0);
 }

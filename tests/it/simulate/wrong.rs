@@ -78,19 +78,19 @@ fn a_log_that_is_cut_off_is_told_where() {
 #[test]
 fn a_log_without_what_is_needed_is_told_the_cure() {
     let nameless = log(1).replace("; MaxProcs: 10\n", "");
-    let cure = "it does not say MaxProcs; say --procs N or --nodes NxP";
+    let cure = "the log lacks MaxProcs; give --procs N or --nodes NxP";
     assert_eq!(said("nameless.swf", nameless.as_bytes()), cure);
-    assert_eq!(said("empty.swf", b"; MaxProcs: 4\n"), "it has no jobs");
-    assert_eq!(said("empty.swf", b""), "it has no jobs");
+    assert_eq!(said("empty.swf", b"; MaxProcs: 4\n"), "the log has no jobs");
+    assert_eq!(said("empty.swf", b""), "the log has no jobs");
     let wide = log(1).replace("; MaxProcs: 10\n", "; MaxProcs: 0\n");
     let wide = said("wide.swf", wide.as_bytes());
-    assert!(wide.starts_with("0 is no number of nodes; say --procs or --nodes"), "{wide}");
+    assert!(wide.starts_with("MaxProcs of the log, 0, is out of range; give --procs"), "{wide}");
     let huge = log(1).replace("; MaxProcs: 10\n", "; MaxProcs: 5000000000\n");
     let huge = said("huge.swf", huge.as_bytes());
-    assert!(huge.starts_with("4294967295 is no number of nodes; say --procs"), "{huge}");
+    assert!(huge.starts_with("MaxProcs of the log, 4294967295, is out of range; give"), "{huge}");
     let none = "; MaxProcs: 4\n1 0 -1 9 8 -1 -1 8 60 -1 1 1 -1 -1 -1 -1 -1 -1\n";
     let none = said("none.swf", none.as_bytes());
-    assert!(none.starts_with("none of its 1 jobs counts on 4 processors: "), "{none}");
+    assert!(none.starts_with("none of 1 jobs counts on 4 processors: "), "{none}");
 }
 
 /// Where nothing can be written that is told before anything is replayed.
@@ -114,7 +114,7 @@ fn a_comparison_that_is_none_is_a_wrong_option() {
     let folder = tempfile::tempdir().expect("made");
     let path = write(folder.path(), "log.swf", log(1).as_bytes());
     simulate(&path, &["--procs", "-3"]).expect(2).says("give a number from 1 to 1000000");
-    for (compare, says) in [("polici=easy", "none of policy, procs, "), ("easy", "give NAME=VALUE")]
+    for (compare, says) in [("polici=easy", "not one of policy, procs, "), ("easy", "give NAME=VALUE")]
     {
         let ran = simulate(&path, &["--compare", compare]).expect(2);
         assert!(ran.says(says).stdout.is_empty());

@@ -349,7 +349,7 @@ fn the_weaker_means_are_named_with_figures_of_their_own() {
         lines.any(|line| words(line).any(|w| w == word))
     };
     assert!(line("1", "SIGSTOP") && !line("0", "SIGSTOP"), "{text}");
-    assert!(text.contains("NID 1: gangs are stopped by SIGSTOP: the weaker means"), "{text}");
+    assert!(text.contains("NID 1: gangs are stopped by SIGSTOP, not by the freezer"), "{text}");
     let (_, figures) = text.split_once("Changes of party").expect("figures");
     for nids in ["all", "0", "1"] {
         assert!(figures.lines().any(|line| words(line).next() == Some(nids)), "{text}");
