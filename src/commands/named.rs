@@ -51,9 +51,7 @@ fn command(called: &OsStr) -> Option<(&'static str, Run)> {
 fn unknown(called: &OsStr) -> ExitCode {
     let names = COMMANDS.map(|(name, _)| name).join(", ");
     let is = match called == PROGRAM {
-        true => format!(
-            "no command is named: type one of {names}, or {PROGRAM} NAME ARGUMENTS"
-        ),
+        true => format!("no command is named: type one of {names}, or {PROGRAM} NAME ARGUMENTS"),
         false => format!(
             "called as {}, which is not one of {names}: install all programs of one release in one folder",
             called.display()

@@ -61,7 +61,8 @@ struct Cli {
 fn flavors(text: &str) -> Result<Flavors, String> {
     let names = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|name| !name.is_empty());
     let flavor = |name| {
-        Flavor::parse(name).ok_or_else(|| format!("{name} is not a flavor: the flavors are su, os and ap"))
+        Flavor::parse(name)
+            .ok_or_else(|| format!("{name} is not a flavor: the flavors are su, os and ap"))
     };
     let flavors: Flavors = names.map(flavor).collect::<Result<_, String>>()?;
     match flavors.is_empty() {

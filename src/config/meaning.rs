@@ -136,7 +136,7 @@ fn nodes(key: &str, entry: Nodes, problems: &mut Problems) -> Vec<Node> {
         let (each, listed) = (processors as usize, cpus.len());
         let wanted = each.saturating_mul(if entry.hosts.is_some() { 1 } else { nids.len() });
         if listed != wanted {
-            let what = format!("{listed} are listed for {wanted} processors");
+            let what = format!("{listed} numbers are listed for {wanted} processors");
             let cure = match entry.hosts {
                 Some(_) => "list one for each processor of a host",
                 None => "list one for each processor, beginning with the lowest NID",
@@ -186,7 +186,7 @@ fn hosts(key: &str, entry: &Nodes, nodes: usize, problems: &mut Problems) -> Vec
     match parse_hosts(list) {
         Ok(hosts) if hosts.len() == nodes || nodes == 0 => return hosts,
         Ok(hosts) => {
-            let what = format!("{} are listed for {nodes} nodes", hosts.len());
+            let what = format!("{} hosts are listed for {nodes} nodes", hosts.len());
             problems.add(key, what, "list one for each node, beginning with the lowest NID");
         }
         Err(error) => {
@@ -259,7 +259,7 @@ fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
         cpus.extend(a..=b);
         // More than there are numbers: some must be twice, and the list is bounded.
         if cpus.len() > CPU_MAX as usize + 1 {
-            return Err("processors are listed twice".into());
+            return Err("some processors are listed twice".into());
         }
     }
     Ok(cpus)
@@ -301,7 +301,7 @@ fn path(key: &str, text: Option<Text>, max: usize, problems: &mut Problems) -> O
         problems.add(key, what, "give an absolute path that does not end in /");
     } else if path.len() > max {
         let what = format!("the path has {} bytes", path.len());
-        problems.add(key, what, format!("give one of {max} at most"));
+        problems.add(key, what, format!("give a path of at most {max} bytes"));
     }
     Some(path)
 }

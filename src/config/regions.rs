@@ -47,7 +47,7 @@ pub(super) fn accounts(entries: Vec<Account>, problems: &mut Problems) -> Vec<Ac
         let key = format!("accounts[{i}]");
         let Some(name) = name(&key, entry.name, problems) else { continue };
         if accounts.contains_key(&name) {
-            let what = format!("account {name} is there already");
+            let what = format!("account {name} is defined twice");
             problems.add(format!("{key}.name"), what, "give each account once");
             continue;
         }
@@ -77,7 +77,7 @@ pub(super) fn regions(
         let key = format!("regions[{i}]");
         let name = name(&key, entry.name, problems).unwrap_or_default();
         if !name.is_empty() && names[..i].contains(&name) {
-            let what = format!("region {name} is there already");
+            let what = format!("region {name} is defined twice");
             problems.add(format!("{key}.name"), what, "give each region a name of its own");
         }
         let members = match (entry.nids, entry.flavors) {
@@ -134,7 +134,7 @@ fn domain(key: &str, text: Option<Text>, problems: &mut Problems) -> String {
         let cure = format!("give 1 to {NAME_MAX} letters, digits, underscores and hyphens");
         problems.add(key, what, cure);
     } else if RESERVED.contains(&name.as_str()) {
-        let what = format!("variables that begin with {name}. are the machine's");
+        let what = format!("{name} is reserved: {name}.* are variables of the machine");
         problems.add(key, what, "give the domain another name");
     }
     name
@@ -154,12 +154,8 @@ fn gate(
             Some(other) => match names.iter().position(|name| name == other.trim()) {
                 Some(at) if at != own => gate.too_wide_for = Some((names[at].clone(), at)),
                 Some(_) => {
-                    let cure = "name the region whose nodes must be full first";
-                    problems.add(
-                        format!("{key}.width"),
-                        "no application is too wide for that region and fits in this one",
-                        cure,
-                    );
+                    let cure = "name the region for which applications must be too wide";
+                    problems.add(format!("{key}.width"), "the gate names its own region", cure);
                 }
                 None => {
                     let what = format!("there is no region {}", quoted(other.trim()));
@@ -183,8 +179,8 @@ fn gate(
         let known = |name: &String| accounts.iter().any(|account| account.name == *name);
         let names: BTreeSet<String> = texts.into_iter().map(|text| text.0).collect();
         for unknown in names.iter().filter(|name| !known(name)) {
-            let what = format!("account {} is not described", quoted(unknown));
-            problems.add(key.clone(), what, "add it to accounts, with who may use it");
+            let what = format!("account {} is not defined", quoted(unknown));
+            problems.add(key.clone(), what, "add it to accounts, with its users");
         }
         names
     });
@@ -339,12 +335,16 @@ fn members(machine: &Machine, problems: &mut Problems) {
                 Members::Signature(flavors) => format!("no node has just the flavors {flavors}"),
                 Members::Nids(_) => "has no node".into(),
             };
-            problems.add(key.clone(), what, "a region has at least one node");
+            problems.add(key.clone(), what, "give the region at least one node");
         }
         let serves = |nid: &Nid| machine.nodes[nid].flavors.has(Flavor::Ap);
         if !nids.is_empty() && !nids.iter().any(serves) {
-            let what = "no node of it has flavor ap, so that nothing can be placed there";
-            problems.add(key.clone(), what, "give it nodes with ap, or leave it out");
+            let what = "no node of the region has flavor ap, so that nothing can be placed there";
+            problems.add(
+                key.clone(),
+                what,
+                "give the region nodes with ap, or leave the region out",
+            );
         }
         let twice: Vec<Nid> = nids.iter().copied().filter(|nid| taken.contains_key(nid)).collect();
         if let Some(first) = twice.first().and_then(|nid| taken.get(nid)) {
@@ -353,7 +353,7 @@ fn members(machine: &Machine, problems: &mut Problems) {
                 format_nids(twice.iter().copied()),
                 machine.regions[*first].name
             );
-            problems.add(key, what, "a node is in one region");
+            problems.add(key, what, "give each node to one region");
         }
         for nid in nids {
             taken.entry(nid).or_insert(i);
@@ -371,7 +371,11 @@ fn outside(machine: &Machine, of: &BTreeMap<Nid, RegionId>, problems: &mut Probl
     if !outside.is_empty() && !problems.has("regions") {
         let list = format_nids(outside);
         let what = format!("NIDs {list} have flavor ap and are in no region");
-        problems.add("regions", what, "add them to one, or give them no ap");
+        problems.add(
+            "regions",
+            what,
+            "add these nodes to a region, or remove ap from their flavors",
+        );
     }
 }
 

@@ -86,12 +86,12 @@ fn nodes_may_have_a_host_each() {
              'n1,n1' }\n  - { nids: 5, processors: 2, host: a, hosts: b, cpus: 0-3 }"
         ),
         [
-            "3:40: nodes[1].hosts: 3 are listed for 2 nodes; list one for each node, beginning \
+            "3:40: nodes[1].hosts: 3 hosts are listed for 2 nodes; list one for each node, beginning \
              with the lowest NID",
             "4:40: nodes[2].hosts: host n1 is listed twice; give names such as n1,n2 or n[000-003]",
             "5:47: nodes[3].hosts: can't be given together with host; give host where all these \
              nodes are on one host, hosts where each has its own",
-            "5:56: nodes[3].cpus: 4 are listed for 2 processors; list one for each processor of a host",
+            "5:56: nodes[3].cpus: 4 numbers are listed for 2 processors; list one for each processor of a host",
         ]
     );
 }
@@ -237,7 +237,7 @@ fn an_entry_of_a_list_is_not_left_out() {
 
 #[test]
 fn what_is_no_yaml_or_has_no_meaning_here_is_told_where_it_stands() {
-    let end = "correct this first: what follows it was not looked at";
+    let end = "correct this first: the rest of the file was not read";
     for (text, problem) in [
         (
             "nodes: [\n",
@@ -253,18 +253,18 @@ fn what_is_no_yaml_or_has_no_meaning_here_is_told_where_it_stands() {
         ),
         (
             "nodes: &n [{ nids: 0 }]\n",
-            "1:8: an anchor (&) stands here; write out what is meant in each place".into(),
+            "1:8: an anchor (&) is not supported; write out what is meant in each place".into(),
         ),
         ("nodes: *n\n", format!("1:8: while parsing node, found unknown anchor; {end}")),
         (
             "state: !!str 7\n",
-            "1:8: a tag (!) stands here; leave it out: each key has its type".into(),
+            "1:8: a tag (!) is not supported; leave it out: each key has its type".into(),
         ),
         ("? [a]\n: 1\n", "1:3: a key is a list or a map; give a word as the key".into()),
         (": 1\n", "1:1: a key is missing; give a word as the key".into()),
         (
             "state: /a\n---\nstate: /b\n",
-            "2:1: a second document begins here; leave out the --- and what follows it".into(),
+            "2:1: a second document is not supported; leave out the --- and what follows it".into(),
         ),
         (
             "just a word\n",
@@ -311,7 +311,7 @@ variables: { kill_grace: 5s, kill_grace: 6s, ticket_time: 0 }
             "6:13: nodes[3].nids: NID 2 is already in nodes[0]; give each node once",
             "6:30: nodes[3].processors: \"4097\" is not a number of processors; give 1 to 4096",
             "6:42: nodes[3].cpus: the range \"5-3\" runs backwards; give a list such as 0-3,8 of processors from 0 to 65535",
-            "7:37: nodes[4].cpus: 4 are listed for 2 processors; list one for each processor, \
+            "7:37: nodes[4].cpus: 4 numbers are listed for 2 processors; list one for each processor, \
              beginning with the lowest NID",
             "8:25: administrators[1]: \"a b\" is not a user; give a user's name or number",
             "8:30: administrators[2]: \"-1\" is not a user; give a user's name or number",
@@ -415,7 +415,7 @@ fn everything_is_bounded() {
         .collect();
     assert!(said(&format!("x0: &x0 [a]\n{laughs}"))[0].starts_with("1:5: an anchor (&)"));
     let cpus = with("").replace("processors: 2", "processors: 2, cpus: '0-65535,0-65535'");
-    assert!(said(&cpus)[0].starts_with("1:41: nodes[0].cpus: processors are listed twice; "));
+    assert!(said(&cpus)[0].starts_with("1:41: nodes[0].cpus: some processors are listed twice; "));
 }
 
 proptest! {

@@ -111,7 +111,7 @@ fn malformed(text: &str, marker: &Marker, info: &str) -> Problem {
             "a tab indents this line",
             "indent with spaces: YAML takes no tabs there",
         ),
-        None => problem(place, info, "correct this first: what follows it was not looked at"),
+        None => problem(place, info, "correct this first: the rest of the file was not read"),
     }
 }
 
@@ -174,11 +174,11 @@ impl Builder {
                 self.put(Tree { at, value })
             }
             Event::Alias(_) => {
-                Err(problem(here, "an alias (*) stands here", "write out what it stands for"))
+                Err(problem(here, "an alias (*) is not supported", "write out what it stands for"))
             }
             Event::DocumentStart(_) if self.done.is_some() => Err(problem(
                 here,
-                "a second document begins here",
+                "a second document is not supported",
                 "leave out the --- and what follows it",
             )),
             _ => Ok(()),
@@ -219,12 +219,16 @@ fn plain(at: At, anchor: usize, tagged: bool) -> Result<(), Problem> {
     if anchor > 0 {
         return Err(problem(
             at,
-            "an anchor (&) stands here",
+            "an anchor (&) is not supported",
             "write out what is meant in each place",
         ));
     }
     if tagged {
-        return Err(problem(at, "a tag (!) stands here", "leave it out: each key has its type"));
+        return Err(problem(
+            at,
+            "a tag (!) is not supported",
+            "leave it out: each key has its type",
+        ));
     }
     Ok(())
 }

@@ -68,8 +68,8 @@ impl<T> Latest<T> {
         let why = self.away.as_ref()?;
         let since = self.answer.as_ref().map(|(_, at)| at.elapsed().as_secs());
         Some(match since {
-            Some(s) => format!("psched is away ({why}); this is as it was {s} s ago"),
-            None => format!("psched is away ({why}); it is asked again each second"),
+            Some(s) => format!("psched does not answer ({why}); below is the state of {s} s ago"),
+            None => format!("psched does not answer ({why}); trying again each second"),
         })
     }
 }
@@ -297,12 +297,12 @@ mod tests {
     fn the_latest_answer_stays() {
         let mut latest = Latest::default();
         latest.hear(Err("why".into()));
-        let sentence = "psched is away (why); it is asked again each second";
+        let sentence = "psched does not answer (why); trying again each second";
         assert_eq!((latest.away().as_deref(), latest.answer()), (Some(sentence), None));
         latest.hear(Ok(7));
         assert_eq!((latest.away(), latest.answer()), (None, Some(&7)));
         latest.hear(Err("why".into()));
-        let sentence = "psched is away (why); this is as it was 0 s ago";
+        let sentence = "psched does not answer (why); below is the state of 0 s ago";
         assert_eq!((latest.away().as_deref(), latest.answer()), (Some(sentence), Some(&7)));
     }
 }

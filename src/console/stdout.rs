@@ -9,7 +9,9 @@ use std::io::{self, Write};
 pub fn write_out(text: &str) -> Result<(), String> {
     let mut out = io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(format!("can't write standard output: {e}")),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("can't write standard output: {e}"))
+        }
         _ => Ok(()),
     }
 }

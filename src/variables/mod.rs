@@ -142,7 +142,7 @@ impl VariableError {
                 format!("variable {name} was removed: {became}")
             }
             VariableError::NoDomain { domain, .. } => {
-                format!("no region of this machine is of a domain {domain}")
+                format!("no region of this machine has the domain {domain}")
             }
             VariableError::NotAValue { name, text, .. } => {
                 format!("\"{text}\" is not a value of {name}")
@@ -153,7 +153,7 @@ impl VariableError {
             VariableError::OutOfRange { name, text, .. } => {
                 format!("{text} is out of the range of {name}")
             }
-            VariableError::NotAUser { name } => format!("{name} names no user"),
+            VariableError::NotAUser { name } => format!("{name} does not name a user"),
             VariableError::TooMany => format!("{WEIGHTS_MAX} users have a weight, the maximum"),
         }
     }
@@ -169,7 +169,7 @@ impl VariableError {
             }
             VariableError::Retired { .. } => "leave it out".into(),
             VariableError::NoDomain { domains, .. } => {
-                format!("give regions the key domain; there are: {}", domains.join(", "))
+                format!("give a region the key domain, or use one of: {}", domains.join(", "))
             }
             VariableError::NotAValue { row, .. }
             | VariableError::RetiredValue { row, .. }

@@ -17,7 +17,7 @@ const RETIRED_IN_DOMAINS: [(&str, &str); 7] = [
     ("level.top", "gangs of the highest level queue, and have floors while they wait"),
     (
         "order",
-        "all go by least attained service, and round-robin is gone (application.floor gives those who wait \
+        "gangs go by least attained service, and round-robin is gone (application.floor gives waiting gangs \
          their part)",
     ),
 ];
@@ -71,8 +71,8 @@ mod tests {
             assert_eq!(
                 said(name),
                 format!(
-                    "variable {name} was removed: all go by least attained service, and \
-                     round-robin is gone (application.floor gives those who wait their part); \
+                    "variable {name} was removed: gangs go by least attained service, and \
+                     round-robin is gone (application.floor gives waiting gangs their part); \
                      leave it out"
                 )
             );

@@ -123,7 +123,7 @@ fn users_have_weights() {
         (
             "weight.user.a b",
             "2",
-            "weight.user.a b names no user; give the name of a user, of 64 bytes at most, such as \
+            "weight.user.a b does not name a user; give the name of a user, of 64 bytes at most, such as \
              weight.user.alice",
         ),
     ] {
@@ -147,7 +147,7 @@ fn domains_have_variables_of_their_own() {
     };
     assert_eq!(
         said(&mut variables, "quick.time_slice", "2s"),
-        Err("no region of this machine is of a domain quick; give regions the key domain; there are: application".into())
+        Err("no region of this machine has the domain quick; give a region the key domain, or use one of: application".into())
     );
     variables.set_domains(["quick", "application", "quick"]);
     assert_eq!(variables.domains().collect::<Vec<_>>(), ["application", "quick"]);

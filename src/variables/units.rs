@@ -13,7 +13,7 @@ pub enum DurationError {
     #[error("\"{0}\" is not a duration; write 500ms, 5s, 1m30s or 2h (a bare number is seconds)")]
     Malformed(String),
     /// Longer than 500 years.
-    #[error("\"{0}\" is too long")]
+    #[error("\"{0}\" is too long; the maximum is 584 years")]
     TooLong(String),
 }
 
@@ -99,7 +99,7 @@ pub enum SizeError {
     #[error("\"{0}\" is not a size; write bytes, or 512K, 100M, 8G, 1.5T (powers of 1024)")]
     Malformed(String),
     /// 2^64 bytes or more.
-    #[error("\"{0}\" is too large")]
+    #[error("\"{0}\" is too large; a size is less than 2^64 bytes")]
     TooLarge(String),
 }
 

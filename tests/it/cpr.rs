@@ -280,7 +280,10 @@ fn leftovers_are_named_and_removed() {
     let left = place.partial("c").leave().into_string().expect("text");
     let only = place.partial("d").leave().into_string().expect("text");
     let told = place.cpr("-i c").expect(0).out();
-    assert!(told.contains(&format!("c: {left}, beside it, is of an unfinished checkpoint")), "{told}");
+    assert!(
+        told.contains(&format!("c: {left}, beside it, is of an unfinished checkpoint")),
+        "{told}"
+    );
     assert!(told.contains(", beside it, is being written or removed\n"), "{told}");
     // Where there is no checkpoint yet it is named too.
     let told = place.cpr("-i d").expect(1).says("there is no such folder").out();

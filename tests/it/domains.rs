@@ -81,7 +81,7 @@ fn two_domains_take_turns_apart() {
     eventually(BOUND, "other slices", || both() == [(0, vec![300, 100]), (2, vec![37, 12])]);
     run(&mut hand.command("psmgr", ["set", "slow.time_slice=50ms"]))
         .expect(1)
-        .says("no region of this machine is of a domain slow");
+        .says("no region of this machine has the domain slow");
     let shown = run(&mut hand.command("psmgr", ["show", "quick.time_slice"])).expect(0).out();
     assert!(shown.contains("50ms"), "{shown}");
     // After a restart as before: the value, and who is of which domain.

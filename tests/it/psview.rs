@@ -49,7 +49,11 @@ fn an_empty_machine_and_one_application() {
     let word = if stops == "signals" { "SIGSTOP" } else { "freezer" };
     let lines = nodes.lines().filter(|line| words(line).any(|w| w == word)).count();
     assert!(lines >= 3, "{nodes}");
-    assert_eq!(nodes.contains("stopped by SIGSTOP, not by the freezer"), stops == "signals", "{nodes}");
+    assert_eq!(
+        nodes.contains("stopped by SIGSTOP, not by the freezer"),
+        stops == "signals",
+        "{nodes}"
+    );
     let notes = all["nodes"][0]["notes"].as_array().expect("a list");
     for note in notes.iter().filter_map(|note| note.as_str()) {
         let joined: Vec<&str> = nodes.split_whitespace().collect();

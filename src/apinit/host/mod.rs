@@ -115,7 +115,7 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "lifeline"])]
     pub hold_groups: bool,
     /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
-    #[arg(long, value_name = "FD")]
+    #[arg(long, value_name = "FD", value_parser = descriptor)]
     pub lifeline: Option<RawFd>,
     /// Look like another host (for tests)
     #[arg(long, value_name = "TEXT", hide = true)]
@@ -134,6 +134,10 @@ pub struct Nids(pub BTreeSet<Nid>);
 
 fn nids(text: &str) -> Result<Nids, String> {
     parse_nids(text).map(Nids).map_err(|e| e.to_string())
+}
+
+fn descriptor(text: &str) -> Result<RawFd, String> {
+    text.parse().map_err(|_| "expected the number of an open file descriptor".to_owned())
 }
 
 /// Where an apinit has its things.

@@ -199,11 +199,9 @@ fn loaded(loading: Loading) -> Result<Box<Options>, Failure> {
 /// What is in a file, of which one byte more than may be tells that it is too long.
 fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut text))
-        .map_err(|e| {
-            Failure::failed(format!("{} can't be read: {}", path.display(), program::plain(&e)))
-        })?;
+    File::open(path).and_then(|file| file.take(most as u64 + 1).read_to_end(&mut text)).map_err(
+        |e| Failure::failed(format!("{} can't be read: {}", path.display(), program::plain(&e))),
+    )?;
     Ok(text)
 }
 

@@ -161,7 +161,9 @@ fn find(command: &[u8], path: Option<OsString>) -> Result<PathBuf, Failure> {
             let name = name.display();
             let text = match Path::new(&format!("./{name}")).is_file() {
                 true => {
-                    format!("{name}: not found in PATH; give ./{name} for the file in this directory")
+                    format!(
+                        "{name}: not found in PATH; give ./{name} for the file in this directory"
+                    )
                 }
                 false => format!("{name}: not found in PATH; give its path"),
             };
@@ -270,7 +272,10 @@ mod tests {
             (failure.status, failure.text.replace(&format!("{}/", directory.path().display()), ""))
         };
         let line = "begin it with #! and the path of its interpreter";
-        assert_eq!(said("text"), (126, format!("text: not executable: the file has no #! line; {line}")));
+        assert_eq!(
+            said("text"),
+            (126, format!("text: not executable: the file has no #! line; {line}"))
+        );
         assert_eq!(said("lost"), (127, "lost: its interpreter /nope/sh was not found".to_owned()));
         let dos = "dos: its interpreter /bin/sh\\r was not found: the script has DOS line ends (CR LF), which \
                    dos2unix removes";

@@ -99,10 +99,7 @@ pub async fn run(
     home: Option<Home>,
 ) -> Result<u8, Failure> {
     let mut signals = signals::catch().map_err(|e| {
-        Failure::new(
-            STATUS_FAILED,
-            format!("can't catch signals: {}", super::program::plain(&e)),
-        )
+        Failure::new(STATUS_FAILED, format!("can't catch signals: {}", super::program::plain(&e)))
     })?;
     let (notes, mut inbox) = mpsc::channel(NOTES_MAX);
     let mut shell = Shell {

@@ -76,7 +76,7 @@ mod tests {
         let mut view = View::new(Screen { json: false, report: Latest::default() });
         view.screen.hear(Err("no socket".into()));
         let rows = drawn(&mut view, 80, 5);
-        assert_eq!(rows[0], "psched is away (no socket); it is asked again each second");
+        assert_eq!(rows[0], "psched does not answer (no socket); trying again each second");
         let mut table = Table::new("things", "", ">Apid");
         table.rows = (0..20).map(|n| vec![Cell::Number(n)]).collect();
         view.screen.hear(Ok(Report { tables: vec![table], ..Report::default() }));
@@ -87,7 +87,7 @@ mod tests {
         let rows = drawn(&mut view, 80, 5);
         assert_eq!(
             rows[..3],
-            ["psched is away (no socket); this is as it was 0 s ago", "", "Apid"]
+            ["psched does not answer (no socket); below is the state of 0 s ago", "", "Apid"]
         );
     }
 }

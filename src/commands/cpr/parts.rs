@@ -188,7 +188,8 @@ impl Parts {
     async fn join(&mut self, parts: Vec<Bytes>) -> Result<String, String> {
         let mut doors = std::mem::take(&mut self.0);
         let asking = tokio::task::spawn_blocking(move || {
-            let first = doors.first_mut().ok_or_else(|| "psched's answer names no apinit".to_owned())?;
+            let first =
+                doors.first_mut().ok_or_else(|| "psched's answer names no apinit".to_owned())?;
             let answer = first.say(&Ask::Join { parts }).and_then(|()| first.answer(JOIN_BOUND));
             let text = match answer.map_err(|e: CheckpointError| e.to_string())? {
                 Answer::Joined(text) => text,

@@ -116,7 +116,10 @@ fn told_by(manifest: &Manifest, goes_on: bool, caller: u32) -> Result<Saving, St
 
 /// Runs the command that tells it, to its end.
 async fn run(command: &str, manifest: &Manifest, ends: &mut Ends) -> Result<ExitStatus, String> {
-    let launch = manifest.launch.as_ref().ok_or("psched's answer lacks the launch; install cpr and psched of one release")?;
+    let launch = manifest
+        .launch
+        .as_ref()
+        .ok_or("psched's answer lacks the launch; install cpr and psched of one release")?;
     let variables = launch.environment.iter().filter_map(|variable| {
         let at = variable.iter().position(|b| *b == b'=')?;
         Some((OsStr::from_bytes(&variable[..at]), OsStr::from_bytes(&variable[at + 1..])))
@@ -165,7 +168,11 @@ async fn until_ended(
             }
         }
         if begun.elapsed() > DUMP_BOUND {
-            return Err(format!("application {} has not ended within {} s", key.apid, DUMP_BOUND.as_secs()));
+            return Err(format!(
+                "application {} has not ended within {} s",
+                key.apid,
+                DUMP_BOUND.as_secs()
+            ));
         }
         tokio::select! {
             why = ends.came() => return Err(why.to_owned()),

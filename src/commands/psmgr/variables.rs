@@ -108,8 +108,7 @@ fn report(reply: &pb::ShowReply, zone: &TimeZone) -> Report {
             Cell::text(from),
         ]);
         if !row.until_start.is_empty() {
-            notices
-                .push(format!("{} is {} until psched is restarted", row.name, row.until_start));
+            notices.push(format!("{} is {} until psched is restarted", row.name, row.until_start));
         }
     }
     Report { tables: vec![table], notices, ..Report::default() }

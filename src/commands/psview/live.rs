@@ -159,12 +159,15 @@ mod tests {
         assert_eq!(shown(&mut view, 60, 3), ["", "", "q quits  n nodes  ? help"]);
         view.screen.hear(Err("nobody answers".into()));
         let rows = shown(&mut view, 80, 3);
-        assert_eq!(rows[0], "psched is away (nobody answers); it is asked again each second");
+        assert_eq!(rows[0], "psched does not answer (nobody answers); trying again each second");
         view.screen.hear(Ok(reply(1)));
         assert!(shown(&mut view, 80, 4)[0].starts_with("1 node: nothing runs"));
         view.screen.hear(Err("nobody answers".into()));
         let rows = shown(&mut view, 80, 6);
-        assert_eq!(rows[0], "psched is away (nobody answers); this is as it was 0 s ago");
+        assert_eq!(
+            rows[0],
+            "psched does not answer (nobody answers); below is the state of 0 s ago"
+        );
         assert!(rows[2].starts_with("1 node: nothing runs"), "{rows:?}");
         view.screen.hear(Ok(reply(1)));
         assert!(shown(&mut view, 80, 4)[0].starts_with("1 node: nothing runs"));

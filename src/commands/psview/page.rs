@@ -329,4 +329,5 @@ fn nodes(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
 }
 
 /// Of nodes without the freezer.
-const WEAKER: &str = "gangs are stopped by SIGSTOP, not by the freezer: programs can see it and undo it";
+const WEAKER: &str =
+    "gangs are stopped by SIGSTOP, not by the freezer: programs can see it and undo it";

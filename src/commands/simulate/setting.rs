@@ -312,7 +312,8 @@ fn change(pair: &str) -> Result<Change, String> {
         "start-cost" => What::StartCost(parse_cost(value)?),
         "move-cost" => What::MoveCost(parse_cost(value)?),
         _ => {
-            let (name, value) = assignment(pair).map_err(|e| format!("not one of {OPTIONS}: {e}"))?;
+            let (name, value) =
+                assignment(pair).map_err(|e| format!("not one of {OPTIONS}: {e}"))?;
             What::Variable(name, value)
         }
     };
@@ -381,7 +382,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_its_cure() {
         for (words, said) in [
-            ("--compare policy=sjf", "\"sjf\" is not a value of policy; give gang or fcfs or easy or ideal"),
+            (
+                "--compare policy=sjf",
+                "\"sjf\" is not a value of policy; give gang or fcfs or easy or ideal",
+            ),
             ("--compare easy", "give NAME=VALUE[,NAME=VALUE...]"),
             (
                 "--compare procs=4,polici=easy",

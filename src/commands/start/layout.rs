@@ -49,7 +49,9 @@ pub fn oversubscribed(machine: &Machine, topology: &Topology) -> Option<String> 
     let (wanted, real) = (processors(machine), u64::from(topology.cores()));
     (wanted > real).then(|| {
         let ones = if real == 1 { "one" } else { "ones" };
-        format!("oversubscribed: {wanted} processors share {real} real {ones}; gangs are not guaranteed")
+        format!(
+            "oversubscribed: {wanted} processors share {real} real {ones}; gangs are not guaranteed"
+        )
     })
 }
 

@@ -88,10 +88,10 @@ variables: { quik.time_slice: 1s, slow.max_resident: 2, quick.kill_grace: 1s }
             "7:63: regions[0].gates.width: no application can pass this gate; applications too \
              wide for region low must fit here, or on nodes of both regions with consecutive \
              NIDs",
-            "9:31: variables.quik.time_slice: no region of this machine is of a domain quik; give regions the \
-             key domain; there are: application, quick",
-            "9:54: variables.slow.max_resident: no region of this machine is of a domain slow; give regions the \
-             key domain; there are: application, quick",
+            "9:31: variables.quik.time_slice: no region of this machine has the domain quik; give a region \
+             the key domain, or use one of: application, quick",
+            "9:54: variables.slow.max_resident: no region of this machine has the domain slow; give a region \
+             the key domain, or use one of: application, quick",
             "9:75: variables.quick.kill_grace: there is no variable quick.kill_grace; \
              psched.yaml(5) and psmgr show list all variables",
         ]
@@ -105,7 +105,7 @@ variables: { quik.time_slice: 1s, slow.max_resident: 2, quick.kill_grace: 1s }
     assert_eq!(
         said("regions: [{ name: all, nids: 1-10, domain: weight }]"),
         [
-            "6:44: regions[0].domain: variables that begin with weight. are the machine's; give the domain \
+            "6:44: regions[0].domain: weight is reserved: weight.* are variables of the machine; give the domain \
              another name",
         ]
     );
@@ -138,13 +138,13 @@ fn each_slip_has_its_place_and_its_cure() {
              group, or leave it out",
             "9:86: regions[2].gates.time_limit: \"1h\" is not a range; give durations such as -1h for an hour at most",
             "10:5: regions[3]: has neither nids nor flavors; give one of them: nids: 1-3, or flavors: [ap] for all nodes with just these",
-            "10:13: regions[3].name: region big is there already; give each region a name of its own",
+            "10:13: regions[3].name: region big is defined twice; give each region a name of its own",
             "10:35: regions[3].gates.users[0]: \"a:b\" is not a user; give a user's name or number",
             "10:42: regions[3].gates.users[1]: \"-1\" is not a user; give a user's name or number",
-            "10:47: regions[3].gates.accounts: account \"ocean\" is not described; add it to accounts, with who may use it",
+            "10:47: regions[3].gates.accounts: account \"ocean\" is not defined; add it to accounts, with its users",
             "11:19: regions[4].flavors: \"op\" is not a flavor; the flavors are su, os, ap",
-            "11:50: regions[4].gates.width: no application is too wide for that region and fits \
-             in this one; name the region whose nodes must be full first",
+            "11:50: regions[4].gates.width: the gate names its own region; name the region for which \
+             applications must be too wide",
             "11:77: regions[4].gates.memory: \"4G\" is not a range; give sizes such as 4G- for 4G or more",
             "12:28: regions[5].gate: there is no such key; did you mean gates?",
             "12:55: regions[5].gates: found a list, and a map is expected; write { KEY: VALUE }",
@@ -166,10 +166,10 @@ fn nodes_are_in_one_region_and_each_region_has_some() {
 "
         ),
         [
-            "8:24: regions[1].nids: NIDs 4-5 are in region one already; a node is in one region",
-            "9:20: regions[2].flavors: NIDs 1-7 are in region one already; a node is in one region",
-            "10:19: regions[3].flavors: no node has just the flavors os ap; a region has at least one node",
-            "11:25: regions[4].nids: no node of it has flavor ap, so that nothing can be placed there; give it nodes with ap, or leave it out",
+            "8:24: regions[1].nids: NIDs 4-5 are in region one already; give each node to one region",
+            "9:20: regions[2].flavors: NIDs 1-7 are in region one already; give each node to one region",
+            "10:19: regions[3].flavors: no node has just the flavors os ap; give the region at least one node",
+            "11:25: regions[4].nids: no node of the region has flavor ap, so that nothing can be placed there; give the region nodes with ap, or leave the region out",
             "12:24: regions[5].nids: there is no node 20-21; list nodes of this file",
         ]
     );

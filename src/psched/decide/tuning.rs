@@ -386,8 +386,8 @@ mod tests {
         assert_eq!(t.in_force().of_domain("quick").application_time_slice().as_secs(), 2);
         // No region is of it any more.
         let told = t.reconfigured(Variables::default());
-        let no_effect = "quick.time_slice=2s of psmgr's has no effect: no region of this machine is of a domain \
-                         quick; give regions the key domain; there are: application";
+        let no_effect = "quick.time_slice=2s of psmgr's has no effect: no region of this machine has the domain \
+                         quick; give a region the key domain, or use one of: application";
         assert_eq!(told.changes, ["quick.time_slice 2s -> none", no_effect]);
         assert!(t.show().iter().all(|row| !row.shown.name.starts_with("quick.")));
         let (mut gone, wrong) = Tuning::new(Variables::default(), t.set.clone());

@@ -336,8 +336,9 @@ async fn stdout_closed_by_its_reader() {
 async fn stdout_on_a_full_disk() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let output = with_stdout(full.into(), &["true"], Kind::FrontGone, 125).await;
-    let said =
-        format!("aprun: can't write standard output: No space left on device; application 12 is ended\n{TOOK}");
+    let said = format!(
+        "aprun: can't write standard output: No space left on device; application 12 is ended\n{TOOK}"
+    );
     assert_output(&output, "", &said, 125);
 }
 

@@ -114,7 +114,8 @@ fn a_comparison_that_is_none_is_a_wrong_option() {
     let folder = tempfile::tempdir().expect("made");
     let path = write(folder.path(), "log.swf", log(1).as_bytes());
     simulate(&path, &["--procs", "-3"]).expect(2).says("give a number from 1 to 1000000");
-    for (compare, says) in [("polici=easy", "not one of policy, procs, "), ("easy", "give NAME=VALUE")]
+    for (compare, says) in
+        [("polici=easy", "not one of policy, procs, "), ("easy", "give NAME=VALUE")]
     {
         let ran = simulate(&path, &["--compare", compare]).expect(2);
         assert!(ran.says(says).stdout.is_empty());

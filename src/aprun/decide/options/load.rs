@@ -168,7 +168,10 @@ impl Lexer<'_> {
 /// A byte that may be in a word.
 fn plain(byte: u8) -> Result<u8, String> {
     match byte {
-        0 => Err("the line holds a null byte, which no argument can have: give a text file".to_owned()),
+        0 => {
+            Err("the line holds a null byte, which no argument can have: give a text file"
+                .to_owned())
+        }
         byte => Ok(byte),
     }
 }
@@ -263,8 +266,14 @@ mod tests {
                 "1: the line ends with a carriage return: give the file Unix line ends \
                             (sed -i 's/\\r$//')",
             ),
-            ("a b\0", "1: the line holds a null byte, which no argument can have: give a text file"),
-            ("a 'b\0'", "1: the line holds a null byte, which no argument can have: give a text file"),
+            (
+                "a b\0",
+                "1: the line holds a null byte, which no argument can have: give a text file",
+            ),
+            (
+                "a 'b\0'",
+                "1: the line holds a null byte, which no argument can have: give a text file",
+            ),
         ] {
             assert_eq!(
                 load(text.as_bytes()).expect_err(text),

@@ -225,7 +225,8 @@ fn pes_may_share_processors() {
     let depth = "--oversubscribe lets PEs share processors, and -d 2 gives each PE several: leave out one \
                  of them";
     assert_eq!(bad("-n 9 --oversubscribe -d 2 a.out"), depth);
-    let uneven = "--oversubscribe needs the same -N for all parts, or none: change -N, or leave out --nodes";
+    let uneven =
+        "--oversubscribe needs the same -N for all parts, or none: change -N, or leave out --nodes";
     assert_eq!(good("-n 9 --oversubscribe --nodes 2 a.out").posting.shape.per_node, Some(5));
     assert_eq!(bad("-n 10 --oversubscribe --nodes 4 a.out"), uneven);
     assert_eq!(bad("--oversubscribe -N 2 -n 4 a : -N 3 -n 6 b"), uneven);

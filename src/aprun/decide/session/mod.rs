@@ -525,7 +525,9 @@ impl Front {
                 format!("{named} waits for a place{why}{}", within.unwrap_or_default())
             }
             Step::Attaching => {
-                format!("{named} has a place, but its apinit has not accepted the launch yet; waiting")
+                format!(
+                    "{named} has a place, but its apinit has not accepted the launch yet; waiting"
+                )
             }
             Step::Launched => {
                 format!("{named} is launched, but its PEs are not all ready; waiting")

@@ -155,7 +155,9 @@ impl Front {
             // Withdrawn in the meantime: the place goes back with the posting.
             Looked::Placement(_) if self.withdrawal.is_some() => {}
             Looked::Placement(placement) if placement.hosts.is_empty() => {
-                self.fail("psched's placement names no apinit: install psched and aprun of one release");
+                self.fail(
+                    "psched's placement names no apinit: install psched and aprun of one release",
+                );
             }
             Looked::Placement(placement)
                 if let Err(text) = self.setup.launch.binding.fits(&placement.places) =>
