@@ -436,6 +436,7 @@ fn the_command_line_is_checked() {
         (&["--socket", "/no/such/s", "--nids", "0"], "/no/such is not a directory"),
         (&["--nids", "0"], "--socket"),
         (&["--socket", "/tmp/s", "--nids", "0", "--lifeline", "77"], "--lifeline 77"),
+        (&["--lifeline", "x"], "expected the number of an open file descriptor"),
     ] {
         let (success, said) = apinit(args);
         assert!(!success && said.contains(needle), "{args:?}: {said}");

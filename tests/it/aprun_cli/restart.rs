@@ -138,7 +138,7 @@ async fn the_folder_comes_before_the_launch() {
     let mut output = finish(child).await;
     // (Where the two above have taken their time it says so.)
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let slow = |line: &&str| !line.contains("its apinit has not taken the launch yet");
+    let slow = |line: &&str| !line.contains("its apinit has not accepted the launch yet");
     output.stderr = said.split_inclusive('\n').filter(slow).collect::<String>().into_bytes();
     assert_output(&output, "out\n", &format!("{RESTARTED}{TOOK}"), 3);
 }
