@@ -18,8 +18,8 @@ const LINES_MAX: u32 = 10_000_000;
 /// Try the scheduler in a simulated cluster against every fault.
 #[derive(Args, Debug)]
 #[command(long_about = "Tries psched's own decisions in a simulated cluster: hosts, processes, \
-    connections and a disk on which everything goes wrong that can, in virtual time. A seed is a \
-    history; the same seed is the same history. What must hold is checked after every event.")]
+    connections and a disk on which everything goes wrong that can, in virtual time. Each seed gives \
+    one history, and the same seed gives the same one. All promises are checked after every event.")]
 pub struct TortureArgs {
     /// The first seed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>)]

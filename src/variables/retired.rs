@@ -26,7 +26,7 @@ const RETIRED_IN_DOMAINS: [(&str, &str); 7] = [
 const WORDS: [(&str, &str, &str); 1] = [(
     "application.allocator",
     "sum-of-squares",
-    "it did as best-fit does under least attained service, which is the only order now",
+    "it works like best-fit under least attained service, which is the only order now",
 )];
 
 /// The values were measured on recorded logs (benches/policy.md), and no site has to tune them.
@@ -107,7 +107,7 @@ mod tests {
             assert_eq!(
                 said,
                 format!(
-                    "{name} can no longer be sum-of-squares: it did as best-fit does under \
+                    "{name} can no longer be sum-of-squares: it works like best-fit under \
                      least attained service, which is the only order now; give a word, {}",
                     Allocator::ALL.map(|(_, name)| name).join(", ")
                 )

@@ -136,7 +136,7 @@ fn frozen(row: &pb::ApplicationRow) -> Option<(&'static str, String)> {
         0 => "its next turn is not planned yet".into(),
         left => format!("its next turn comes in {}", short(left)),
     };
-    Some(("others have their turn on its processors", next))
+    Some(("other applications have their turn on its processors", next))
 }
 
 /// Thousandths as a percentage.
@@ -970,7 +970,7 @@ NIDs:        0-1
 Turn:        frozen 0.8s
 Share had:   49.8%
 Share due:   50.0%
-Obstacle:    others have their turn on its processors
+Obstacle:    other applications have their turn on its processors
 Cure:        its next turn comes in 0.8s
 
 psched: the store is nearly full

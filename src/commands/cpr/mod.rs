@@ -43,10 +43,10 @@ use std::process::ExitCode;
     group = ArgGroup::new("what").required(true)
         .args(["checkpoint", "info", "restart", "delete"]),
     long_about = "Checkpoints applications, and restarts them.\n\n\
-    A checkpoint is made of an application that runs or waits (-c), restarted (-r), looked at (-i) and removed \
-    (-D). The exit status is 0 if all was done and is well; 1 if not: each problem has a line \
-    on stderr; 2 if the command line is wrong. That of -r is the application's, as aprun's, and 125 where \
-    it was not restarted."
+    cpr makes a checkpoint of an application that runs or waits (-c), restarts the application (-r), \
+    describes checkpoints (-i) and removes them (-D). The exit status is 0 if all was done and is \
+    well; 1 if not: each problem has a line on stderr; 2 if the command line is wrong. With -r it is \
+    the application's, as aprun's, or 125 if the application was not restarted."
 )]
 struct Cli {
     /// Checkpoint an application into this folder, which is made

@@ -35,7 +35,7 @@ const TURNS: &[Section] = &[
             ("Had", "share of the time since its start in which it ran"),
             (
                 "Due",
-                "share that its weight entitles it to, among the applications with which it takes turns",
+                "share that its weight entitles it to, among the applications it takes turns with",
             ),
             ("Run", "time that it ran"),
             ("Part", "time in which it ran on some of its nodes and not on others"),
