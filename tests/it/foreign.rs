@@ -230,7 +230,7 @@ fn a_young_copy_of_the_store_ends_nothing() {
     hand.start_psched_on("copy");
     let text = wait_for_state(&hand, "foreign").to_string();
     assert!(text.contains("an old copy of its state"), "{text}");
-    assert!(text.contains("it knows commit "), "{text}");
+    assert!(text.contains("apinit knows commit "), "{text}");
     // Other numbers are given there, and apinit and psched are started again.
     let waits = hand.start_script("-q -n 2", "echo never");
     hand.wait_for("posted", 1);

@@ -224,7 +224,8 @@ fn nodes_with_more_processors_than_their_host_are_named() {
             format!("nodes:\n  - {{ nids: 0, processors: {processors}, flavors: [su, os, ap] }}\n");
         let hand = Hand::start(&config, &[("0", None)]);
         let notes = || run(&mut hand.command("apstat", ["-n"])).expect(0).out();
-        let words = format!("its nodes have {processors} processors, and this host has ");
+        let words =
+            format!("the nodes of this apinit have {processors} processors, and its host has ");
         match crowded {
             true => eventually(BOUND, "it is said", || notes().contains(&words)),
             false => assert!(!notes().contains("its nodes have"), "{}", notes()),

@@ -39,7 +39,7 @@ impl Agent {
         match self.apps.get(&key).filter(|app| uid == 0 || uid == app.place.owner.uid) {
             None => Some(format!("application {key} has ended here, or belongs to another user")),
             Some(_) if self.stranger.is_some() => {
-                Some("apinit does not obey this psched".to_owned())
+                Some("apinit does not obey this psched (apstat -n shows why)".to_owned())
             }
             Some(app) => app.undumpable().map(|why| format!("application {} {why}", key.apid)),
         }
@@ -69,7 +69,7 @@ impl Agent {
             return out.push(Action::Dump { key, number });
         }
         app.dumping = None;
-        let why = "it can't be frozen (apstat -n shows why)";
+        let why = "the application can't be frozen (apstat -n shows why)";
         out.push(Action::RefuseDump(number, why.to_owned()));
         self.seat(key, out);
     }

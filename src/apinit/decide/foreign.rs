@@ -50,7 +50,7 @@ impl Agent {
         let known = self.welcome.as_ref().filter(|w| !w.store_id.is_empty())?;
         if known.store_id != welcome.store_id {
             return Some(format!(
-                "it obeys the psched of store {}, not this one of store {}",
+                "apinit obeys the psched of store {}, not this one of store {}",
                 short(&known.store_id),
                 short(&welcome.store_id)
             ));
@@ -63,8 +63,8 @@ impl Agent {
         };
         if !followed {
             return Some(format!(
-                "it has obeyed start {} of psched on this store, and the store here (start {}) \
-                 lacks what that start committed: {copy}",
+                "apinit has obeyed start {} of psched on this store, and the store here (start \
+                 {}) lacks the commits of that start: {copy}",
                 known.epoch, welcome.epoch
             ));
         }
@@ -73,14 +73,17 @@ impl Agent {
         }
         if welcome.starts.iter().any(|start| self.distrusted.contains(&start.id)) {
             return Some(format!(
-                "an earlier start of psched on this store lacked its applications: {copy}"
+                "an earlier start of psched on this store lacked applications of this apinit: \
+                 {copy}"
             ));
         }
         let has = |apid: &&Apid| {
             self.apps.values().any(|app| app.key().apid == **apid && !app.over_with_psched())
         };
         if let Some(apid) = welcome.unreadable.iter().find(has) {
-            return Some(format!("it has application {apid}, whose record this psched can't read"));
+            return Some(format!(
+                "apinit has application {apid}, whose record this psched can't read"
+            ));
         }
         // Copied in the epoch that the node knows: the number tells. But only now, before others
         // are given; so it is remembered.
@@ -96,7 +99,7 @@ impl Agent {
             out.push(Action::Distrust(self.distrusted.clone()));
         }
         Some(format!(
-            "it has application {newest}, and the highest number in this store is {}: {copy}",
+            "apinit has application {newest}, and the highest number in this store is {}: {copy}",
             welcome.next_apid.saturating_sub(1)
         ))
     }
@@ -214,14 +217,15 @@ fn lacks_commits(known: &Welcome, welcome: &Welcome) -> Option<String> {
     let (epoch, heard) = (known.epoch, known.commits);
     if welcome.commits < heard {
         return Some(format!(
-            "it knows commit {heard} of this store, and this psched's last commit is {}",
+            "apinit knows commit {heard} of this store, and this psched's last commit is {}",
             welcome.commits
         ));
     }
     let later = welcome.starts.iter().filter(|start| start.epoch > epoch && start.commits > 0);
     let early = later.filter(|start| start.commits < heard).min_by_key(|start| start.epoch)?;
     Some(format!(
-        "it knows commit {heard} of this store, and start {} of this psched came after commit {}",
+        "apinit knows commit {heard} of this store, and start {} of this psched came after commit \
+         {}",
         early.epoch, early.commits
     ))
 }

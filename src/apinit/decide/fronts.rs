@@ -443,10 +443,10 @@ impl Agent {
             ToApinit::Stdin(piece) if piece.end() <= app.stdin_passed => {}
             ToApinit::Stdin(piece) => {
                 let text = if piece.offset > app.stdin_passed {
-                    "some of stdin was left out"
+                    "a part of stdin before this one is missing"
                 } else if piece.end() > app.stdin_limit {
                     // It would fill our memory.
-                    "more stdin than there was credit for"
+                    "aprun sent more stdin than its credit allows"
                 } else {
                     app.stdin_passed = piece.end();
                     return tell(app, ToShepherd::Stdin(piece));
@@ -461,7 +461,7 @@ impl Agent {
             ToApinit::OutputTaken(taken) if app.is_claimed_too_much(taken) => {
                 // Nothing of ours does this.
                 let text = format!(
-                    "byte {} of output can't be written: so much was not sent",
+                    "output is acknowledged up to byte {}, which was never sent",
                     taken.offset
                 );
                 app.front = Front::Away { conn, since_ns: now, watched: false };
@@ -603,7 +603,7 @@ impl Agent {
                 "psched has not placed application {key} on this node; is the link between \
                  psched and apinit up? (apstat -n)"
             ),
-            _ => format!("no message came for {} s", LAUNCH_WAIT.as_secs()),
+            _ => format!("no launch was received within {} s", LAUNCH_WAIT.as_secs()),
         };
         let fronts = self.fronts.iter().filter(|(_, front)| due(front.opening.deadline()));
         let fronts =

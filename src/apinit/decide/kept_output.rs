@@ -28,11 +28,11 @@ impl Kept {
     ) -> Result<Option<Output>, &'static str> {
         let end = output.end();
         if output.offset > self.end {
-            return Err("it left out some of its output");
+            return Err("it skipped a part of its output");
         }
         // A frame more: it may look at the window before it adds one.
         if end > self.taken.saturating_add(window.saturating_add(FRAME_MAX as u64)) {
-            return Err("it sent more output than its window holds");
+            return Err("it sent more output than its window allows");
         }
         if end <= self.end {
             return Ok(None);

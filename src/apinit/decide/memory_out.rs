@@ -102,7 +102,7 @@ impl Agent {
     fn stays_here(&mut self, key: Key, why: String, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.away = None;
-        out.push(Action::Warn(key, format!("it was not rolled out: {why}")));
+        out.push(Action::Warn(key, format!("the application was not rolled out: {why}")));
         self.seat(key, out);
         self.report(Report::RolledOut { key, bytes: 0, why: Some(why) }, out);
     }
@@ -136,8 +136,9 @@ impl Agent {
         let back = match result {
             Ok(back) => *back,
             Err(why) => {
-                let text =
-                    format!("its memory was in a checkpoint and can't be brought back: {why}");
+                let text = format!(
+                    "the memory of the application was in a checkpoint and can't be restored: {why}"
+                );
                 return self.shepherd_lost(now, key, text, out);
             }
         };

@@ -159,7 +159,7 @@ impl Agent {
             processors(&app.place.places.0).filter(|(n, _)| app.nids.contains(n)).collect();
         let number = order.number;
         app.not_moved = Some((number, why.clone()));
-        out.push(Action::Warn(key, format!("it was not moved: {why}")));
+        out.push(Action::Warn(key, format!("the application was not moved: {why}")));
         self.seat(key, out);
         self.report(Report::MoveFailed { key, number, why }, out);
         self.start_others(out);

@@ -139,10 +139,10 @@ impl Agent {
         let whole = |back: &Back| back.born.len() == app.nids.len() && back.hello.going;
         let back = match result {
             Ok(back) if app.doom.is_some() => {
-                Err(format!("it was to end when {} was back", back.hello.key))
+                Err(format!("the application was to end before {} was restored", back.hello.key))
             }
             Ok(back) if !whole(&back) => {
-                Err("its checkpoint is of one that did not go yet".to_owned())
+                Err("its checkpoint was made before the application had started".to_owned())
             }
             other => other,
         };

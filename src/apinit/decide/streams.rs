@@ -188,7 +188,7 @@ impl<S: Says> Opening<S> {
             Purpose::New => match message.first() {
                 Ok(first) => Heard::First(first),
                 Err(_) => {
-                    Heard::Refused("the first message of a stream is a launch or a resumption")
+                    Heard::Refused("the first message of a stream must be a launch or a resumption")
                 }
             },
             Purpose::Waiting { .. } if message.small() && self.kept.len() < KEPT_MAX => {
@@ -196,7 +196,7 @@ impl<S: Says> Opening<S> {
                 Heard::Nothing
             }
             Purpose::Waiting { .. } => {
-                Heard::Refused("too much was sent before the launch was taken")
+                Heard::Refused("too much data was sent before the launch was accepted")
             }
             Purpose::Has(key) => Heard::Of(key, message),
         }

@@ -52,7 +52,7 @@ impl Driver {
         let made = match self.try_make(out, place, nids) {
             Ok(()) => Event::ShepherdSpawned(key),
             Err(text) => {
-                out.warn(key, &format!("no shepherd: {text}"));
+                out.warn(key, &format!("no apshepherd was started: {text}"));
                 Event::SpawnFailed { key, text }
             }
         };

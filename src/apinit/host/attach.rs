@@ -45,8 +45,8 @@ impl Apinit for AttachService {
         request: Request<Streaming<pb::ToApinit>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
-        let peer =
-            peer.ok_or_else(|| Status::internal("the kernel does not say which user calls"))?;
+        let peer = peer
+            .ok_or_else(|| Status::internal("the kernel does not report the caller's user id"))?;
         let conn = next_conn();
         let (sender, told) = StreamSender::new(peer.hang_up.clone());
         let events = self.events.clone();

@@ -205,7 +205,7 @@ impl Standing {
         match self.all_stand.recv_timeout(STAND_WAIT) {
             Ok(()) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return failed("the cpr that asked for it is gone");
+                return failed("the cpr that requested the checkpoint has ended");
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 let bound = STAND_WAIT.as_secs();
@@ -245,7 +245,8 @@ impl Images {
     ) -> Result<(u64, Bytes), String> {
         let own = nix::unistd::geteuid().as_raw();
         let user = (self.user.0 != own).then_some(self.user);
-        let stood_ns = self.stood_ns.ok_or("it did not wait for the other parts")?;
+        let stood_ns =
+            self.stood_ns.ok_or("this part did not wait until the other parts were frozen")?;
         let files =
             self.lent.dir().seal_part(&self.stage.dir, folder, user).map_err(|e| e.to_string())?;
         let part = Part {

@@ -30,8 +30,8 @@ impl Peers for RelayService {
         request: Request<Streaming<pb::ToPeer>>,
     ) -> Result<Response<Self::RelayStream>, Status> {
         let peer = request.extensions().get::<Peer>();
-        let peer =
-            peer.ok_or_else(|| Status::internal("the kernel does not say which user calls"))?;
+        let peer = peer
+            .ok_or_else(|| Status::internal("the kernel does not report the caller's user id"))?;
         let conn = next_conn();
         let (sender, told) = StreamSender::new(peer.hang_up.clone());
         let over = CancellationToken::new();

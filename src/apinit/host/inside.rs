@@ -183,9 +183,10 @@ impl Inside {
     /// Why it can't be; in words.
     pub fn start(within: &Within) -> Result<Inside, String> {
         let program = Program::find().map_err(|e| format!("{e:#}"))?;
-        let (listener, connection) = pair().map_err(|e| format!("no socket for it: {e}"))?;
+        let (listener, connection) =
+            pair().map_err(|e| format!("can't make the socket of its apshepherd: {e}"))?;
         let (lifeline, own_end) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
-            .map_err(|e| format!("no pipe for it: {e}"))?;
+            .map_err(|e| format!("can't make the pipe to its apshepherd: {e}"))?;
         let text = |t: String| CString::new(t).map_err(|e| e.to_string());
         let arguments = [
             PROGRAM.to_owned(),
@@ -251,7 +252,7 @@ impl Inside {
                     let ends = matches!(signal, Signal::SIGTERM | Signal::SIGKILL);
                     (format!("it died by {signal}"), ends.then_some(signal as i32))
                 }
-                _ => ("it has hung up".to_owned(), None),
+                _ => ("it has closed its connection".to_owned(), None),
             };
             return match self.failure.take().and_then(not_executed) {
                 Some(text) => (text, None),

@@ -73,7 +73,8 @@ impl Shelf {
         use anyhow::Context;
         anyhow::ensure!(
             nix::unistd::geteuid().is_root(),
-            "--roll-out: only root can dump and restore with CRIU"
+            "--roll-out: only root can dump and restore with CRIU: start apinit as root, or leave \
+             --roll-out out"
         );
         let below = std::path::absolute(below)?;
         // What is in there runs with the rights that it says.
@@ -186,7 +187,8 @@ impl TakeOut {
         let dumped = marked.inspect_err(|_| drop(fs::remove_dir_all(&path)))?;
         break_off(&self.groups);
         end(&self.groups);
-        tracing::info!(bytes = dumped.bytes, total = ?dumped.total, "taken out by a checkpoint");
+        tracing::info!(bytes = dumped.bytes, total = ?dumped.total, "memory rolled out to a \
+                                                                     checkpoint");
         Ok(dumped.bytes)
     }
 
@@ -206,7 +208,8 @@ impl TakeOut {
 /// shepherd, which makes none.)
 fn end(groups: &AppGroups) {
     if !groups.kill_each(END) {
-        tracing::warn!(group = %groups.path().display(), "some of its processes do not die");
+        tracing::warn!(group = %groups.path().display(), "some processes of the application do \
+                                                          not die");
     }
 }
 
@@ -257,7 +260,9 @@ impl BringBack {
                     return Ok(returned);
                 }
                 Err(why) if tries > 0 && self.wanted.load(Ordering::Relaxed) => {
-                    tracing::warn!("not brought back, tried again: {why}");
+                    tracing::warn!(
+                        "the application was not rolled in, and apinit tries again: {why}"
+                    );
                     std::thread::sleep(AGAIN);
                 }
                 Err(why) => {

@@ -211,7 +211,7 @@ fn hold_groups() -> anyhow::Result<()> {
     // HUP has no meaning here, and must not end it.
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect();
     signals.thread_block()?;
-    let groups = Groups::hold().map_err(|why| anyhow::anyhow!("no groups: {why}"))?;
+    let groups = Groups::hold().map_err(|why| anyhow::anyhow!("no control groups: {why}"))?;
     for note in groups.notes() {
         tracing::warn!("{note}");
     }
@@ -225,10 +225,14 @@ fn hold_groups() -> anyhow::Result<()> {
 fn run(options: &Options) -> anyhow::Result<()> {
     let lifeline = lifeline(options.lifeline)?;
     // In a private instance's folder: whoever of the instance leaves last clears it.
-    let Some(socket) = &options.socket else { bail!("--socket is not given") };
+    let Some(socket) = &options.socket else {
+        bail!("--socket is missing: name the socket of psched")
+    };
     let folder = socket.parent().filter(|_| lifeline.is_some());
     let member = folder.and_then(|folder| Member::join(folder).ok());
-    let Some(lowest) = options.nodes().first().copied() else { bail!("--nids names no node") };
+    let Some(lowest) = options.nodes().first().copied() else {
+        bail!("--nids names no node: name at least one, as in --nids 0-3")
+    };
     let paths = Paths::new(socket, lowest)?;
     let apshepherd = shepherds::Program::find()?;
     append_to_log();
@@ -237,7 +241,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         FILES_USUAL
     });
     // What a shepherd leaves behind when it dies comes to us.
-    nix::sys::prctl::set_child_subreaper(true).context("can't become a subreaper")?;
+    nix::sys::prctl::set_child_subreaper(true).context("can't become a subreaper (prctl)")?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
     let outcome = runtime.block_on(serve(options, paths, files, apshepherd, lifeline));

@@ -170,7 +170,8 @@ impl Rebinding {
             let pairs: BTreeSet<(u32, u32)> = pairs.filter(|(old, new)| old != new).collect();
             for (from, to) in pairs {
                 if let Err(error) = affinity::migrate_pages(pid, from, to) {
-                    tracing::info!(pid, %error, "its memory stays on NUMA node {from}");
+                    tracing::info!(pid, %error, "the memory of a process stays on NUMA node \
+                                                 {from}");
                 }
             }
         }

@@ -170,7 +170,10 @@ impl Restoring {
 
     /// A copy of its images, which nobody else can change, but for what CRIU needs later.
     fn fetch(&self) -> Result<Fetched, Why> {
-        let folder = self.folder.try_clone().map_err(|e| format!("its folder: {e}"))?;
+        let folder = self
+            .folder
+            .try_clone()
+            .map_err(|e| format!("the folder of the checkpoint can't be used: {e}"))?;
         refuse_fuse(folder.as_fd()).map_err(flawed)?;
         let dir = Dir::new(folder).map_err(flawed)?;
         let manifest = manifest_of(&dir, Some(&self.sealing)).map_err(flawed)?;
@@ -194,7 +197,7 @@ impl Restoring {
         let now: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
         if born.len() != now.len() {
             let (had, has) = (born.len(), now.len());
-            return Err(format!("its images are of {had} nodes, and it has {has}"));
+            return Err(format!("its images are of {had} nodes, and its placement has {has}"));
         }
         let failed = |e: std::io::Error| format!("can't make its control groups: {e}");
         let limits =
@@ -223,7 +226,7 @@ fn fits<'m>(
     let Restart { from, .. } = restart;
     if (recovery.apid, recovery.incarnation) != (from.apid, from.incarnation) {
         return Err(format!(
-            "the checkpoint is of application {}, and the posting names that of {}",
+            "the checkpoint is of application {}, and the posting names application {}",
             recovery.apid, from.apid
         ));
     }

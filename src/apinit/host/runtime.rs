@@ -91,7 +91,8 @@ impl Runtime {
         let own = nix::unistd::geteuid().as_raw();
         anyhow::ensure!(
             found.is_dir() && found.uid() == own,
-            "{} is not a directory of user {own}: remove it, or use another one for psched's socket",
+            "{} is not a directory of user {own}: remove it, or use another directory for \
+             psched's socket",
             path.display()
         );
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
@@ -108,12 +109,14 @@ impl Runtime {
         options.create(true).truncate(false).write(true).mode(0o600);
         self.commits = options
             .open(self.path.join("commits"))
-            .inspect_err(|error| tracing::warn!(%error, "can't keep what psched has committed"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "can't write the number of psched's last commit"),
+            )
             .ok()
             .map(|file| (file, start));
         let bytes = pb::Welcome::from(welcome).encode_to_vec();
         if let Err(error) = write_whole(&self.path.join("welcome"), &bytes) {
-            tracing::warn!(%error, "can't keep what psched said of itself");
+            tracing::warn!(%error, "can't write the identity of psched");
         }
         let _ = fs::remove_file(self.path.join("distrusted"));
     }
@@ -123,7 +126,7 @@ impl Runtime {
     pub fn remember_commits(&self, commits: u64) {
         let Some((file, start)) = &self.commits else { return };
         if let Err(error) = file.write_all_at(format!("{start} {commits:020}\n").as_bytes(), 0) {
-            tracing::warn!(%error, "can't keep what psched has committed");
+            tracing::warn!(%error, "can't write the number of psched's last commit");
         }
     }
 
@@ -137,7 +140,8 @@ impl Runtime {
     pub fn distrust(&self, starts: &[String]) {
         if let Err(error) = write_whole(&self.path.join("distrusted"), starts.join("\n").as_bytes())
         {
-            tracing::warn!(%error, "can't keep which psched has an old copy of its state");
+            tracing::warn!(%error, "can't write which starts of psched have an old copy of its \
+                                    state");
         }
     }
 
@@ -160,7 +164,7 @@ impl Runtime {
     pub fn keep_cpus(&self, cpus: &[u32]) {
         let text = cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         if let Err(error) = write_whole(&self.path.join("cpus"), text.as_bytes()) {
-            tracing::warn!(%error, "can't keep which processors are used");
+            tracing::warn!(%error, "can't write which processors are used");
         }
     }
 
@@ -177,7 +181,7 @@ impl Runtime {
             let _ = pb::SlicePlan::from(plan).encode_length_delimited(&mut bytes);
         }
         if let Err(error) = write_whole(&self.path.join("plans"), &bytes) {
-            tracing::warn!(%error, "can't keep the slice plans");
+            tracing::warn!(%error, "can't write the slice plans");
         }
     }
 

@@ -579,8 +579,9 @@ impl Shell {
         let had = cpus.collect::<BTreeSet<_>>().len();
         let crowded = (wanted as usize > had && self.lifeline.is_none()).then(|| {
             format!(
-                "its nodes have {wanted} processors, and this host has {had} real ones: \
-                 applications on different nodes share them (psched.yaml(5): processors, cpus)"
+                "the nodes of this apinit have {wanted} processors, and its host has {had} real \
+                 ones: applications on different nodes share them (psched.yaml(5): processors, \
+                 cpus)"
             )
         });
         self.note(Subject::Crowded, crowded);

@@ -77,12 +77,12 @@ impl Connection {
             let left = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
             let mut fds = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, left) {
-                Ok(0) => return Err(format!("it has said nothing for {REKEY:?}")),
+                Ok(0) => return Err(format!("it has sent no message for {REKEY:?}")),
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(error) => return Err(error.to_string()),
             }
             let count = match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => return Err("it has hung up".into()),
+                Ok(0) => return Err("it has closed its connection".into()),
                 Ok(count) => count,
                 Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => continue,
                 Err(error) => return Err(error.to_string()),
@@ -92,7 +92,7 @@ impl Connection {
             let message = pb::FromShepherd::decode(whole).map_err(|e| e.to_string())?;
             return match FromShepherd::try_from(message) {
                 Ok(FromShepherd::Hello(hello)) => Ok(hello),
-                other => Err(format!("it has said no hello, but {other:?}")),
+                other => Err(format!("its first message is not a hello: {other:?}")),
             };
         }
     }
@@ -114,7 +114,7 @@ pub(super) fn given_anew(directory: &AppDirectory) -> Result<(OwnedFd, File), St
     // The socket of a former life, on which no process listens.
     let _ = std::fs::remove_file(&socket);
     let listener = listener(&socket).map_err(|e| format!("{e:#}"))?;
-    let log = log().map_err(|e| format!("no log for its apshepherd: {e}"))?;
+    let log = log().map_err(|e| format!("can't open the log of its apshepherd: {e}"))?;
     Ok((listener, log))
 }
 
@@ -140,7 +140,7 @@ pub(super) fn meet(socket: &Path, key: Key) -> Result<(Connection, Hello), Strin
         return Err(failed(why));
     }
     if hello.key != key {
-        return Err(failed(format!("it is that of {}", hello.key)));
+        return Err(failed(format!("it is the apshepherd of application {}", hello.key)));
     }
     Ok((connection, hello))
 }
@@ -157,6 +157,10 @@ pub(super) fn rekey(socket: &Path, from: Key, key: Key) -> Result<(Connection, H
     match connection.hear() {
         Ok(hello) if hello.key == key => Ok((connection, hello)),
         // One that skips what it does not know.
-        _ => Err(failed("its release can't; run it under the apinit of that release".into())),
+        _ => Err(failed(
+            "its release does not support this; restart the checkpoint under the apinit of that \
+             release"
+                .into(),
+        )),
     }
 }

@@ -54,7 +54,7 @@ impl Program {
 
 /// Where apshepherd is: next to this program, else in PATH.
 fn find_program() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("can't tell where apinit is")?;
+    let own = std::env::current_exe().context("can't find the path of apinit")?;
     let beside = own.parent().map(|folder| folder.join(PROGRAM));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(PROGRAM));
@@ -88,7 +88,7 @@ impl Making<'_> {
         let groups: Vec<String> =
             nids.iter().map(|(nid, fd)| format!("{nid}:{}", fd.as_raw_fd())).collect();
         let lifeline = self.lifeline.map_or(-1, AsRawFd::as_raw_fd);
-        let text = |t: String| CString::new(t).context("a zero byte");
+        let text = |t: String| CString::new(t).context("an argument of apshepherd has a NUL byte");
         let mut environment = Vec::new();
         for name in HANDED_ON {
             if let Ok(value) = std::env::var(name) {
@@ -138,7 +138,7 @@ impl Making<'_> {
                 // Nobody would know it.
                 let kill = rustix::process::Signal::KILL;
                 let _ = rustix::process::pidfd_send_signal(&pidfd, kill);
-                return Err(error).context("can't connect to it");
+                return Err(error).context("can't connect to the new apshepherd");
             }
         };
         let mouth = ShepherdWriter::open(key, &wire);
@@ -199,7 +199,7 @@ pub(super) async fn find(
         Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
         // Its socket has taken the connection: it is stopped, or the host is busy.
         Err(_) if pidfd.as_deref().is_some_and(is_alive) => {
-            tracing::warn!(%key, "its apshepherd has not answered yet");
+            tracing::warn!(%key, "the apshepherd of an application has not answered yet");
             tokio::spawn(hear(key, reader, pidfd.clone(), hears));
             let mouth = Some(mouth);
             return Some((Shepherd { process, pidfd, mouth, failure: None, hung_up }, None));

@@ -463,12 +463,12 @@ impl Shepherd {
         if !sound {
             let text = match launch.pes.len() {
                 n if n > PES_MAX => format!(
-                    "{n} PEs on this host, and the maximum is {PES_MAX}: ask for fewer PEs on \
-                     each node (-N), or a larger -d"
+                    "the application has {n} PEs on this host, more than the maximum of \
+                     {PES_MAX}: ask for fewer PEs on each node (-N), or a larger -d"
                 ),
                 n => match launch.launch.fits(launch.width) {
                     Err(text) => text,
-                    Ok(()) => format!("apinit gave it a list of {n} PEs out of order"),
+                    Ok(()) => format!("apinit sent it a list of {n} PEs that is out of order"),
                 },
             };
             self.empty_at = Some(now_ns);

@@ -84,7 +84,7 @@ impl Shepherd {
                 self.bad(now_ns, Cause::NoFinalize { rank, nid, code })
             }
             PeEnd::Exit(_) if !went => {
-                let text = "its process ended before it was executed".to_owned();
+                let text = "its process ended before the program was executed".to_owned();
                 self.exec_failed(now_ns, rank, EINVAL, text);
             }
             PeEnd::Exit(0) => {}

@@ -18,7 +18,7 @@ const SEND_BUFFER: usize = 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The other side has hung up.
-    #[error("apinit has hung up")]
+    #[error("apinit has closed the connection")]
     Closed,
     /// The socket failed.
     #[error("the connection to apinit failed: {0}")]

@@ -124,7 +124,7 @@ pub fn fork_all(
     let (failures, to_failures, null) = match common {
         Ok(common) => common,
         Err(e) => {
-            let text = format!("no files can be opened for the PEs: {e}");
+            let text = format!("the files of the PEs can't be opened: {e}");
             forked.failed = Some((first, (e.raw_os_error().unwrap_or(0), text)));
             return forked;
         }

@@ -221,7 +221,10 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
     let directory = String::from_utf8_lossy(&launch.launch.directory).into_owned();
     let text = match step {
         Step::Directory => {
-            format!("its working directory {directory}: {why}{}", own_shm(&directory, errno))
+            format!(
+                "it can't enter its working directory {directory}: {why}{}",
+                own_shm(&directory, errno)
+            )
         }
         Step::Affinity => {
             format!("it can't be bound to processors {}: {why}", list(pe.cpus.iter().copied()))
@@ -248,7 +251,9 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
                 "{shown}: {why}; it is not a program for this machine, nor a script that begins \
                  with #! (a source file has to be compiled first)"
             ),
-            (Errno::E2BIG, _) => format!("{shown}: its arguments and environment are too long"),
+            (Errno::E2BIG, _) => {
+                format!("{shown}: its arguments and environment are too long: shorten them")
+            }
             _ => format!("{shown}: {why}"),
         },
     };

@@ -197,7 +197,8 @@ impl Scheduler {
             let command = match what {
                 Manage::Adopt => Command::Adopt,
                 Manage::Purge => {
-                    out.push(Effect::Warn(format!("user {uid} has {nids} purged of {names}")));
+                    let of = if names.is_empty() { "" } else { " of " };
+                    out.push(Effect::Warn(format!("user {uid} purged {nids}{of}{names}")));
                     done.push(match names.is_empty() {
                         true => format!(
                             "{nids}: its apinit obeys this psched now; no \
@@ -260,7 +261,7 @@ impl Scheduler {
                     Manage::Adopt => "purged: wait until that is done",
                     Manage::Purge => "adopted: try again",
                 };
-                problems.push(format!("{}: just being {now}", nids_text(nids.iter().copied())));
+                problems.push(format!("{}: already being {now}", nids_text(nids.iter().copied())));
             }
         }
         let most = self.settings.orders_max;

@@ -52,7 +52,7 @@ fn notes_that_name_hers() -> Vec<NodeNote> {
         NodeNote::Of(key, hers(4711), "it does not stop".to_owned()),
         NodeNote::Stuck(hers(4711), "pid 9 waits in the kernel".to_owned()),
         NodeNote::Foreign(ForeignNote {
-            why: "it obeys another psched".to_owned(),
+            why: "apinit obeys another psched".to_owned(),
             nids: vec![Nid(0)],
             runs: vec![hers(4711)],
             purging: false,

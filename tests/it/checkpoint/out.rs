@@ -201,9 +201,9 @@ fn one_whose_file_has_changed_ends_and_says_why() {
     second.signal(15);
     second.wait(BOUND).expect(128 + 15);
     let ended = first.wait(BOUND).expect(125);
-    assert!(ended.stderr.contains("can't be brought back"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("can't be restored"), "{}", ended.stderr);
     let said = said(&rig, &format!("--events {apid}"));
-    assert!(said.contains("can't be brought back"), "{said}");
+    assert!(said.contains("can't be restored"), "{said}");
     assert_eq!(on_shelf(shelf.path()), [] as [String; 0]);
 }
 

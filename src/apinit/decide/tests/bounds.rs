@@ -108,7 +108,7 @@ fn what_follows_a_waiting_launch_is_small() {
     go_through(&mut agent, 0, [opened(eager, OTHER), launch(eager, super::key(13, 1))]);
     assert_eq!(
         act(&mut agent, 0, Event::FrontMessage(eager, ToApinit::Stdin(piece(0, "x")))),
-        refused(eager, "too much was sent before the launch was taken")
+        refused(eager, "too much data was sent before the launch was accepted")
     );
     let taken = act(&mut agent, S, placed(place(key, &[&[0, 1]])));
     assert!(taken.contains(&to_front(FromApinit::Accepted)), "{taken:?}");
@@ -252,7 +252,7 @@ fn a_front_end_cannot_have_written_what_was_not_sent() {
         [Action::SendShepherd(key, ToShepherd::OutputTaken(6))]
     );
     let more = most + 7;
-    let text = format!("byte {more} of output can't be written: so much was not sent");
+    let text = format!("output is acknowledged up to byte {more}, which was never sent");
     assert_eq!(act(&mut agent, 3 * S, say(more)), refused(FRONT, &text));
     // Its process is still waited for.
     let back = Conn(2);

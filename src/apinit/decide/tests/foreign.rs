@@ -58,16 +58,16 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
     let (mut agent, key) = with_running();
     agent.apply(3 * S, Event::Unlinked);
     for (stranger, why) in [
-        (other(), "it obeys the psched of store 01234567, not this one of store ffffffff"),
+        (other(), "apinit obeys the psched of store 01234567, not this one of store ffffffff"),
         (
             older(),
-            "it has obeyed start 3 of psched on this store, and the store here (start 2) lacks \
-             what that start committed: this psched has an old copy of its state",
+            "apinit has obeyed start 3 of psched on this store, and the store here (start 2) lacks \
+             the commits of that start: this psched has an old copy of its state",
         ),
         (
             branched(),
-            "it has obeyed start 3 of psched on this store, and the store here (start 4) lacks \
-             what that start committed: this psched has an old copy of its state",
+            "apinit has obeyed start 3 of psched on this store, and the store here (start 4) lacks \
+             the commits of that start: this psched has an old copy of its state",
         ),
     ] {
         let actions = act(&mut agent, 5 * S, Event::Linked(stranger));
@@ -97,7 +97,7 @@ fn what_psched_can_not_read_it_is_told() {
     let unread = |apid| Welcome { unreadable: vec![Apid(4), apid], ..next() };
     let actions = act(&mut agent, 5 * S, Event::Linked(unread(key.apid)));
     let foreign = told(&actions);
-    let why = format!("it has application {}, whose record this psched can't read", key.apid);
+    let why = format!("apinit has application {}, whose record this psched can't read", key.apid);
     assert_eq!((&foreign.why, foreign.applications.len()), (&why, 1));
     agent.apply(6 * S, Event::Unlinked);
     let actions = act(&mut agent, 7 * S, Event::Linked(unread(Apid(999))));
@@ -114,8 +114,8 @@ fn a_young_copy_is_not_obeyed() {
     assert_eq!(starts, &["copy"]);
     assert_eq!(
         self::told(told).why,
-        "it has application 12, and the highest number in this store is 11: this psched has an \
-         old copy of its state"
+        "apinit has application 12, and the highest number in this store is 11: this psched has \
+         an old copy of its state"
     );
     // Other numbers have been given on it meanwhile, and it was started again.
     let mut later = Welcome { epoch: 5, next_apid: 40, ..copied() };
@@ -168,10 +168,10 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
     // Not from one that it is not linked to.
     assert_eq!(act(&mut agent, 4 * S, Event::Counted(99)), []);
     let started = |before, commits| counted(commits, [(3, "three", 20), (4, "four", before)]);
-    let few = "it knows commit 30 of this store, and this psched's last commit is 28: this \
+    let few = "apinit knows commit 30 of this store, and this psched's last commit is 28: this \
                psched has an old copy of its state";
-    let early = "it knows commit 30 of this store, and start 4 of this psched came after commit \
-                 29: this psched has an old copy of its state";
+    let early = "apinit knows commit 30 of this store, and start 4 of this psched came after \
+                 commit 29: this psched has an old copy of its state";
     for (copy, why) in [
         (counted(28, own), few),
         (started(27, 28), few),

@@ -181,7 +181,7 @@ fn who_may_launch() {
     go_through(&mut agent, 60 * S, [opened(chatter, OWNER)]);
     assert_eq!(
         act(&mut agent, 60 * S, Event::FrontMessage(chatter, ToApinit::Signal(numbered(1, 2)))),
-        refused(chatter, "the first message of a stream is a launch or a resumption")
+        refused(chatter, "the first message of a stream must be a launch or a resumption")
     );
     assert_eq!(agent.held(), (1, 0));
     // Said again by psched, the placement has a new ticket's time.
@@ -621,7 +621,7 @@ fn stdin_beyond_its_credit_is_not_kept() {
     assert_eq!(act(&mut agent, 3 * S, stdin(0, "four")), []);
     assert_eq!(
         act(&mut agent, 3 * S, stdin(4, "!")),
-        refused(FRONT, "more stdin than there was credit for")
+        refused(FRONT, "aprun sent more stdin than its credit allows")
     );
     assert_eq!(agent.next_timer(), Some(13 * S));
 }

@@ -185,7 +185,7 @@ fn one_that_can_t_be_brought_back_ends_and_says_why() {
     let actions = act(&mut agent, 8 * S, Event::GroupsEmpty(key));
     let end = end_of(&actions);
     let said = format!("{:?}", end.first);
-    assert!(said.contains("can't be brought back: a file has gone"), "{said}");
+    assert!(said.contains("can't be restored: a file has gone"), "{said}");
     assert_eq!(end.lost, [Nid(0), Nid(1)]);
 }
 

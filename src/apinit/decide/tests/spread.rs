@@ -407,7 +407,7 @@ fn what_may_pass_is_no_refusal() {
                 apinit up? (apstat -n)";
     let expected = [
         not_now(own, text),
-        head_not_now(silent, "no message came for 10 s"),
+        head_not_now(silent, "no launch was received within 10 s"),
         head_not_now(early, text),
     ];
     assert_eq!(act(&mut agent, 11 * S, Event::Tick), expected.concat());

@@ -190,7 +190,8 @@ impl Shell {
                 let frozen = groups.freezers();
                 let frozen = frozen.and_then(|all| all.iter().try_for_each(|f| f.freeze(true)));
                 if let Err(error) = frozen {
-                    tracing::warn!(%key, %error, "its control groups can't be frozen");
+                    tracing::warn!(%key, %error, "the control groups of an application can't be \
+                                                  frozen");
                 }
             }
             let mut front_died = false;
@@ -206,7 +207,7 @@ impl Shell {
             span.in_scope(|| tracing::info!(shepherd = hello.is_some(), "found again"));
             let note = hello.as_ref().and_then(|hello| misfit(hello.protocol)).map(|why| {
                 span.in_scope(|| tracing::warn!("its apshepherd does not answer: {why}"));
-                format!("its apshepherd does not answer: {why}; or apkill it")
+                format!("its apshepherd does not answer: {why}; or end the application with apkill")
             });
             self.note(Subject::Unheard(key), note);
             let app = App {
@@ -545,7 +546,7 @@ impl Shell {
         let mut leaving = self.leaving;
         let all = async { while leaving.join_next().await.is_some() {} };
         if tokio::time::timeout(GO_HOME, all).await.is_err() {
-            tracing::warn!("some processes do not die");
+            tracing::warn!("some processes of applications do not die");
         }
         runtime.remove();
     }

@@ -167,7 +167,8 @@ impl Shell {
                 asker.say(answer);
             }
             Ask::Published | Ask::AllStand | Ask::AllImaged | Ask::Join { .. } => {
-                asker.say(Answer::Refused("nothing was asked for".into()));
+                asker
+                    .say(Answer::Refused("no checkpoint was requested before this message".into()));
             }
         }
     }
@@ -187,7 +188,8 @@ impl Shell {
                 .into());
         }
         let sealing = self.sealing.as_ref();
-        let sealing = sealing.ok_or("psched has given no key of checkpoints: see its log")?;
+        let sealing = sealing
+            .ok_or("psched has sent no key to seal checkpoints with: see the log of psched")?;
         let draft = Manifest::read_draft(draft, sealing)
             .map_err(|_| format!("user {} passed a draft that psched has not made", asker.uid))?;
         if draft.recovery.owner.uid != 0 && !dumps_others() {
@@ -198,7 +200,10 @@ impl Shell {
         let age = Duration::from_nanos(wall_ns().saturating_sub(draft.made.at_ns));
         let of = Key { apid: draft.recovery.apid, incarnation: draft.recovery.incarnation };
         if of != key || age > DRAFT_AGE {
-            return Err("psched's draft of it is of another application, or too old".into());
+            return Err(
+                "psched's draft of the checkpoint is of another application, or too old: try again"
+                    .into(),
+            );
         }
         if let Some(why) = agent.hinders_dump(asker.uid, key) {
             return Err(why);
@@ -211,7 +216,11 @@ impl Shell {
             // (The agent says that it is not here.)
             None | Some((_, 1)) if hosts.len() == 1 => None,
             Some((index, all)) if all == hosts.len() => Some(hosts[index].folder.clone()),
-            _ => return Err("psched's draft of it names other nodes than it has".into()),
+            _ => {
+                return Err("psched's draft of the checkpoint names other nodes than the \
+                             application has: try again"
+                    .into());
+            }
         };
         let shepherd = self.apps.get(&key).and_then(|app| app.shepherd.as_ref());
         let shares = || shepherd.is_some_and(|s| matches!(has_own_space(s.process.pid), Ok(false)));
@@ -335,7 +344,7 @@ impl Shell {
             (wanted.said.clone(), self.sealing.clone(), self.events.clone());
         self.leaving.spawn(async move {
             let joined = tokio::task::spawn_blocking(move || {
-                let key = sealing.ok_or("psched has given no key of checkpoints")?;
+                let key = sealing.ok_or("psched has sent no key to seal checkpoints with")?;
                 let manifest = join(&said, &parts, wall_ns(), &key);
                 manifest.and_then(|manifest| manifest.seal(&key)).map_err(|e| e.to_string())
             });
@@ -366,8 +375,8 @@ impl Shell {
             (Some(prepared), Some(target)) => (*prepared, target),
             (prepared, _) => {
                 let why = match app.groups {
-                    Some(_) => "the cpr that asked for it is gone",
-                    None => "without cgroups it can't be frozen as a whole",
+                    Some(_) => "the cpr that requested the checkpoint has ended",
+                    None => "without cgroups the application can't be frozen as a whole",
                 };
                 let why = why.to_owned();
                 self.leaving.spawn(async move {
@@ -439,7 +448,7 @@ impl Shell {
         let (sealing, events) = (self.sealing.clone(), self.events.clone());
         self.leaving.spawn(async move {
             let sealed = tokio::task::spawn_blocking(move || {
-                let key = sealing.ok_or("psched has given no key of checkpoints")?;
+                let key = sealing.ok_or("psched has sent no key to seal checkpoints with")?;
                 match part {
                     Some(folder) => images.seal_part(&folder, &said, &key),
                     None => images.seal(draft, &key).map(|bytes| (bytes, Bytes::new())),
@@ -527,8 +536,8 @@ impl Shell {
             }
             let thawed = groups.freezer().and_then(|freezer| freezer.freeze(false));
             span.in_scope(|| match thawed {
-                Ok(()) => tracing::info!("it continues after an interrupted dump"),
-                Err(error) => tracing::warn!(%error, "it stays frozen after a dump"),
+                Ok(()) => tracing::info!("the application continues after an interrupted dump"),
+                Err(error) => tracing::warn!(%error, "the application stays frozen after a dump"),
             });
             directory.drop_dumped();
             let _ = events.send(TaskEvent::Thawed(key)).await;

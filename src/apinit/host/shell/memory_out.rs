@@ -29,7 +29,9 @@ impl Shell {
         let Some(app) = self.apps.get(&key) else { return };
         let ready = app.shepherd.as_ref().zip(app.groups.clone()).zip(self.shelf.clone());
         let Some(((shepherd, groups), shelf)) = ready else {
-            let why = "there is no folder for it, or its apshepherd does not answer".to_owned();
+            let why = "apinit has no --roll-out folder or no cgroups for it, or its apshepherd \
+                       does not answer"
+                .to_owned();
             return self.own.push(Heard::TookOut(key, Err(why)));
         };
         let take_out = TakeOut {
@@ -102,7 +104,7 @@ impl Shell {
             Ok(Box::new(back))
         });
         if let Err(why) = &back {
-            tracing::warn!("not brought back: {why}");
+            tracing::warn!("the application was not rolled in: {why}");
         }
         self.own.push(Heard::CameBack(key, back));
     }

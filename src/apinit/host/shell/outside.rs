@@ -212,7 +212,7 @@ impl Outside for Shell {
             return text;
         }
         let failure = app.shepherd.as_mut().and_then(Shepherd::failure);
-        failure.or(app.exit.take()).unwrap_or_else(|| "it has hung up".into())
+        failure.or(app.exit.take()).unwrap_or_else(|| "it has closed its connection".into())
     }
 
     fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool {

@@ -50,7 +50,8 @@ impl Shell {
              restart it again (cpr -r)",
         )?;
         let sealing = self.sealing.clone();
-        let sealing = sealing.ok_or("psched has given no key of checkpoints: see its log")?;
+        let sealing = sealing
+            .ok_or("psched has sent no key to verify checkpoints with: see the log of psched")?;
         let groups = self.groups.clone().zip(app.groups.clone());
         let (groups, made) =
             groups.ok_or("without cgroups it can't be kept from running before its turn")?;
@@ -104,7 +105,7 @@ impl Shell {
             Ok(Box::new(back))
         });
         if let Err(why) = &returned {
-            tracing::warn!("not brought back: {why}");
+            tracing::warn!("the application was not restored: {why}");
         }
         self.happens(Event::Restored(key, returned));
     }

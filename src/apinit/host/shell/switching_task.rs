@@ -27,7 +27,10 @@ impl Shell {
         let means = match app.groups.as_ref().map(|groups| groups.freezers()) {
             Some(Ok(freezers)) => Means::Freezer(freezers),
             Some(Err(error)) => {
-                let text = format!("it can't be stopped, its groups can't be opened: {error}");
+                let text = format!(
+                    "the application can't be frozen, because its control groups can't be opened: \
+                     {error}"
+                );
                 app.span.in_scope(|| tracing::warn!("{text}"));
                 Means::None
             }
@@ -36,7 +39,9 @@ impl Shell {
         let memory = match app.groups.as_ref().map(|groups| groups.memory(gang.spread)) {
             Some(Ok(memory)) => memory,
             Some(Err(error)) => {
-                let text = format!("its memory can't be kept while it runs: {error}");
+                let text = format!(
+                    "the memory of the application can't be protected while it runs: {error}"
+                );
                 app.span.in_scope(|| tracing::warn!("{text}"));
                 None
             }
@@ -158,8 +163,8 @@ impl Shell {
     pub(super) fn name_overran(&mut self, key: Key, used: Duration) {
         let Some(app) = self.apps.get(&key) else { return };
         let text = format!(
-            "the kernel has worked {} s for it in turns of others (a long system call, \
-             io_uring): its own turns are shorter by that time",
+            "the kernel has worked {} s for it in turns of other applications (a long system \
+             call, io_uring): its own turns are shorter by that time",
             used.as_secs()
         );
         app.span.in_scope(|| tracing::warn!("{text}"));

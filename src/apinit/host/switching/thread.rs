@@ -382,8 +382,8 @@ impl Thread {
         });
         for key in stands {
             if let Some(bytes) = self.let_run(key) {
-                tracing::warn!(%key, "its memory can't be brought in before its turn: it runs \
-                                      and pages in");
+                tracing::warn!(%key, "the memory of an application can't be rolled in before its \
+                                      turn: it runs and pages in");
                 self.apply(Event::Brought(key, bytes));
             }
         }

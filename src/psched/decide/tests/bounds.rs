@@ -114,7 +114,7 @@ fn orders_of_psmgr_beyond_the_bound_are_refused() {
         let foreign = Foreign {
             store_id: "ab".into(),
             epoch: 3,
-            why: "it obeys another".into(),
+            why: "apinit obeys another".into(),
             applications: vec![],
         };
         s.apply(at(0), Event::Foreign { link, foreign: Box::new(foreign) });

@@ -53,7 +53,7 @@ fn call(s: &mut Scheduler, number: u64, nids: &[u32], has: Vec<ForeignApplicatio
     let foreign = Foreign {
         store_id: "ab".into(),
         epoch: 3,
-        why: "it obeys the psched of store ab, not this one of store cd".into(),
+        why: "apinit obeys the psched of store ab, not this one of store cd".into(),
         applications: has,
     };
     brief(&s.apply(at(0), Event::Foreign { link, foreign: Box::new(foreign) }))
@@ -136,10 +136,8 @@ fn nothing_is_placed_on_a_foreign_node_and_nothing_commanded() {
     assert_eq!(node.state, "foreign");
     assert_eq!(
         notes_said(&node.notes),
-        [
-            "foreign: it obeys the psched of store ab, not this one of store cd; it runs application \
-          12 of bob: psmgr adopt 0 takes it over with them, psmgr purge 0 ends them"
-        ]
+        ["foreign: apinit obeys the psched of store ab, not this one of store cd; it runs \
+             application 12 of bob: psmgr adopt 0 takes it over with them, psmgr purge 0 ends them"]
     );
     // Its number is given to no other.
     assert_eq!(
@@ -430,7 +428,7 @@ fn purged() {
     s.apply(at(0), posted(1, 1));
     call(&mut s, 1, &[0], vec![stranger(1, &[0], Phase::Running)]);
     assert_eq!(brief(&order(&mut s, Manage::Purge, &[0])), ["change NID 0", "warn", "-> 1 purge"]);
-    refused(&order(&mut s, Manage::Adopt, &[0]), &["NID 0: just being purged"]);
+    refused(&order(&mut s, Manage::Adopt, &[0]), &["NID 0: already being purged"]);
     // Its end is not that of the application with the same number here.
     let cause = Cause::Purge { uid: 0 };
     for _ in 0..2 {
