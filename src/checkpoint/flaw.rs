@@ -17,12 +17,14 @@ pub enum Flaw {
     NoFolder,
     /// It has the name of one that is not finished yet.
     #[error(
-        "it is of a checkpoint that was never finished, or is being written or removed now; cpr \
-         -D removes an unfinished checkpoint"
+        "it is an unfinished checkpoint, or is being written or removed now; cpr -D removes an \
+         unfinished checkpoint"
     )]
     Partial,
     /// Another process holds it.
-    #[error("another process writes, restarts or removes it now; wait until that has ended")]
+    #[error(
+        "another process is writing, restarting or removing it; wait until that process has ended"
+    )]
     Busy,
     /// A psched that came later wrote it.
     #[error(
@@ -45,7 +47,7 @@ pub enum Flaw {
     },
     /// A file is not there.
     #[error(
-        "it is not whole: {file} is missing; replace it from an undamaged copy, or make the \
+        "it is incomplete: {file} is missing; replace it from an undamaged copy, or make the \
          checkpoint again"
     )]
     Missing {
@@ -54,8 +56,8 @@ pub enum Flaw {
     },
     /// A file has fewer bytes than it had.
     #[error(
-        "it is not whole: {file} has {found} bytes of {size}; replace it from an undamaged \
-         copy, or make the checkpoint again"
+        "it is incomplete: {file} has {found} bytes of {size}; replace it from an undamaged copy, \
+         or make the checkpoint again"
     )]
     Short {
         /// Which file.
@@ -90,7 +92,8 @@ pub enum Flaw {
     },
     /// The application is another user's.
     #[error(
-        "the application is of user {owner}, and you are user {caller}: only its owner can restart it"
+        "the application belongs to user {owner}, and you are user {caller}: only its owner can \
+         restart it"
     )]
     NotOwner {
         /// Whose it is.
@@ -100,8 +103,8 @@ pub enum Flaw {
     },
     /// The caller is its owner with other groups than the application had.
     #[error(
-        "the application has group {group}, and you do not: join it with newgrp (id shows your \
-         groups), or ask an administrator to add you to it"
+        "the application has group {group}, of which you are not a member: join it with newgrp \
+         (id shows your groups), or ask an administrator to add you to it"
     )]
     NotMember {
         /// One that it had.

@@ -90,7 +90,7 @@ impl Part {
         let unread = |e: String| Flaw::manifest(format!("a part of it can't be read: {e}"));
         let form: PartForm = serde_json::from_str(text).map_err(|e| unread(e.to_string()))?;
         let PartForm { draft, folder, version, boot, stood_ns, files } = form;
-        let draft = Checksum::parse(&draft).ok_or_else(|| unread("it is of no draft".into()))?;
+        let draft = Checksum::parse(&draft).ok_or_else(|| unread("it names no draft".into()))?;
         let files: Result<_, String> = files.into_iter().map(ImageForm::image).collect();
         Ok(Part { draft, folder, version, boot, stood_ns, files: files.map_err(unread)? })
     }
@@ -114,23 +114,29 @@ pub fn join(
     };
     if parts.len() != hosts.len() {
         let (has, brought) = (hosts.len(), parts.len());
-        return Err(Flaw::Unfit(format!("has {has} parts here, and {brought} were brought")));
+        return Err(Flaw::Unfit(format!("has {has} parts here, and {brought} were given")));
     }
     let parts: Result<Vec<Part>, Flaw> =
         parts.iter().map(|part| Part::read(part.as_ref(), key)).collect();
     let parts = parts?;
     if parts.iter().any(|part| part.draft != sum) {
-        return Err(unfit("has no parts of others"));
+        return Err(unfit(
+            "has parts of its own draft only, and a part of another draft was given",
+        ));
     }
     let of = |host: &HostImages| parts.iter().any(|part| part.folder == host.folder);
     if let Some(host) = hosts.iter().find(|host| !of(host)) {
-        return Err(Flaw::Unfit(format!("has {} too, and that was not brought", host.folder)));
+        return Err(Flaw::Unfit(format!(
+            "has the part {} too, and that was not given",
+            host.folder
+        )));
     }
     let last = parts.iter().map(|part| part.stood_ns.0).max().unwrap_or(0);
     let first = parts.iter().map(|part| part.stood_ns.1).min().unwrap_or(0);
     if last > first || parts.windows(2).any(|two| two[0].boot != two[1].boot) {
         return Err(unfit(
-            "is of one moment at which all of it stood still, and these parts stood at different ones",
+            "has parts that were frozen at one moment, and these parts were frozen at different \
+             moments",
         ));
     }
     let version = parts.first().map(|part| part.version.clone()).unwrap_or_default();
@@ -216,7 +222,7 @@ mod tests {
         assert!(joined(&draft, &[one.clone(), touching]).is_ok());
         let late = Part { stood_ns: (201, 300), ..other };
         let why = joined(&draft, &[one, late]).expect_err("never together");
-        assert!(why.contains("stood at different ones"), "{why}");
+        assert!(why.contains("frozen at different moments"), "{why}");
     }
 
     #[test]
@@ -227,12 +233,12 @@ mod tests {
             let why = joined(&draft, parts).expect_err(words);
             assert!(why.contains(words), "{why}");
         };
-        refused(std::slice::from_ref(&one), "2 parts here, and 1 were brought");
-        refused(&[one.clone(), one.clone()], "has host-1 too, and that was not brought");
+        refused(std::slice::from_ref(&one), "2 parts here, and 1 were given");
+        refused(&[one.clone(), one.clone()], "has the part host-1 too, and that was not given");
         let boot = Part { boot: "another".into(), ..other.clone() };
-        refused(&[one.clone(), boot], "stood at different ones");
+        refused(&[one.clone(), boot], "frozen at different moments");
         let later = Checksum::of(b"a later draft");
-        refused(&[one.clone(), Part { draft: later, ..other.clone() }], "no parts of others");
+        refused(&[one.clone(), Part { draft: later, ..other.clone() }], "a part of another draft");
         refused(&[one.clone(), Part { files: Vec::new(), ..other.clone() }], "in a folder: host-1");
         let files = one.files.clone();
         refused(&[one.clone(), Part { files, ..other.clone() }], "in a folder: host-1");

@@ -277,7 +277,7 @@ impl Manifest {
     pub(super) fn check(&self) -> Result<(), String> {
         let Shape { width, depth, per_node } = self.recovery.posting.shape;
         if width == 0 || depth == 0 || per_node == Some(0) {
-            return Err("is of one PE of one processor at least, on one node".into());
+            return Err("has at least one PE of one processor, on one node".into());
         }
         if self.files.len() > FILES_MAX {
             return Err(format!("has at most {FILES_MAX} files, not {}", self.files.len()));
@@ -286,7 +286,10 @@ impl Manifest {
             return Err(format!("can't have a file named {:?}", file.name));
         }
         if let Some(two) = self.files.windows(2).find(|two| two[0].name >= two[1].name) {
-            return Err(format!("has its files in order of their names, not {}", two[1].name));
+            return Err(format!(
+                "has its files in order of their names, and {} is not",
+                two[1].name
+            ));
         }
         if let Some(launch) = &self.launch {
             launch.fits(width)?;
@@ -297,7 +300,7 @@ impl Manifest {
         match &self.kind {
             Kind::Running { back_end, places, hosts } => {
                 if !places.fits_or_shares(&self.recovery.posting.shape) {
-                    return Err("of a running application has its placement, whole".into());
+                    return Err("of a running application has its whole placement".into());
                 }
                 self.check_hosts(places, hosts)?;
                 match back_end {
@@ -332,7 +335,7 @@ impl Manifest {
         placed.sort_unstable();
         theirs.sort_unstable();
         if placed != theirs || hosts.iter().any(|host| host.nids.is_empty()) {
-            return Err("says of each node which host it was of, and of no other".into());
+            return Err("names the host of each of its nodes, and of no other node".into());
         }
         let mut folders: Vec<&str> = hosts.iter().map(|host| &host.folder[..]).collect();
         if let Some(bad) = folders.iter().find(|name| !name_fits(name) || name.contains('/')) {
@@ -340,7 +343,9 @@ impl Manifest {
         }
         folders.sort_unstable();
         match folders.windows(2).find(|two| two[0] == two[1]) {
-            Some(two) => Err(format!("has a folder for each host, and {} is of two", two[0])),
+            Some(two) => {
+                Err(format!("has a folder for each host, and {} belongs to two hosts", two[0]))
+            }
             None => Ok(()),
         }
     }

@@ -99,12 +99,12 @@ fn what_is_not_as_it_was_is_named() {
     without.0.remove("core-1.img");
     assert_eq!(without.refused(), Flaw::Missing { file: "core-1.img".into() });
     let short = good.but("core-1.img", |bytes| bytes.truncate(2));
-    says(&short, "it is not whole: core-1.img has 2 bytes of 4; ");
+    says(&short, "it is incomplete: core-1.img has 2 bytes of 4; ");
     // Damaged.
     let longer = good.but("host-0/pages-1.img", |bytes| bytes.push(0));
-    says(&longer, "host-0/pages-1.img is damaged: it has more than its 5 bytes; ");
+    says(&longer, "host-0/pages-1.img is damaged: it has more bytes than the 5 in the manifest; ");
     let other = good.but("host-0/pages-1.img", |bytes| bytes[0] = b'P');
-    says(&other, "host-0/pages-1.img is damaged: its checksum is not that of the manifest; ");
+    says(&other, "host-0/pages-1.img is damaged: its checksum differs from that in the manifest; ");
     for what in [&b""[..], b"{", b"[]", b"\xff", b"{\"version\": 1}"] {
         let memory = good.but(MANIFEST, |bytes| *bytes = what.to_owned());
         says(&memory, "manifest.json is damaged: it can't be read: ");
@@ -159,13 +159,13 @@ fn what_can_not_be_is_not_sealed() {
         let Kind::Running { hosts, .. } = &mut m.kind else { panic!("it runs") };
         hosts
     }
-    unfit("which host it was of", &|m| hosts(m).clear());
-    unfit("which host it was of", &|m| hosts(m)[0].nids.push(Nid(5)));
-    unfit("which host it was of", &|m| hosts(m)[0].nids[1] = Nid(3));
-    unfit("which host it was of", &|m| hosts(m).push(HostImages::default()));
+    unfit("the host of each of its nodes", &|m| hosts(m).clear());
+    unfit("the host of each of its nodes", &|m| hosts(m)[0].nids.push(Nid(5)));
+    unfit("the host of each of its nodes", &|m| hosts(m)[0].nids[1] = Nid(3));
+    unfit("the host of each of its nodes", &|m| hosts(m).push(HostImages::default()));
     unfit("a folder named \"..\"", &|m| hosts(m)[0].folder = "..".into());
     unfit("a folder named \"a/b\"", &|m| hosts(m)[0].folder = "a/b".into());
-    unfit("host-0 is of two", &|m| {
+    unfit("host-0 belongs to two", &|m| {
         let mut other = hosts(m)[0].clone();
         other.nids = vec![hosts(m)[0].nids.pop().expect("two")];
         hosts(m).push(other);

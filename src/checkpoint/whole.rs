@@ -91,7 +91,7 @@ impl Image {
     pub fn compare(&self, read: Option<u64>, sum: Summing) -> Result<(), Flaw> {
         self.has_size(read)?;
         if sum.done() != self.sum {
-            let how = "its checksum is not that of the manifest".into();
+            let how = "its checksum differs from that in the manifest".into();
             return Err(Flaw::Damaged { file: self.name.clone(), how });
         }
         Ok(())
@@ -107,9 +107,10 @@ impl Image {
         match read {
             None => Err(Flaw::Missing { file }),
             Some(found) if found < *size => Err(Flaw::Short { file, size: *size, found }),
-            Some(found) if found > *size => {
-                Err(Flaw::Damaged { file, how: format!("it has more than its {size} bytes") })
-            }
+            Some(found) if found > *size => Err(Flaw::Damaged {
+                file,
+                how: format!("it has more bytes than the {size} in the manifest"),
+            }),
             Some(_) => Ok(()),
         }
     }

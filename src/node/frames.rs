@@ -39,7 +39,7 @@ pub enum FrameError {
     #[error("a packet with the unknown header {0}")]
     Header(u8),
     /// A packet of more than [`PACKET_MAX`] bytes.
-    #[error("a packet of {0} bytes, {PACKET_MAX} being the most")]
+    #[error("a packet of {0} bytes, more than the maximum of {PACKET_MAX}")]
     Packet(usize),
     /// A message of more than [`MESSAGE_MAX`] bytes.
     #[error("a message of more than {MESSAGE_MAX} bytes")]

@@ -139,7 +139,7 @@ impl Groups {
             return Groups::at(base, supervised);
         }
         let own = read("/proc/self/cgroup")?;
-        let group = v2_group(&own).ok_or("this process is in no v2 group")?;
+        let group = v2_group(&own).ok_or("this process is in no group of cgroup v2")?;
         let base = directory(&root, &point, group)
             .ok_or_else(|| format!("its own group {group} is not below {point}"))?;
         Groups::at(controllers::base_of(base), supervised)

@@ -56,9 +56,9 @@ pub fn unfrozen(pid: i32, nid: Nid) -> Option<String> {
 pub fn unseen(pid: i32, nid: Nid) -> Option<String> {
     let (name, state) = shown(pid)?;
     Some(format!(
-        "pid {pid} '{name}' may be its own on NID {nid}, and can't be examined: it waits in the \
-         kernel (state {state}) with its memory locked; until that wait ends the processors \
-         stay held"
+        "pid {pid} '{name}' on NID {nid} may belong to it, and can't be examined: that process \
+         waits in the kernel (state {state}) with its memory locked; until that wait ends the \
+         processors stay held"
     ))
 }
 

@@ -152,10 +152,11 @@ fn bad_ones_are_explained() {
     for (name, said) in [
         (
             "damaged",
-            "host-0/pages-1.img is damaged: its checksum is not that of the manifest; replace",
+            "host-0/pages-1.img is damaged: its checksum differs from that in the manifest; \
+             replace",
         ),
-        ("short", "it is not whole: host-0/pages-1.img has 3 bytes of 5; replace"),
-        ("less", "it is not whole: host-0/pages-1.img is missing; replace"),
+        ("short", "it is incomplete: host-0/pages-1.img has 3 bytes of 5; replace"),
+        ("less", "it is incomplete: host-0/pages-1.img is missing; replace"),
         ("partial", "it has no manifest.json: it is not a checkpoint, or was never finished"),
         ("newer", "its manifest has version 7, and this cpr reads up to 1: use the cpr of"),
         ("torn", "manifest.json is damaged: it can't be read: EOF"),
@@ -288,13 +289,13 @@ fn leftovers_are_named_and_removed() {
     // Where there is no checkpoint yet it is named too.
     let told = place.cpr("-i d").expect(1).says("there is no such folder").out();
     assert!(told.contains(&format!("d: {only}, beside it, ")), "{told}");
-    place.cpr(&format!("-i {only}")).expect(1).says("was never finished");
+    place.cpr(&format!("-i {only}")).expect(1).says("it is an unfinished checkpoint");
     place.cpr("-D d").expect(0);
     assert!(!place.at(&only).exists());
     // By its own name, alone; and what is written is left alone.
     place.cpr(&format!("-D {left}")).expect(0);
     assert!(!place.at(&left).exists() && place.at("c").exists());
-    place.cpr("-D c").expect(1).says("now; wait until that has ended");
+    place.cpr("-D c").expect(1).says("it; wait until that process has ended");
     drop(busy);
     assert_eq!(place.names(), [""; 0]);
 }

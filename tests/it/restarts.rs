@@ -195,8 +195,8 @@ fn what_can_not_be_restarted_is_refused_with_the_reason() {
         ("none", "cpr: none: there is no such folder"),
         ("foreign", "cpr: foreign: it is not sealed by the key of this machine"),
         ("damaged", "cpr: damaged: manifest.json is damaged"),
-        ("less", "cpr: less: it is not whole: core-1.img is missing"),
-        ("hers", "cpr: hers: the application is of user 61301, and you are user"),
+        ("less", "cpr: less: it is incomplete: core-1.img is missing"),
+        ("hers", "cpr: hers: the application belongs to user 61301, and you are user"),
         ("club", "cpr: club: "),
         ("over", "cpr: over: it can't be restarted: it has reached its time limit of 10 s"),
         ("elsewhere", "cpr: elsewhere: -L 7 names no node of this machine"),
@@ -216,7 +216,7 @@ fn one_that_ran_is_locked_and_goes_with_its_cpr() {
     made(&hand, "tonight", manifest(&hand), &key_of(&hand));
     let waits = Running::start(&mut cpr(&hand, "-r tonight"));
     assert_eq!(hand.wait_for("posted", 1), [2]);
-    run_again(&hand, "tonight", 125).says("another process writes, restarts or removes it");
+    run_again(&hand, "tonight", 125).says("another process is writing, restarting or removing it");
     hand.kill_psched();
     hand.start_psched();
     let row = hand.apstat("-A 2");

@@ -181,7 +181,7 @@ fn a_process_whose_memory_is_locked_holds_up_no_search() {
     });
     // It may be of the one whose shepherd is gone now, and is named with it.
     kill(shepherd.expect("there is one").0, 9);
-    let words = "'hang' may be its own on NID 0, and can't be examined";
+    let words = "'hang' on NID 0 may belong to it, and can't be examined";
     eventually(BOUND, "apstat says it", || {
         instance.run("apstat", ["--why", &apid]).expect(0).out().contains(words)
     });

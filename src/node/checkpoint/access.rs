@@ -121,14 +121,15 @@ fn refused(owner: &Owner, path: &Path, error: Errno) -> String {
     let shown = path.display();
     match error {
         Errno::LOOP => format!(
-            "it had {shown} open, and its path has a symbolic link now; links are not followed: \
-             put back what was there"
+            "the application had {shown} open, and its path has a symbolic link now; links are \
+             not followed: put back what was there"
         ),
         Errno::NOENT => {
             format!("a file that was open is missing: put it back where it was ({shown})")
         }
         error => format!(
-            "it has {shown} open, which user {} may not open ({error}): its owner can give access to it",
+            "the application has {shown} open, which user {} may not open ({error}): the owner of \
+             the file can give access to it",
             owner.uid
         ),
     }
@@ -199,7 +200,7 @@ pub(super) fn before(owner: &Owner, images: &Images, given: &Given) -> Result<()
             let found = fstat(&held).map_err(|error| refused(owner, socket, error))?;
             if owner.uid != 0 && found.st_uid != owner.uid {
                 return Err(format!(
-                    "it listened at {}, which belongs to user {} now",
+                    "the application listened at {}, which belongs to user {} now",
                     socket.display(),
                     found.st_uid
                 ));
@@ -255,11 +256,11 @@ pub(super) fn after(
         for kind in NAMESPACES {
             let read = |of: &str| fs::read_link(format!("/proc/{of}/ns/{kind}")).ok();
             if read(&pid.to_string()) != read("self") {
-                return Err(format!("a process is in a {kind} namespace of its own"));
+                return Err(format!("a restored process is in a {kind} namespace of its own"));
             }
         }
         if number(open_root(&pid.to_string())?.as_fd()) != root {
-            return Err("a process has another root directory".into());
+            return Err("a restored process has another root directory".into());
         }
         let is_given = |used: &Used| *pid == shepherd && given.numbers.contains(&used.number);
         all.extend(used.into_iter().filter(|(used, _)| !is_given(used)));
@@ -315,7 +316,7 @@ pub(super) fn standing(owner: &Owner, pids: &[i32]) -> Result<u64, String> {
             all.insert(used, link);
         }
         if all.len() > FILES_MAX {
-            return Err(format!("it has more than {FILES_MAX} files open"));
+            return Err(format!("the application has more than {FILES_MAX} files open"));
         }
     }
     match first {
@@ -340,22 +341,22 @@ fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
         };
         let set = |name: &str| u64::from_str_radix(line(name)?.trim(), 16).ok();
         let program = line("Name:").unwrap_or_default().trim();
-        let strange = || format!("{} does not tell its ids", path.display());
+        let strange = || format!("{} does not show its user and group ids", path.display());
         let (uids, gids, groups) = (numbers("Uid:"), numbers("Gid:"), numbers("Groups:"));
         let (uids, gids, groups) =
             (uids.ok_or_else(strange)?, gids.ok_or_else(strange)?, groups.ok_or_else(strange)?);
         if let Some(uid) = uids.iter().find(|uid| **uid != owner.uid) {
             return Err(format!(
-                "a process of it ({program}) has the rights of user {uid}, and the application \
-                 belongs to user {}: only processes with the rights of its owner can be \
-                 checkpointed",
+                "a process of the application ({program}) has the rights of user {uid}, and the \
+                 application belongs to user {}: only processes with the rights of its owner can \
+                 be checkpointed",
                 owner.uid
             ));
         }
         if let Some(gid) = gids.iter().chain(&groups).find(|gid| !owner.has_group(**gid)) {
             return Err(format!(
-                "a process of it ({program}) has the rights of group {gid}, in which user {} is \
-                 not: only processes with the rights of its owner can be checkpointed",
+                "a process of the application ({program}) has the rights of group {gid}, in which \
+                 user {} is not: only processes with the rights of its owner can be checkpointed",
                 owner.uid
             ));
         }
@@ -365,7 +366,10 @@ fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
         let none = |name: &str| set(name).ok_or_else(strange).map(|set| set == 0);
         let inherits = own.inherits(set("CapInh:").ok_or_else(strange)?);
         if !(none("CapPrm:")? && none("CapEff:")? && none("CapAmb:")? && inherits) {
-            return Err(format!("a process of it ({program}) has capabilities"));
+            return Err(format!(
+                "a process of the application ({program}) has capabilities: only processes \
+                 without them can be checkpointed"
+            ));
         }
     }
     Ok(())
@@ -375,7 +379,7 @@ fn ids(owner: &Owner, pid: i32) -> Result<(), String> {
 /// directory of this process; of files that were removed those that are known.
 fn look(owner: &Owner, pid: &str, all: All, known: &dyn Fn(&[u8]) -> bool) -> Result<(), String> {
     if all.len() > FILES_MAX {
-        return Err(format!("it has more than {FILES_MAX} files open"));
+        return Err(format!("the application has more than {FILES_MAX} files open"));
     }
     let root = open_root(pid)?;
     let memory = memory_device();
@@ -388,7 +392,10 @@ fn look(owner: &Owner, pid: &str, all: All, known: &dyn Fn(&[u8]) -> bool) -> Re
             let fd = rustix::fs::open(link, HELD, Mode::empty())
                 .map_err(|e| format!("{}: {e}", link.display()))?;
             if number(fd.as_fd()) != Some(used.number) {
-                return Err(format!("{} is another file now", used.path.display()));
+                return Err(format!(
+                    "{} is another file now: put back what was there",
+                    used.path.display()
+                ));
             }
             let path = used.path.as_os_str().as_bytes().strip_suffix(DELETED);
             let gone = path.is_some_and(|path| known(path) || internal(used, fd.as_fd(), memory));
@@ -433,11 +440,11 @@ fn looked_at(
         // Another error: it is said by what its inode allows, if that is an answer.
         Err(error) => match may(fd, used.reads, used.writes) {
             Err(denied) => Err(refused(owner, &used.path, denied)),
-            Ok(()) => Err(format!("{shown} is missing ({error})")),
+            Ok(()) => Err(format!("{shown} is missing ({error}): put it back where it was")),
         },
         Ok(_) => match may(fd, used.reads, used.writes) {
             Err(denied) => Err(refused(owner, &used.path, denied)),
-            Ok(()) => Err(format!("{shown} is another file now")),
+            Ok(()) => Err(format!("{shown} is another file now: put back what was there")),
         },
     }
 }
@@ -510,7 +517,7 @@ fn used_by(pid: i32) -> Result<All, String> {
         let part = |hex: &str| u64::from_str_radix(hex, 16).map(|n| format!("{n:x}")).ok();
         let name =
             range.split_once('-').and_then(|(a, b)| Some(format!("{}-{}", part(a)?, part(b)?)));
-        let name = name.ok_or_else(|| format!("{maps} is not understood"))?;
+        let name = name.ok_or_else(|| format!("{maps} can't be parsed"))?;
         all.extend(used(Path::new(&folder).join(name), true, shared, true)?);
     }
     for (link, reads) in [("cwd", false), ("root", false), ("exe", true)] {

@@ -313,8 +313,8 @@ fn has_its_owners(running: &Running<'_>, ghost_limit: u64) -> Result<(), Checkpo
     let removed = access::standing(running.owner, &pids).map_err(CheckpointError::new)?;
     if removed > ghost_limit {
         return Err(CheckpointError::new(format!(
-            "it has {} of removed files open, and at most {} are saved (apinit --ghost-limit): \
-             it must close them, or not remove them",
+            "the application has {} of removed files open, and at most {} are saved (apinit \
+             --ghost-limit): it must close them, or not remove them",
             about(removed),
             about(ghost_limit)
         )));
@@ -334,7 +334,9 @@ struct Frozen {
 
 impl Frozen {
     fn all_of(running: &Running<'_>) -> Result<Frozen, CheckpointError> {
-        let cannot = |e: std::io::Error| CheckpointError::new(format!("it can't be frozen: {e}"));
+        let cannot = |e: std::io::Error| {
+            CheckpointError::new(format!("the application can't be frozen: {e}"))
+        };
         let freezer = running.groups.freezer().map_err(cannot)?;
         freezer.freeze(true).map_err(cannot)?;
         let mut frozen = Frozen { whole: freezer, below: Vec::new() };
@@ -385,7 +387,8 @@ impl Frozen {
                     false => "; cgroup.freeze of its group has been set back to 0",
                 };
                 let stuck = stuck.join("; ");
-                let text = format!("it was not frozen within {FREEZE:?}: {stuck}{set}");
+                let text =
+                    format!("the application was not frozen within {FREEZE:?}: {stuck}{set}");
                 return Err(CheckpointError::new(text));
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -481,7 +484,10 @@ fn files(
             None if open.null && outside => Role::Null,
             None if open.number == 2 && !open.null => Role::Log,
             None if outside => {
-                let text = format!("its apshepherd has {} open, which is outside", open.path);
+                let text = format!(
+                    "its apshepherd has {} open, which does not belong to the application",
+                    open.path
+                );
                 return Err(CheckpointError::new(text));
             }
             None => continue,

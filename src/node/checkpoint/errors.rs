@@ -47,7 +47,7 @@ const CURES: [(&str, &str); 10] = [
          or a connection of it ended less than a minute ago",
     ),
     ("No space left on device", "the disk is full: free some of it, or choose another directory"),
-    ("is not empty", "the directory holds other images"),
+    ("is not empty", "the directory has other images: choose an empty one"),
     ("ghost file", "a removed file that is still open is larger than apinit's --ghost-limit"),
     ("Can't open file", "a file that was open is missing: put it back where it was"),
 ];

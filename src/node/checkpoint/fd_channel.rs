@@ -336,7 +336,7 @@ pub fn ask(socket: &Path, ask: &Ask, descriptor: BorrowedFd<'_>) -> Result<Door,
     let path = beside(socket);
     let failed = |e: io::Error| {
         CheckpointError::new(format!(
-            "the apinit at {} can't be asked: {e}; is it of this release?",
+            "can't send the request to the apinit at {}: {e}; is it of this release?",
             path.display()
         ))
     };
@@ -383,7 +383,7 @@ impl Door {
     pub fn say(&mut self, ask: &Ask) -> Result<(), CheckpointError> {
         let bytes = frame(&pb::DoorAsk::from(ask.clone()));
         let sent = self.stream.write_all(&bytes);
-        sent.map_err(|e| CheckpointError::new(format!("apinit can't be told: {e}")))
+        sent.map_err(|e| CheckpointError::new(format!("can't send the message to apinit: {e}")))
     }
 
     /// What it answers within so long.
@@ -393,7 +393,7 @@ impl Door {
     pub fn answer(&mut self, bound: Duration) -> Result<Answer, CheckpointError> {
         let failed = |e: io::Error| {
             CheckpointError::new(match e.kind() {
-                io::ErrorKind::UnexpectedEof => "apinit has hung up".to_owned(),
+                io::ErrorKind::UnexpectedEof => "apinit has closed the connection".to_owned(),
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                     format!("apinit has not answered within {} s", bound.as_secs())
                 }

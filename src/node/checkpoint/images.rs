@@ -508,7 +508,7 @@ impl Images {
             MEMFD => {
                 while let Some(memory) = entries.next::<Memory>() {
                     let Memory { uid, gid } = memory.map_err(none)?;
-                    self.owners.push(("memory without a name".into(), uid, Some(gid)));
+                    self.owners.push(("anonymous memory (memfd)".into(), uid, Some(gid)));
                 }
             }
             TTY_INFO => {
@@ -564,7 +564,7 @@ impl Images {
         ghost: &mut dyn FnMut(u32) -> Result<GhostFile, String>,
     ) -> Result<(), String> {
         if let Some((_, what)) = FOREIGN_FILES.iter().find(|(kind, _)| *kind == file.kind) {
-            return Err(format!("it has {what} open, which can't be checkpointed"));
+            return Err(format!("the application has {what} open, which can't be checkpointed"));
         }
         let File { regular, unix, pipe, .. } = file;
         let signals = [
@@ -627,7 +627,7 @@ impl Images {
             }
             if let Some(gid) = gid.filter(|gid| !owner.has_group(*gid)) {
                 return Err(format!(
-                    "{what} is of group {gid}, in which user {} is not",
+                    "{what} belongs to group {gid}, in which user {} is not",
                     owner.uid
                 ));
             }
@@ -636,19 +636,26 @@ impl Images {
             let of = socket.permissions.as_ref();
             if let Some(of) = of.filter(|of| of.uid != owner.uid || !owner.has_group(of.gid)) {
                 let path = String::from_utf8_lossy(&socket.path);
-                return Err(format!("the socket {path} is of user {}, group {}", of.uid, of.gid));
+                return Err(format!(
+                    "the socket {path} belongs to user {}, group {}, and not to the owner of the \
+                     application",
+                    of.uid, of.gid
+                ));
             }
         }
         for removed in &self.removed {
             let Some((uid, gid, mode)) = removed.ghost else { continue };
             let path = String::from_utf8_lossy(&removed.path);
             if DEVICES.contains(&(mode & KIND)) {
-                return Err(format!("it has {path} open, a device that has been removed"));
+                return Err(format!(
+                    "the application has {path} open, a device that has been removed"
+                ));
             }
             let other = uid != owner.uid || !owner.has_group(gid);
             if other && mode & LENDS != 0 {
                 return Err(format!(
-                    "it has {path} open, a removed file that lends the rights of user {uid}, group {gid}"
+                    "the application has {path} open, a removed file that gives the rights of \
+                     user {uid}, group {gid} (set-user-ID)"
                 ));
             }
         }
@@ -704,7 +711,7 @@ impl Creds {
             || !own.inherits(inheritable)
             || self.inheritable.len() > 2
         {
-            return Err("capabilities that its user has not".into());
+            return Err("capabilities that its user does not have".into());
         }
         if self.securebits & !(own.securebits | KEEP_CAPS) != 0 {
             return Err(format!("securebits that its user can't set ({:#x})", self.securebits));

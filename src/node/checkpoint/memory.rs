@@ -72,7 +72,7 @@ impl Head {
     fn name(&self) -> io::Result<CString> {
         let bad = matches!(&self.name[..], b"" | b"." | b"..") || self.name.contains(&b'/');
         let name = CString::new(self.name.clone()).ok().filter(|_| !bad);
-        name.ok_or_else(|| io::Error::other("a name that is none"))
+        name.ok_or_else(|| io::Error::other("a file has a malformed name"))
     }
 
     /// Makes it so.
@@ -121,7 +121,7 @@ fn his(owner: &Owner, uid: u32, gid: u32) -> io::Result<()> {
         return Ok(());
     }
     let text =
-        format!("it is of user {uid}, group {gid}, and the application is user {}'s", owner.uid);
+        format!("it belongs to user {uid}, group {gid}, and the application to user {}", owner.uid);
     Err(io::Error::other(text))
 }
 
@@ -141,7 +141,10 @@ impl Packing<'_> {
             let shown = name.to_string_lossy().into_owned();
             self.files += 1;
             if self.files > FILES_MAX || depth > DEPTH_MAX {
-                let text = format!("more than {FILES_MAX} files, or deeper than {DEPTH_MAX}");
+                let text = format!(
+                    "/dev/shm has more than {FILES_MAX} files, or more than {DEPTH_MAX} levels of \
+                     directories"
+                );
                 return Err((shown, io::Error::other(text)));
             }
             self.entry(from, name, depth).map_err(|(inner, error)| {
@@ -193,7 +196,7 @@ impl Packing<'_> {
                 let most = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
                 let count = from.read_at(&mut self.buffer[..most], at)?;
                 if count == 0 {
-                    return Err(io::Error::other("it has become shorter"));
+                    return Err(io::Error::other("it became shorter while it was copied"));
                 }
                 self.to.write_all(&self.buffer[..count])?;
                 at += count as u64;
@@ -215,9 +218,9 @@ pub fn unpack(
     owner: &Owner,
 ) -> Result<(), CheckpointError> {
     let mut unpacking = Unpacking { from, owner, files: 0, buffer: vec![0; PIECE] };
-    unpacking.directory(to, 0).map_err(|error| {
-        CheckpointError::new(format!("/dev/shm can't be laid out as it was: {error}"))
-    })
+    unpacking
+        .directory(to, 0)
+        .map_err(|error| CheckpointError::new(format!("/dev/shm can't be restored: {error}")))
 }
 
 struct Unpacking<'a> {
@@ -309,7 +312,7 @@ mod tests {
         image.clear();
         pack(open(from.path()).as_fd(), &mut image, &own()).expect("packed");
         let error = unpack(&mut &image[..], open(to.path()).as_fd(), &other).expect_err("not his");
-        assert!(error.to_string().contains("it is of user"), "{error}");
+        assert!(error.to_string().contains("it belongs to user"), "{error}");
     }
 
     #[test]
@@ -362,6 +365,6 @@ mod tests {
         image[at..at + name.len()].copy_from_slice(other);
         let error =
             unpack(&mut &image[..], open(to.path()).as_fd(), &own()).expect_err("elsewhere");
-        assert!(error.to_string().contains("a name that is none"), "{error}");
+        assert!(error.to_string().contains("a file has a malformed name"), "{error}");
     }
 }

@@ -124,7 +124,8 @@ pub(super) fn open_files(pid: i32) -> Result<Vec<Open>, CheckpointError> {
 
 /// The sockets with this name: the one that listens, and those of its connections.
 pub(super) fn sockets_at(socket: &Path) -> Result<Vec<Named>, CheckpointError> {
-    let name = socket.to_str().ok_or_else(|| CheckpointError::new("a socket with an odd name"))?;
+    let name =
+        socket.to_str().ok_or_else(|| CheckpointError::new("the path of a socket is not UTF-8"))?;
     Ok(read("/proc/net/unix")?.lines().filter_map(|line| named(line, name)).collect())
 }
 

@@ -89,7 +89,7 @@ pub fn clock_ahead_ns(pid: i32) -> Result<i64, CheckpointError> {
         (Some(Ok(seconds)), Some(Ok(ns))) => {
             Ok(seconds.saturating_mul(1_000_000_000).saturating_add(ns))
         }
-        _ => Err(CheckpointError::new("its clock can't be read: its offsets are of another form")),
+        _ => Err(CheckpointError::new("its clock can't be read: its offsets can't be parsed")),
     }
 }
 
@@ -149,7 +149,7 @@ pub fn restore_application(
     files.extend(events.iter().map(|(role, fd)| (*role, fd.as_fd())));
     for file in &saved.files {
         if !files.iter().any(|(role, _)| *role == file.role) {
-            let text = format!("its {:?} is needed again, and not given", file.role);
+            let text = format!("its {:?} is needed to restore it, and was not passed", file.role);
             return Err(CheckpointError::new(text));
         }
     }
@@ -264,5 +264,5 @@ fn told(
 fn outer_pid(first: i32, inner: i32) -> Result<i32, CheckpointError> {
     let children = proc::children(first)?;
     let found = children.into_iter().find(|child| proc::inner_pid(*child).ok() == Some(inner));
-    found.ok_or_else(|| CheckpointError::new("it has ended as soon as it was restored"))
+    found.ok_or_else(|| CheckpointError::new("it ended right after it was restored"))
 }

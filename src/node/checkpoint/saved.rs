@@ -116,7 +116,7 @@ impl Saved {
         let saved: Saved = serde_json::from_value(any).map_err(|e| e.to_string())?;
         let pids = saved.groups.iter().flat_map(|(_, pids)| pids);
         if saved.shepherd <= 1 || pids.clone().any(|pid| *pid <= 1) {
-            return Err("a process has an impossible number".into());
+            return Err("a process has an impossible process id".into());
         }
         Ok(saved)
     }

@@ -123,7 +123,8 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let mut eager = Some(Eager::of(own_group));
     let no_links = Cell::new(None);
     let mut ready = || {
-        let begun = NoLinks::begin().map_err(|e| format!("links can't be closed: {e}"))?;
+        let begun =
+            NoLinks::begin().map_err(|e| format!("symbolic links can't be disabled: {e}"))?;
         no_links.set(Some(begun));
         Ok(())
     };
@@ -146,7 +147,7 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
         let ready = match pids.iter().chain([&saved.shepherd]).find(|pid| !said.pids.contains(pid))
         {
             None => into_groups(&saved, group),
-            Some(pid) => Err(format!("process {pid} of it is not in its images")),
+            Some(pid) => Err(format!("process {pid} of the application is not in its images")),
         };
         let ready = ready.and_then(|()| binding::again(&saved.bound, &order.cpus));
         drop(eager.take());
@@ -156,7 +157,7 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
             .and_then(|()| access::after(&order.owner, &said, &given, saved.shepherd))
             .and_then(|()| {
                 let ended = no_links.take().map_or(Ok(()), NoLinks::end);
-                ended.map_err(|e| format!("links can't be opened again: {e}"))
+                ended.map_err(|e| format!("symbolic links can't be enabled again: {e}"))
             });
         if let Err(why) = ready {
             // CRIU would let them run all the same: a no is not heard at this stage. The end of this

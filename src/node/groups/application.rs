@@ -61,8 +61,11 @@ impl Seat {
         if wanted.is_empty() || numbers(&has) == wanted {
             return Ok(());
         }
-        let text =
-            format!("processors {} for it: it may use {}", list(&self.cpus).trim(), has.trim());
+        let text = format!(
+            "its control group needs processors {}, and may use {}",
+            list(&self.cpus).trim(),
+            has.trim()
+        );
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 }
@@ -97,7 +100,7 @@ fn make_dir(path: &Path) -> io::Result<()> {
 
 fn set(group: &Path, file: &str, value: &str) -> io::Result<()> {
     fs::write(group.join(file), value)
-        .map_err(|e| io::Error::new(e.kind(), format!("{value} for {file}: {e}")))
+        .map_err(|e| io::Error::new(e.kind(), format!("can't write {value} to {file}: {e}")))
 }
 
 /// Limits a group.

@@ -180,7 +180,7 @@ impl Memory {
         let Err(error) = done else { return };
         if !super::freezer::gone(&error) && !std::mem::replace(&mut self.said, true) {
             let group = self.groups().next().unwrap_or(Path::new("?")).display();
-            tracing::warn!(%group, %error, "memory can't be kept or given away");
+            tracing::warn!(%group, %error, "memory.min of an application can't be set");
         }
     }
 }

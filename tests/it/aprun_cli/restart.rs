@@ -107,7 +107,10 @@ async fn the_folder_comes_before_the_launch() {
     for line in [["-r", "tonight"], ["-D", "tonight"]] {
         let output = finish(cpr(&fake, &line).spawn().expect("starts")).await;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.starts_with("cpr: tonight: another process writes, restarts or"), "{said}");
+        assert!(
+            said.starts_with("cpr: tonight: another process is writing, restarting or"),
+            "{said}"
+        );
         assert_eq!(output.status.code(), Some(if line[0] == "-r" { 125 } else { 1 }));
     }
     assert!(launched(&mut attached).await.launch.is_some());

@@ -48,7 +48,7 @@ pub fn load_key(path: &Path) -> Result<Option<SealKey>, Flaw> {
     read.map_err(|e| refuse(e.to_string()))?;
     match parse(text.trim_end()) {
         Some(key) => Ok(Some(SealKey(key))),
-        None => Err(refuse("it is not of 64 hexadecimal digits; move it away".into())),
+        None => Err(refuse("it does not have 64 hexadecimal digits; move it away".into())),
     }
 }
 

@@ -95,7 +95,9 @@ impl Spot {
         let found = fstat(&parent).map_err(|e| system("looking at the folder above", e))?;
         match is_folder(&found) {
             true => Ok(Spot { parent, name: name.to_owned() }),
-            false => Err(Flaw::Unfit("is in a folder".into())),
+            false => {
+                Err(Flaw::Unfit("is in a folder, and what is above it is not a folder".into()))
+            }
         }
     }
 
