@@ -91,11 +91,13 @@ impl Lists {
     /// There is none, there are too many, or a number is too high; in words.
     pub fn new(lists: Vec<Vec<(u32, u32)>>) -> Result<Lists, String> {
         if lists.is_empty() || lists.len() > LISTS_MAX {
-            return Err(format!("{} lists: give 1 to {LISTS_MAX}", lists.len()));
+            return Err(format!("the binding has {} lists: give 1 to {LISTS_MAX}", lists.len()));
         }
         let ranges: usize = lists.iter().map(Vec::len).sum();
         if ranges > RANGES_MAX {
-            return Err(format!("{ranges} numbers and ranges: give at most {RANGES_MAX}"));
+            return Err(format!(
+                "the lists have {ranges} numbers and ranges: give at most {RANGES_MAX}"
+            ));
         }
         Ok(Lists(lists.into_iter().map(in_order).collect::<Result<_, _>>()?))
     }

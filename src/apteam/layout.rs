@@ -70,7 +70,9 @@ impl Layout {
     /// A node would have none; in words.
     pub fn even(width: u32, nodes: u32) -> Result<Layout, String> {
         if nodes == 0 || nodes > width {
-            return Err(format!("{width} PEs can't be spread over {nodes} nodes: one has none"));
+            return Err(format!(
+                "{width} PEs can't be spread over {nodes} nodes, because a node would have no PE"
+            ));
         }
         let (each, more) = (width / nodes, width % nodes);
         let row = |nodes, pes| Row { nodes, pes, depth: 0 };

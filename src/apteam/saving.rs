@@ -50,7 +50,9 @@ impl Saving {
     /// There is none, or it is never handed to a program.
     pub fn by_signal(number: i32) -> Result<Saving, String> {
         match number {
-            KILL | STOP => Err("no program can catch it, and save itself".into()),
+            KILL | STOP => {
+                Err("no program can catch this signal: name another one, such as USR1".into())
+            }
             _ if signal::is_one(number) => Ok(Saving::Signal(number)),
             _ => Err("there is no such signal".into()),
         }
@@ -99,8 +101,11 @@ mod tests {
             ("0", Err("there is no such signal".into())),
             ("65", Err("there is no such signal".into())),
             ("-1", Err("there is no such signal".into())),
-            ("STOP", Err("no program can catch it, and save itself".into())),
-            ("9", Err("no program can catch it, and save itself".into())),
+            (
+                "STOP",
+                Err("no program can catch this signal: name another one, such as USR1".into()),
+            ),
+            ("9", Err("no program can catch this signal: name another one, such as USR1".into())),
             ("", Err("a command is 1 to 4096 bytes of text".into())),
             (" ", Err("a command is 1 to 4096 bytes of text".into())),
             ("a\0b", Err("a command is 1 to 4096 bytes of text".into())),

@@ -173,7 +173,7 @@ fn what_can_t_be_moved_is_said() {
     let chosen = Running::start(&mut hand.command("aprun", ["-L", "3", "sh", "-c", &script]));
     let all = hand.wait_for("running", 2);
     let other = *all.iter().find(|apid| **apid != fixed).expect("another");
-    psmgr(&hand, &format!("migrate {other} 1")).expect(1).says("it has chosen its nodes (-L, -E)");
+    psmgr(&hand, &format!("migrate {other} 1")).expect(1).says("its nodes were chosen (-L, -E)");
     psmgr(&hand, "migrate 99").expect(1).says("there is no application 99");
     psmgr(&hand, &format!("migrate {other} 9")).expect(1);
     psmgr(&hand, "migrate x").expect(2);

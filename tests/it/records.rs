@@ -110,7 +110,7 @@ fn what_the_records_have_lost_its_node_brings_back() {
     assert_eq!(hand.wait_for("running", 1), [apid]);
     let said = hand.said();
     assert!(said.contains(&format!("the record of application {apid} can't be read")), "{said}");
-    assert!(said.contains("psched has NID 0 adopted, with application"), "{said}");
+    assert!(said.contains("psched adopted NID 0, with application"), "{said}");
     assert_eq!(hand.start_script("-q -n 1", "echo on").wait(BOUND).expect(0).out(), "on\n");
     std::fs::write(&go, "").expect("written");
     runs.wait(BOUND).expect(4);

@@ -967,7 +967,10 @@ fn refusals_name_the_message_and_the_field() {
          psched to the release of aprun"
     );
     let lists = pb::Launch { binding: pb::launch::Binding::Lists.into(), ..launch };
-    assert_eq!(refusal::<Launch, _>(lists), "Launch.binding_lists: 0 lists: give 1 to 4096");
+    assert_eq!(
+        refusal::<Launch, _>(lists),
+        "Launch.binding_lists: the binding has 0 lists: give 1 to 4096"
+    );
     let shape = pb::Shape { width: 1, depth: 0, per_node: 0 };
     assert_eq!(refusal::<Shape, _>(shape), "Shape.depth: 0 is too small, at least 1 is needed");
     assert_eq!(refusal::<Cause, _>(pb::Cause::default()), "Cause.kind: it is missing");
@@ -975,7 +978,7 @@ fn refusals_name_the_message_and_the_field() {
     assert_eq!(refusal::<Cause, _>(cause), "Cause.kind: 77 is an unknown kind");
     let cause =
         pb::Cause { kind: pb::cause::Kind::PeSignal.into(), signal: 65, ..Default::default() };
-    assert_eq!(refusal::<Cause, _>(cause), "Cause.signal: 65 is too large, 64 is the most");
+    assert_eq!(refusal::<Cause, _>(cause), "Cause.signal: 65 is too large, at most 64 is allowed");
     let place = pb::Place { nid: 0, processors: vec![1, 2, 3], pes: 2 };
     assert_eq!(refusal::<Place, _>(place), "Place.processors: 3 for 2 PEs, not as many for each");
     assert_eq!(

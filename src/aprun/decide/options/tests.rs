@@ -153,7 +153,11 @@ fn refusals() {
         ("-E x a", "-E: \"x\" is not a node number or a range such as 0-3"),
         ("-L 1 -l f a", "-l: the list of nodes is given twice: give -L or -l, once"),
         ("-l f -L 1 a", "-L: the list of nodes is given twice: give -L or -l, once"),
-        ("--checkpoint KILL a", "--checkpoint: \"KILL\": no program can catch it, and save itself"),
+        (
+            "--checkpoint KILL a",
+            "--checkpoint: \"KILL\": no program can catch this signal: name another one, such as \
+             USR1",
+        ),
         (
             "--account a/b a",
             "--account: \"a/b\" is not an account: an account is 1 to 64 letters (of ASCII), digits, dots, \
@@ -191,7 +195,8 @@ fn refusals() {
         ("-Th true", "\"-Th\" is not an option: aprun --help lists the options"),
         (
             "--nodes 3 -n 2 a",
-            "--nodes: 2 PEs can't be spread over 3 nodes: one has none; lower it, or give a larger -n",
+            "--nodes: 2 PEs can't be spread over 3 nodes, because a node would have no PE; lower \
+             it, or give a larger -n",
         ),
         ("--nodes 2 -N 2 -n 4 a", "--nodes and -N exclude each other: give one of them"),
         ("-F mine a", "-F: \"mine\" is neither exclusive nor share"),
