@@ -31,7 +31,8 @@ impl Impossible {
             format!("{}; no application node of this machine has that much", needs(&self.shape))
         } else if self.largest_width == 0 {
             format!(
-                "{}, with those of each PE on one node; the largest application node of this machine has {}",
+                "{}, with all processors of a PE on one node; the largest application node of \
+                 this machine has {}",
                 needs(&self.shape),
                 self.largest_depth,
             )

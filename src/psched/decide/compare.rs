@@ -51,7 +51,7 @@ impl Scheduler {
     fn concerns(&self, copy: &Scheduler, team: &Apteam) -> Option<String> {
         let who = format!("application {} of {}", team.apid, team.owner.name);
         if copy.team(team.apid).is_none() {
-            return Some(format!("{who} goes"));
+            return Some(format!("{who} would be removed"));
         }
         if let Some(gets) = Scheduler::gets(copy, team) {
             return Some(gets);

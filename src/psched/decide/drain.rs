@@ -146,7 +146,9 @@ impl Scheduler {
         for apid in apids {
             self.lose_down(now, apid, out);
         }
-        (!names.is_empty()).then(|| format!("{} lost it", crate::psched::reason::name_list(names)))
+        (!names.is_empty()).then(|| {
+            format!("{} lost nodes that are down", crate::psched::reason::name_list(names))
+        })
     }
 
     /// An application has lost those of its nodes that are down and have not told its end.

@@ -171,7 +171,7 @@ impl Scheduler {
     /// What is wrong with an order.
     fn problems_of_flavors(&self, to: Option<Flavors>, nids: &BTreeSet<Nid>) -> Vec<String> {
         if nids.is_empty() {
-            return vec!["no nodes to give flavors: name some".into()];
+            return vec!["no nodes are named: name the nodes that get the flavors".into()];
         }
         if to.is_some_and(Flavors::is_empty) {
             return vec!["a node has at least one flavor: su, os, ap".into()];

@@ -28,7 +28,7 @@ impl Scheduler {
             (true, false) if !self.schedule.decision.is_out(apid) => "has no processors",
             (false, true) => "has processors",
             _ if (team.state == State::Posted) != self.queue.contains(&apid) => {
-                "is in the queue though it has a place, or waits and is not"
+                "is in the queue and does not wait, or waits and is not in the queue"
             }
             _ if !holds && self.schedule.decision.party.contains(&apid) => "runs by plan",
             _ => return None,

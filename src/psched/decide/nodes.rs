@@ -92,8 +92,10 @@ impl Scheduler {
     /// Of the nodes that nobody else offers it is told why they are not there.
     fn note_refused(&mut self, hello: &Hello, why: &str) {
         let host = &hello.hostname;
-        let why =
-            format!("that of {} on host {host}: {why}", nids_text(hello.nids.iter().copied()));
+        let why = format!(
+            "the apinit of {} on host {host}: {why}",
+            nids_text(hello.nids.iter().copied())
+        );
         let known = |nid: &&Nid| self.machine.nodes.contains_key(nid);
         let nids = hello.nids.iter().filter(known).filter(|nid| !self.offered.contains_key(nid));
         self.refused.extend(nids.map(|nid| (*nid, why.clone())).collect::<Vec<_>>());

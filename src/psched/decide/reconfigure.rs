@@ -110,8 +110,8 @@ impl Scheduler {
             .collect();
         if !moved.is_empty() {
             out.push(Effect::Warn(format!(
-                "the processors of NIDs {} are other real ones now, and applications still run \
-                 on the former ones: list cpus for all nodes of a host to keep them apart",
+                "NIDs {} have other real processors now, and applications still run on the former \
+                 ones: list cpus for all nodes of a host to keep applications apart",
                 format_nids(moved)
             )));
         }

@@ -253,7 +253,7 @@ impl Scheduler {
                     now,
                     apid,
                     None,
-                    "the records give its processors to another too",
+                    "the records give its processors to another application too",
                     &mut out,
                 );
             }

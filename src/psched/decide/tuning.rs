@@ -246,7 +246,7 @@ const NONE: &str = "none";
 /// Sets what psmgr has set; said: why that has no effect.
 fn wrong(variables: &mut Variables, name: &str, set: &SetValue) -> Option<String> {
     let error = variables.set(name, &set.value).err()?;
-    Some(format!("{name}={} of psmgr's has no effect: {error}", set.value))
+    Some(format!("{name}={}, set by psmgr, has no effect: {error}", set.value))
 }
 
 fn is_at_start(name: &str) -> bool {
@@ -386,8 +386,9 @@ mod tests {
         assert_eq!(t.in_force().of_domain("quick").application_time_slice().as_secs(), 2);
         // No region is of it any more.
         let told = t.reconfigured(Variables::default());
-        let no_effect = "quick.time_slice=2s of psmgr's has no effect: no region of this machine has the domain \
-                         quick; give a region the key domain, or use one of: application";
+        let no_effect = "quick.time_slice=2s, set by psmgr, has no effect: no region of this \
+                         machine has the domain quick; give a region the key domain, or use one of: \
+                         application";
         assert_eq!(told.changes, ["quick.time_slice 2s -> none", no_effect]);
         assert!(t.show().iter().all(|row| !row.shown.name.starts_with("quick.")));
         let (mut gone, wrong) = Tuning::new(Variables::default(), t.set.clone());
@@ -414,9 +415,9 @@ mod tests {
             .map(|(name, value)| (name.to_owned(), SetValue { value: value.into(), by: by("al") }));
         let (mut t, wrong) = Tuning::new(Variables::default(), set.into());
         assert_eq!((wrong.len(), t.in_force().pids_max()), (2, 99), "{wrong:?}");
-        assert!(wrong[0].starts_with("kill_grace=9h of psmgr's has no effect: 9h is out of"));
+        assert!(wrong[0].starts_with("kill_grace=9h, set by psmgr, has no effect: 9h is out of"));
         assert!(wrong[1].starts_with(
-            "passed_over_max=1 of psmgr's has no effect: variable passed_over_max was removed"
+            "passed_over_max=1, set by psmgr, has no effect: variable passed_over_max was removed"
         ));
         let reset = wanted(&[("passed_over_max", None)]);
         let (done, records) =

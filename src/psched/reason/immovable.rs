@@ -40,7 +40,7 @@ impl fmt::Display for Immovable {
             Immovable::Ending => "it is ending",
             Immovable::Moving => "it is being moved",
             Immovable::MemoryOut => "its memory is rolled out",
-            Immovable::NodesChosen => "it has chosen its nodes (-L, -E)",
+            Immovable::NodesChosen => "its nodes were chosen (-L, -E)",
             Immovable::ProcessorsShared => "its PEs share processors (--oversubscribe)",
             Immovable::InPieces => {
                 "its nodes are not contiguous (--flexible), or its parts \

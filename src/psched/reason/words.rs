@@ -291,7 +291,7 @@ impl Wait {
             ),
             Wait::Held { apid, by } => held(
                 format!("application {apid} is held"),
-                format!("{by} holds it, an administrator"),
+                format!("administrator {by} holds it"),
                 format!("an administrator lets it go on with psmgr release {apid}"),
             ),
             Wait::Lapsed { apid, pid } => held(

@@ -92,7 +92,7 @@ fn too_late() -> Status {
 }
 
 fn lost() -> Status {
-    Status::internal("a question was lost")
+    Status::internal("psched lost this request by an internal error: try again")
 }
 
 impl Budgets {

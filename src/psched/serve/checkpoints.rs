@@ -137,7 +137,7 @@ impl Service {
         let peer = caller(&request)?;
         let pb::DepositRequest { apid, launch } = request.into_inner();
         let apid = Apid(apid);
-        let launch = launch.ok_or_else(|| Status::invalid_argument("there is no launch in it"))?;
+        let launch = launch.ok_or_else(|| Status::invalid_argument("the request has no launch"))?;
         let launch = Launch::try_from(launch);
         let launch = launch.map_err(|e| Status::invalid_argument(e.to_string()))?;
         let known = |_: &Scheduler, team: &Apteam| {
@@ -148,7 +148,7 @@ impl Service {
             (front.pid, front.started) == (peer.pid, peer.started) && owner == peer.uid
         });
         if !is_front {
-            let why = format!("only the aprun of application {apid} says what it would launch");
+            let why = format!("only the aprun of application {apid} may say what it would launch");
             return Err(self.not_his(&peer, apid, owner, why));
         }
         if wanted {

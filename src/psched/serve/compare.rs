@@ -54,10 +54,12 @@ async fn text_of(mut pieces: Streaming<pb::CompareRequest>) -> Result<String, St
     let mut text = Vec::new();
     while let Some(pb::CompareRequest { piece }) = pieces.message().await? {
         if text.len() + piece.len() > SIZE_MAX {
-            let what = format!("the file has more than {SIZE_MAX} bytes; write alike nodes as one");
+            let what = format!(
+                "the file has more than {SIZE_MAX} bytes; write nodes that are alike as one entry"
+            );
             return Err(Status::invalid_argument(what));
         }
         text.extend(piece);
     }
-    String::from_utf8(text).map_err(|_| Status::invalid_argument("the file is no UTF-8 text"))
+    String::from_utf8(text).map_err(|_| Status::invalid_argument("the file is not UTF-8 text"))
 }

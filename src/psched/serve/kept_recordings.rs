@@ -17,7 +17,10 @@ const PREFIX: &str = "recording-";
 pub(super) fn keep(state: &Path, recording: &Recording, why: &str) {
     match kept(state, recording, why, wall_ns()) {
         Ok(path) => {
-            tracing::warn!("{why}: {} has what led to it; psched replay shows it", path.display())
+            tracing::warn!(
+                "{why}: the recording {} has the events before; psched replay shows them",
+                path.display()
+            )
         }
         Err(error) => tracing::warn!(%error, "{why}: no recording could be written"),
     }

@@ -89,10 +89,12 @@ async fn listen(
             (pb::from_node::Message::Hello(hello), Some(sender)) => {
                 let hello = Hello { pid, ..Hello::try_from(hello).map_err(malformed)? };
                 let nids = format_nids(hello.nids.iter().copied());
-                tracing::info!(link = link.0, pid, nids, "an apinit calls");
+                tracing::info!(link = link.0, pid, nids, "an apinit has connected");
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
-            (_, Some(_)) => return Err(Status::failed_precondition("the first message is hello")),
+            (_, Some(_)) => {
+                return Err(Status::failed_precondition("the first message must be a hello"));
+            }
             (pb::from_node::Message::Inventory(inventory), None) => {
                 let items = inventory
                     .items
@@ -116,7 +118,7 @@ async fn listen(
             }
             (pb::from_node::Message::Heartbeat(_), None) => Input::Beat(link),
             (pb::from_node::Message::Hello(_), None) => {
-                return Err(Status::failed_precondition("a second hello"));
+                return Err(Status::failed_precondition("apinit sent a second hello"));
             }
         };
         if inputs.send(input).await.is_err() {

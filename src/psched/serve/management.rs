@@ -135,7 +135,11 @@ impl Service {
             Ok(pb::NodesTo::Open) => NodesTo::Resume,
             Ok(pb::NodesTo::Drained) => NodesTo::Close(Closed::Drained),
             Ok(pb::NodesTo::Down) => NodesTo::Close(Closed::Down),
-            Err(_) => return Err(Status::invalid_argument(format!("nodes can't become {to}"))),
+            Err(_) => {
+                return Err(Status::invalid_argument(format!(
+                    "nodes can't be set to the unknown state {to}"
+                )));
+            }
         };
         let nids = nids(list);
         self.order(by.uid, move |reply| Event::Nodes { reply, to, nids, reason, by }).await

@@ -393,8 +393,8 @@ async fn serve(
     // Without its loop psched answers nobody: an error, so that systemd restarts it.
     anyhow::ensure!(
         why != Why::Loop,
-        "its main loop has ended by an internal error; see the log and the recording in the \
-         state directory"
+        "the main loop has ended by an internal error; see the log and the recording in the state \
+         directory"
     );
     Ok(())
 }

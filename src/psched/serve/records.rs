@@ -88,7 +88,7 @@ pub enum RecordError {
     #[error("a record can't be read: {0}")]
     Protobuf(#[from] prost::DecodeError),
     /// Not an application.
-    #[error("a record makes no sense: {0}")]
+    #[error("a record is malformed: {0}")]
     Malformed(#[from] Malformed),
     /// A state that this release does not know.
     #[error("a record has the unknown state \"{0}\"")]

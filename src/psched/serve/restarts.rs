@@ -34,7 +34,7 @@ pub(super) fn recovered(
 ) -> Result<Recovered, Status> {
     let key = key.ok_or_else(|| {
         Status::failed_precondition(
-            "this psched has no key of checkpoints, so it can't tell which are its own; its log says why",
+            "this psched has no key to verify checkpoints with; its log says why",
         )
     })?;
     let manifest = Manifest::read(manifest, Some(key)).map_err(flaw)?;
@@ -161,7 +161,7 @@ mod tests {
         assert!(why.contains("manifest.json is damaged"), "{why}");
         let (code, why) = refused(&text, &caller(), None);
         assert_eq!(code, Code::FailedPrecondition);
-        assert!(why.contains("no key of checkpoints"), "{why}");
+        assert!(why.contains("no key to verify checkpoints"), "{why}");
     }
 
     #[test]

@@ -81,7 +81,7 @@ type Events = Pin<Box<dyn Stream<Item = Result<pb::ApplicationEvent, Status>> + 
 /// # Errors
 /// The kernel did not say.
 pub fn caller<T>(request: &Request<T>) -> Result<Peer, Status> {
-    let unknown = || Status::unauthenticated("the kernel does not say which user is calling");
+    let unknown = || Status::unauthenticated("the kernel does not report the caller's user id");
     request.extensions().get::<Peer>().cloned().ok_or_else(unknown)
 }
 
@@ -148,7 +148,9 @@ impl Service {
     ) -> Result<T, Status> {
         let path = self.store.clone();
         let answer = tokio::task::spawn_blocking(move || question(&Reader::open(&path)?)).await;
-        let answer = answer.map_err(|_| Status::internal("a question to the store was lost"))?;
+        let answer = answer.map_err(|_| {
+            Status::internal("psched lost a query to its store by an internal error: try again")
+        })?;
         answer.map_err(|e| Status::unavailable(e.to_string()))
     }
 
@@ -339,7 +341,8 @@ impl pb::psched_server::Psched for Service {
         let (again, signal) = (request.again, request.signal);
         let front_end = front(&peer, signal).ok_or_else(|| {
             Status::permission_denied(
-                "the kernel does not show your process (it is in another pid namespace): post from this one",
+                "the kernel does not show your process (it is in another pid namespace): run \
+                 aprun in psched's own pid namespace",
             )
         })?;
         let owner = owner(&peer).await;
@@ -423,7 +426,7 @@ impl pb::psched_server::Psched for Service {
         let peer = caller(&request)?;
         let request = request.into_inner();
         if !request.restart.is_empty() {
-            return Err(Status::unimplemented("there is no dry run of a restart"));
+            return Err(Status::unimplemented("a dry run of a restart is not supported"));
         }
         let posting = Posting::try_from(request).map_err(malformed)?;
         let owner = owner(&peer).await;
@@ -658,6 +661,6 @@ fn random() -> Result<[u8; 16], Status> {
     let got = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
     match got {
         Ok(16) => Ok(bytes),
-        _ => Err(Status::unavailable("the kernel gives no random numbers")),
+        _ => Err(Status::unavailable("the kernel gives no random numbers: try again later")),
     }
 }

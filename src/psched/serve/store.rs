@@ -809,7 +809,7 @@ fn operation(extended: i32) -> Option<&'static str> {
         ffi::SQLITE_IOERR_SHMOPEN
         | ffi::SQLITE_IOERR_SHMSIZE
         | ffi::SQLITE_IOERR_SHMMAP
-        | ffi::SQLITE_IOERR_SHMLOCK => "its map of the log",
+        | ffi::SQLITE_IOERR_SHMLOCK => "mapping its log",
         _ => return None,
     })
 }

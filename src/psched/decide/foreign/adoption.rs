@@ -207,13 +207,15 @@ impl Scheduler {
             }
             if team.incarnation > place.key.incarnation || team.state.holds_processors() {
                 return Err(format!(
-                    "this psched has placed it again, on {}: psmgr purge {nids} ends the former",
+                    "this psched has placed it again, on {}: psmgr purge {nids} ends the former \
+                     one",
                     nids_text(team.places.nids())
                 ));
             }
         } else if order.used.contains(&apid) {
             return Err(format!(
-                "this psched's history has another application {apid}: psmgr purge {nids}"
+                "this psched's history has another application {apid}: psmgr purge {nids} ends \
+                 the one that is there"
             ));
         }
         let missing: Vec<Nid> = place.places.nids().filter(|n| !on.contains(n)).collect();
@@ -253,7 +255,8 @@ impl Scheduler {
             let holders = occupancy.holders(conflict.nid);
             let holders = holders.iter().filter(|a| **a != apid).map(|a| self.name_of(*a));
             format!(
-                "{conflict}: {} on this psched's records; apkill first, or psmgr purge {nids}",
+                "{conflict}: this psched's records give it to {}; end that with apkill first, or \
+                 psmgr purge {nids}",
                 name_list(holders.collect())
             )
         })
@@ -307,7 +310,7 @@ impl Scheduler {
         }
         let (nids, names) = (nids_text(nids), name_list(plan.names));
         let with = if names.is_empty() { String::new() } else { format!(", with {names}") };
-        out.push(Effect::Warn(format!("{actor} has {nids} adopted{with}")));
+        out.push(Effect::Warn(format!("{actor} adopted {nids}{with}")));
         done.push(match names.is_empty() {
             true => format!("{nids}: its apinit obeys this psched now; no application ran there"),
             false => format!("{nids}: its apinit obeys this psched now; {names} on record here"),

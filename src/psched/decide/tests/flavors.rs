@@ -127,7 +127,7 @@ fn the_last_node_of_a_flavor_keeps_it() {
         (&[0, 1, 2], Some("os ap"), vec![needs("NID 0", "su")]),
         (&[0, 9], Some("ap"), vec!["NID 9: not in psched.yaml (apstat -n lists the nodes)".into()]),
         (&[9], None, vec!["NID 9: not in psched.yaml (apstat -n lists the nodes)".into()]),
-        (&[], None, vec!["no nodes to give flavors: name some".into()]),
+        (&[], None, vec!["no nodes are named: name the nodes that get the flavors".into()]),
     ] {
         let refused = order(&mut s, nids, to);
         assert_eq!(brief(&refused).len(), 1, "nothing but the answer: {refused:?}");

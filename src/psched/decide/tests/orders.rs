@@ -125,7 +125,7 @@ fn what_ran_on_a_node_that_is_down_ends() {
     });
     let text = "NID 0 lost the application: it was declared down by carol: bad memory";
     assert_eq!(lost, Some(text));
-    assert_eq!(answer(&down).0[1], "application 1 of alice lost it");
+    assert_eq!(answer(&down).0[1], "application 1 of alice lost nodes that are down");
     assert_eq!((state(&s, 0), s.nodes().next().expect("one").used), ("down", 0));
     // It was alive: what it has is not on record any more; and it stays down until it is resumed.
     let effects = brief(&link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]));
@@ -208,7 +208,7 @@ fn a_held_posting_keeps_its_place_in_line() {
     let why = s.why(Apid(1)).expect("it waits");
     assert_eq!(
         why.to_string(),
-        "application 1 is held; carol holds it, an administrator; an administrator lets it go on \
+        "application 1 is held; administrator carol holds it; an administrator lets it go on \
          with psmgr release 1"
     );
     link(&mut s, 1, &[0], &[]);

@@ -106,7 +106,7 @@ pub enum Unreadable {
     #[error("it is damaged: the checksum of the whole is wrong")]
     Damaged,
     /// A recording, and something else behind it.
-    #[error("there is more after its end")]
+    #[error("there is more data after its end")]
     More,
 }
 

@@ -135,7 +135,7 @@ fn copy(source: &Connection, from: &Path, to: &Path) -> Result<Contents> {
             match backup.step(-1).map_err(|e| explain(to, &e))? {
                 StepResult::Done => break,
                 _ if begun.elapsed() > PATIENCE => {
-                    let detail = "others have it locked".to_owned();
+                    let detail = "another process keeps it locked".to_owned();
                     return Err(StoreError::Failed { path: from.into(), detail }.into());
                 }
                 _ => std::thread::sleep(Duration::from_millis(20)),
@@ -169,7 +169,7 @@ fn judge(store: &Connection, path: &Path) -> Result<Contents> {
     let text = |r: &rusqlite::Row<'_>| r.get::<_, String>(0);
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('meta', 'application', 'boot')";
     if version < 1 || store.query_row(tables, [], number).map_err(told)? != 3 {
-        return Err(not("it has other tables".to_owned()));
+        return Err(not("it does not have psched's tables".to_owned()));
     }
     let check = store.query_row("PRAGMA quick_check(1)", [], text).map_err(told)?;
     if check != "ok" {
@@ -177,7 +177,7 @@ fn judge(store: &Connection, path: &Path) -> Result<Contents> {
     }
     let id = "SELECT value FROM meta WHERE key = 'id'";
     let Some(store_id) = store.query_row(id, [], text).optional().map_err(told)? else {
-        return Err(not("it has no id".to_owned()));
+        return Err(not("it has no store id".to_owned()));
     };
     let commits = u64::try_from(commits(store).map_err(told)?).unwrap_or(0);
     let mut contents = Contents { store_id, commits, ..Contents::default() };
