@@ -31,7 +31,9 @@ pub fn with_rights_of<T: Send>(
             };
             if taken { Ok(act()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
         })?;
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that acts has failed")))
+        thread.join().unwrap_or_else(|_| {
+            Err(io::Error::other("the thread with the user's rights has failed"))
+        })
     })
 }
 

@@ -88,7 +88,10 @@ fn look(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, bool)> {
 /// Those of recvmsg; `WouldBlock`: nothing has come.
 pub fn read(socket: &impl AsFd, bytes: &mut [u8]) -> io::Result<usize> {
     match look(socket, bytes)? {
-        (_, true) => Err(io::Error::new(io::ErrorKind::InvalidData, "it sends descriptors")),
+        (_, true) => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the peer sends file descriptors, which are not accepted here",
+        )),
         (0, false) => Ok(0),
         // (What has come since may have some.)
         (count, false) => Ok(recv(socket, &mut bytes[..count], RecvFlags::DONTWAIT)?.0),

@@ -73,7 +73,10 @@ impl SignalHelper {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match rustix::net::sendmsg(helper.as_fd(), &[IoSlice::new(&bytes)], &mut files, flags) {
             Ok(_) => Ok(()),
-            Err(Errno::AGAIN) => Err(io::Error::new(io::ErrorKind::WouldBlock, "it is busy")),
+            Err(Errno::AGAIN) => Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "the process that sends signals is busy",
+            )),
             Err(errno) => Err(errno.into()),
         }
     }

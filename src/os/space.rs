@@ -170,7 +170,7 @@ impl Space {
     /// # Errors
     /// Why it does not work, in words.
     pub fn probe(&self) -> Result<(), String> {
-        let lost = |error: io::Error| format!("it can't be tried ({error})");
+        let lost = |error: io::Error| format!("isolation can't be tried ({error})");
         let mut outcome = [0; 2];
         let mut pipe: [c_int; 2] = [-1, -1];
         // SAFETY: the pointer is to two ints.
@@ -209,7 +209,10 @@ impl Space {
         }
         let [step, errno]: [u32; 2] = outcome;
         let error = io::Error::from_raw_os_error(errno as i32);
-        Err(Step::parse(step).map_or_else(|| "its trial died".into(), |step| step.explain(&error)))
+        Err(Step::parse(step).map_or_else(
+            || "the process that tried isolation died".into(),
+            |step| step.explain(&error),
+        ))
     }
 
     /// Makes it, and goes there; errno says why not.

@@ -76,7 +76,7 @@ fn check(path: &Path, own: u32) -> Result<(), String> {
         owned(&next, found.uid(), own)?;
         links += 1;
         if links > LINKS_MAX {
-            return Err(format!("{} leads through too many links", path.display()));
+            return Err(format!("{} leads through too many symbolic links", path.display()));
         }
         let target = fs::read_link(&next).map_err(|e| failed(&next, e))?;
         if target.is_absolute() {

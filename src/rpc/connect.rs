@@ -88,7 +88,10 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// HTTP/2 did not begin.
-    #[error("connected to {path}, but it does not speak psched's protocol: {reason}")]
+    #[error(
+        "connected to {path}, but it does not speak psched's protocol: {reason}; check the path \
+         of the socket"
+    )]
     Protocol {
         /// Where.
         path: PathBuf,
@@ -210,7 +213,7 @@ pub fn status_text(status: Status) -> String {
     }
     match status.code() {
         Code::Cancelled | Code::DeadlineExceeded if status.message() == "Timeout expired" => {
-            "no answer in time".to_owned()
+            "the other side did not answer in time".to_owned()
         }
         _ => format!("the connection broke: {}", why(source)),
     }

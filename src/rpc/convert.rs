@@ -141,7 +141,7 @@ impl Field {
             return self.wrong(format_args!("{n} is too small, at least {least} is needed"));
         }
         if n > most {
-            return self.wrong(format_args!("{n} is too large, {most} is the most"));
+            return self.wrong(format_args!("{n} is too large, at most {most} is allowed"));
         }
         Ok(n)
     }

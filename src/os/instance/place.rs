@@ -87,7 +87,10 @@ impl Folder {
         let found = fstat(&fd)?;
         let others = Mode::RWXG | Mode::RWXO;
         if !own(found.st_uid) || Mode::from_raw_mode(found.st_mode).intersects(others) {
-            let text = format!("{} is not this user's alone", path.display());
+            let text = format!(
+                "{} must belong to this user, and be closed to other users (chmod 700)",
+                path.display()
+            );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
         Ok(Folder { path: path.to_owned(), fd })
@@ -108,7 +111,10 @@ impl Folder {
         let file = File::from(openat(&self.fd, name, how | safely, Mode::RUSR | Mode::WUSR)?);
         let found = file.metadata()?;
         if !found.is_file() || !own(found.uid()) {
-            let text = format!("{name} in {} is not a file of this user's", self.path.display());
+            let text = format!(
+                "{name} in {} is not a plain file that belongs to this user",
+                self.path.display()
+            );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
         }
         Ok(file)

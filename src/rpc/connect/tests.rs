@@ -234,7 +234,7 @@ async fn refusals_are_sentences() {
     let mut request = Request::new(pb::KillRequest::default());
     request.set_timeout(Duration::from_millis(20));
     let status = soon(psched.kill(request)).await.expect_err("no answer");
-    assert_eq!(status_text(status), "no answer in time");
+    assert_eq!(status_text(status), "the other side did not answer in time");
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ pub enum ListenError {
     #[error("another daemon answers on {0}: stop it, or choose another socket")]
     Answered(PathBuf),
     /// The path is something else, which is not touched.
-    #[error("{0} is there and is not a socket: remove it, or choose another path")]
+    #[error("{0} exists and is not a socket: remove it, or choose another path")]
     NotASocket(PathBuf),
     /// Its directory does not exist.
     #[error("the directory {0} does not exist: create it, or choose another path")]
@@ -70,7 +70,7 @@ pub enum ListenError {
         path: PathBuf,
     },
     /// Another process holds the lock on the directory for longer than it takes to listen.
-    #[error("another process keeps {0} locked (flock): see who with `lslocks`")]
+    #[error("another process keeps {0} locked (flock): `lslocks` shows which")]
     Locked(PathBuf),
     /// Anything else that the system says.
     #[error("can't {doing} {path}")]
