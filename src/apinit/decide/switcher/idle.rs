@@ -24,7 +24,8 @@
 //! nobody's time until ten times as long is over: time does not go round and round among those who sleep.
 //!
 //! A gang for whose processors no other gang waits is looked at too, every [`ALONE`]. Its idle time is not charged
-//! ([`Action::WasIdle`]): else a user with a notebook that was left open overnight would come last in the morning.
+//! ([`Action::WasIdle`]): else a user with a notebook that was left open overnight would come last in the morning. Nor
+//! is the time that a gang gives and no other gang takes, for all others that wait are idle too.
 //!
 //! Only gangs that are whole on this apinit give and take: others' parts elsewhere might wait for them. What a look
 //! costs is bounded by looking less often where many run ([`LOOK_COST`]).
@@ -58,6 +59,8 @@ const IDLE_PART: u64 = 10;
 pub(super) struct Idle {
     /// The processor time that it had used, and when that was.
     looked: Option<(u64, u64)>,
+    /// The same, for the time that is charged: also while it gives and is not stopped.
+    charged: Option<(u64, u64)>,
     /// When to look again.
     pub look_ns: Option<u64>,
     /// It gives its processors away until then.
@@ -86,6 +89,18 @@ enum Window {
 impl Idle {
     /// It runs no more: what it has used is to be looked at from its next start on.
     pub fn stops(&mut self) {
+        self.look_anew();
+        self.charged = None;
+    }
+
+    /// For how long it has given since it was last looked at: it counts as idle for that time too.
+    pub fn slept_on(&self, now: u64) -> Option<u64> {
+        let (_, since) = self.charged.filter(|_| self.gives_ns.is_some())?;
+        Some(now.saturating_sub(since))
+    }
+
+    /// Whether it is idle is to be seen in time that is still to come.
+    fn look_anew(&mut self) {
         (self.looked, self.look_ns, self.window) = (None, None, Window::Wanted);
     }
 
@@ -93,13 +108,13 @@ impl Idle {
     fn is_due(&mut self, wanted: bool, now: u64) -> bool {
         match (self.window, wanted) {
             (Window::Wanted, false) => {
-                self.stops();
+                self.look_anew();
                 self.window = Window::Alone;
                 // (A short program ends before.)
                 self.look_ns = Some(now.saturating_add(ns(ALONE)));
             }
             (Window::Over, false) => self.window = Window::Alone,
-            (Window::Alone, true) if self.looked.is_none() => self.stops(),
+            (Window::Alone, true) if self.looked.is_none() => self.look_anew(),
             (Window::Alone, true) => {
                 self.window = Window::Over;
                 return true;
@@ -232,6 +247,13 @@ impl Switcher {
             idle.look_ns = Some(u64::MAX);
             return;
         };
+        let slept = |(had, since): (u64, u64)| {
+            let (used, time) = (used.saturating_sub(had), now.saturating_sub(since));
+            (used.saturating_mul(IDLE_PART) < time).then_some(time)
+        };
+        if let Some(time) = idle.charged.replace((used, now)).and_then(slept) {
+            out.push(Action::WasIdle(key, time));
+        }
         let before = idle.looked.replace((used, now));
         // (A gang that was idle finds its work as soon as it runs: half the time is enough to see that.)
         let next = match (idle.window, idle.gave_ns) {
@@ -241,26 +263,22 @@ impl Switcher {
         };
         idle.look_ns = Some(now.saturating_add(next));
         let Some((had, since)) = before else { return };
-        let (used, time) = (used.saturating_sub(had), now.saturating_sub(since));
-        let is_idle = used.saturating_mul(IDLE_PART) < time;
         if idle.window != Window::Wanted {
             if idle.window == Window::Over {
                 idle.window = Window::Wanted;
             }
-            if is_idle {
-                out.push(Action::WasIdle(key, time));
-            }
             return;
         }
-        if is_idle {
+        if slept((had, since)).is_some() {
             idle.gave_ns = idle.gave_ns.saturating_mul(2).clamp(ns(GIVES_MIN), ns(GIVES_MAX));
             idle.gives_ns = Some(now.saturating_add(idle.gave_ns));
             idle.busy = 0;
             idle.rests_ns = now.saturating_add(idle.gave_ns.saturating_mul(RESTS_TIMES));
-            idle.stops();
+            idle.look_anew();
             return;
         }
         (idle.gave_ns, idle.rests_ns) = (0, 0);
+        let (used, time) = (used.saturating_sub(had), now.saturating_sub(since));
         idle.busy = match used.saturating_mul(2) >= time {
             true => idle.busy.saturating_mul(2).clamp(1, BUSY_TIMES),
             false => 1,

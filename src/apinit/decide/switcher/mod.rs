@@ -615,6 +615,9 @@ impl Switcher {
             return;
         }
         seat.state = State::Stopped;
+        if let Some(time) = seat.idle.slept_on(now) {
+            out.push(Action::WasIdle(key, time));
+        }
         seat.idle.stops();
         let told = seat.comes_in.take();
         if let (Outcome::NotIn(bytes), Some(told)) = (outcome, told) {
