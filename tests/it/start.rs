@@ -49,6 +49,14 @@ fn the_readmes_example() {
     check_empty(&base);
 }
 
+/// The list of so many nodes comes in pages.
+#[test]
+fn as_many_nodes_as_it_may_have() {
+    let base = base();
+    run(&mut psched(&base, &["--nodes", "4096", "--processors", "1", "--", "true"])).expect(0);
+    check_empty(&base);
+}
+
 #[test]
 fn the_status_is_the_commands() {
     let base = base();

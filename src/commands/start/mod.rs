@@ -26,6 +26,7 @@ mod daemons;
 mod layout;
 mod topology;
 
+use super::pages;
 use crate::config;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::os::instance::{self, Member};
@@ -35,6 +36,7 @@ use crate::variables::Variables;
 use clap::Args;
 use command::{Command, Ending};
 use daemons::{Daemon, Daemons};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{IsTerminal, Write};
@@ -354,28 +356,21 @@ async fn wait_ready(
                 rpc::connect::connect(socket).await.ok().map(pb::psched_client::PschedClient::new);
         }
         if let Some(psched) = &mut client {
-            let asked = tokio::time::timeout(READY_BOUND, psched.list(pb::ListRequest::default()));
-            match asked.await {
-                Ok(Ok(reply)) => {
-                    let reply = reply.into_inner();
-                    let missing: Vec<Nid> = plan
-                        .nids
-                        .iter()
-                        .copied()
-                        .filter(|nid| {
-                            !reply.nodes.iter().any(|n| n.nid == nid.0 && n.state != "suspect")
-                        })
-                        .collect();
+            match pages::list(psched, pb::ListRequest::default(), READY_BOUND).await {
+                Ok(reply) => {
+                    let mut missing: BTreeSet<Nid> = plan.nids.iter().copied().collect();
+                    for node in reply.nodes.iter().filter(|node| node.state != "suspect") {
+                        missing.remove(&Nid(node.nid));
+                    }
                     if missing.is_empty() {
                         return Ok(Ready::Nodes);
                     }
                     waiting = format!("no apinit has registered NIDs {}", format_nids(missing));
                 }
-                Ok(Err(status)) => {
-                    waiting = format!("psched: {}", status.message());
+                Err(text) => {
+                    waiting = text;
                     client = None;
                 }
-                Err(_) => client = None,
             }
         }
         tokio::time::sleep(READY_POLL).await;
