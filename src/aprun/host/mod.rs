@@ -103,7 +103,11 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     start_log("aprun");
     if let Some(path) = options.node_file.take() {
         let path = Path::new(OsStr::from_bytes(&path));
-        let text = text_of(path, NODE_FILE_MAX)?;
+        let text = text_of(path, NODE_FILE_MAX).map_err(|failure| {
+            let about =
+                "-l names a file with a list of NIDs; --label puts the rank before each line";
+            Failure::failed(format!("-l: {}; {about}", failure.text))
+        })?;
         options.listed(&path.display().to_string(), &text).map_err(Failure::failed)?;
     }
     let found = program::open_all(&options)?;

@@ -162,6 +162,10 @@ pub fn parse(
             let mpirun = program == Program::Mpirun;
             Err(Stop::Parsed(Parsed::Help(table::help(program.name(), mpirun))))
         }
+        // (srun's -v is a wish for more words.)
+        Id::Version if arguments.len() > 1 => Err(Stop::Wrong(format!(
+            "{name} prints the version and runs nothing: give it alone, or leave it out"
+        ))),
         Id::Version => Err(Stop::Parsed(Parsed::Version)),
         Id::LoadFile if load::is_stdin(value) => Err(Stop::Wrong(format!(
             "{name}: {} is the standard input, which PE 0 reads: name a file, or in bash \

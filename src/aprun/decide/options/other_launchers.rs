@@ -13,7 +13,15 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "give the processors for each PE with -d",
     ),
     (
-        &["--ntasks-per-node", "-ppn", "--ppn", "-perhost", "-npernode", "--npernode"],
+        &[
+            "--ntasks-per-node",
+            "--tasks-per-node",
+            "-ppn",
+            "--ppn",
+            "-perhost",
+            "-npernode",
+            "--npernode",
+        ],
         "give the PEs on each node with -N",
     ),
     (
@@ -45,8 +53,12 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (&["--exclusive"], "give -F exclusive"),
     (
-        &["--overlap", "--overcommit", "-O", "--use-hwthread-cpus"],
+        &["--overlap", "--overcommit", "-O"],
         "applications take turns by themselves; give --oversubscribe for more PEs than processors",
+    ),
+    (
+        &["--use-hwthread-cpus", "--threads-per-core", "--hint"],
+        "psched.yaml says which SMT threads are processors: leave it out",
     ),
     (
         &["--gres", "--gpus", "-G", "--gpus-per-task", "--gpus-per-node"],
@@ -83,6 +95,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["-prepend-rank", "--prepend-rank", "-tag-output", "--tag-output"],
         "give --label, which puts the rank in front of each line",
     ),
+    (&["-u", "--unbuffered"], "aprun writes output as soon as it comes: leave it out"),
     (&["--pty"], "PEs have no terminal of their own: run psched start, or a shell, without it"),
     (&["-verbose", "--verbose"], "give --report for a table of all PEs at the end"),
     // Several programs.
@@ -97,7 +110,18 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "it sets a parameter of Open MPI: set OMPI_MCA_NAME=VALUE in the environment",
     ),
     (
-        &["--allow-run-as-root", "-K", "--kill-on-bad-exit", "-disable-auto-cleanup"],
+        &["-rmk", "--rmk", "-launcher", "--launcher", "-bootstrap", "--bootstrap"],
+        "psched's apinits start the PEs: leave it out",
+    ),
+    (
+        &[
+            "--allow-run-as-root",
+            "-K",
+            "--kill-on-bad-exit",
+            "-k",
+            "--no-kill",
+            "-disable-auto-cleanup",
+        ],
         "aprun has no counterpart; leave it out",
     ),
 ];

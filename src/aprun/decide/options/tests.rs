@@ -318,6 +318,10 @@ fn help_names_every_option_and_value() {
 fn version() {
     assert_eq!(aprun("--version"), Ok(Parsed::Version));
     assert_eq!(aprun("-v"), Ok(Parsed::Version));
+    for line in ["-v -n 2 ./a.out", "-n 2 -v ./a.out"] {
+        let text = "-v prints the version and runs nothing: give it alone, or leave it out";
+        assert_eq!(aprun(line), Err(text.to_owned()), "{line}");
+    }
 }
 
 /// The options that a manual page defines: names and argument on each tag line (after `.TP` or
