@@ -279,10 +279,10 @@ mod tests {
     #[test]
     fn lists_are_bounded() {
         let said = |lists| Lists::new(lists).expect_err("refused");
-        assert_eq!(said(vec![]), "0 lists: give 1 to 4096");
-        assert_eq!(said(vec![vec![]; 4097]), "4097 lists: give 1 to 4096");
+        assert_eq!(said(vec![]), "the binding has 0 lists: give 1 to 4096");
+        assert_eq!(said(vec![vec![]; 4097]), "the binding has 4097 lists: give 1 to 4096");
         let many = vec![vec![(0, 0); 40_000]; 2];
-        assert_eq!(said(many), "80000 numbers and ranges: give at most 65536");
+        assert_eq!(said(many), "the lists have 80000 numbers and ranges: give at most 65536");
         let high = "0-4096: a list counts processors of a node from 0, up to 4095";
         assert_eq!(said(vec![vec![(0, 4096)]]), high);
         assert!(said(vec![vec![(2, 1)]]).starts_with("2-1: "));

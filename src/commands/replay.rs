@@ -393,7 +393,7 @@ mod tests {
         let other =
             String::from_utf8(whole).expect("text").replacen("\"effects\":0", "\"effects\":7", 1);
         let (text, why) = shown(other.as_bytes(), false);
-        assert!(text.contains("! psched gave 7 effects"), "{text}");
+        assert!(text.contains("! the recorded psched gave 7 effects"), "{text}");
         assert!(why.expect("an error").contains("the checksum of the whole is wrong"));
     }
 }

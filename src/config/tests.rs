@@ -388,7 +388,7 @@ fn everything_is_bounded() {
     let long = format!("listening: /{}", "x".repeat(107));
     assert_eq!(
         said(&with(&long)),
-        ["2:12: listening: the path has 108 bytes; give one of 107 at most"]
+        ["2:12: listening: the path has 108 bytes; give a path of at most 107 bytes"]
     );
     let odd = format!("state: {}", "é".repeat(100));
     let cut = format!("2:8: state: \"{}...\" is not the path", "é".repeat(60));

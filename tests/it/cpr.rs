@@ -347,7 +347,7 @@ fn on_a_narrow_terminal_lines_are_cut() {
     assert_eq!(said.status.code(), Some(1));
     let said = String::from_utf8(said.stderr).expect("text");
     assert!(
-        said.contains("it is not whole: core-1.img is missing; replace it from an undamaged copy"),
+        said.contains("it is incomplete: core-1.img is missing; replace it from an undamaged copy"),
         "{said}"
     );
     let mut told = Vec::new();

@@ -238,7 +238,8 @@ fn what_ran_on_a_node_that_is_down_ends() {
     let told = done(&hand, "down 1 the power is gone");
     assert!(told.contains("NID 1: declared down by "), "{told}");
     assert!(
-        told.contains(&format!("application {apid} of ")) && told.contains("lost it"),
+        told.contains(&format!("application {apid} of "))
+            && told.contains("lost nodes that are down"),
         "{told}"
     );
     let run = runs.wait(BOUND).expect(125);

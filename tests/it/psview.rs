@@ -153,7 +153,7 @@ fn a_live_terminal_is_put_back_at_any_end() {
     live.shows("nothing");
     // psched goes, and comes back.
     hand.kill_psched();
-    live.shows("away");
+    live.shows("does not answer");
     hand.start_psched();
     live.shows("nothing");
     live.keyboard.write_all(b"?").expect("pressed");

@@ -334,7 +334,7 @@ mod tests {
         several.environment = vec![[&b"A="[..], &vec![b'x'; LAUNCH_MAX]].concat()];
         let found = program::open_all(&several).expect("they are there");
         let refused = launch(&several, &found).expect_err("too much");
-        assert!(refused.text.contains("at most 7340032 can be sent"), "{refused:?}");
+        assert!(refused.text.contains("the maximum of a launch is 7340032"), "{refused:?}");
         assert_eq!(refused.status, STATUS_FAILED);
         // What the kernel has let through for one is not asked about.
         several.parts.truncate(1);
