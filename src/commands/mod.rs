@@ -7,6 +7,7 @@ pub mod backup;
 pub mod check;
 pub mod cpr;
 pub mod named;
+mod other_schedulers;
 mod pages;
 pub mod psmgr;
 pub mod psview;

@@ -4,7 +4,9 @@
 //! Its line is parsed, the question runs on a runtime of its own, what it has to say is written, and the
 //! status tells how that went.
 
+use super::other_schedulers;
 use crate::rpc::connect::status_text;
+use clap::error::ContextKind;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -23,6 +25,10 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
                 _ => ExitCode::SUCCESS,
             };
         }
+        if let Some(advice) = of_another_scheduler(&error) {
+            let _ = writeln!(io::stderr(), "{name}: {advice}");
+            return ExitCode::from(wrong);
+        }
         let text = error.render().to_string();
         // Begins with the program's name, as every other message does: the output of a script that
         // calls several commands says which of them failed. (An Err: stderr is closed.)
@@ -32,6 +38,13 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
         };
         ExitCode::from(wrong)
     })
+}
+
+/// What to say of a subcommand that another scheduler has.
+fn of_another_scheduler(error: &clap::Error) -> Option<String> {
+    let word = error.get(ContextKind::InvalidSubcommand)?.to_string();
+    let advice = other_schedulers::advice(&word)?;
+    Some(format!("{word} is not a subcommand: {advice}"))
 }
 
 /// A number on a command line.

@@ -55,6 +55,20 @@ fn usage_errors_end_with_2() {
     }
 }
 
+/// What other schedulers call a subcommand is answered with the command to use.
+#[test]
+fn subcommands_of_other_schedulers_are_answered() {
+    for (name, word, says) in [
+        ("psched", "run", "run is not a subcommand: aprun runs a parallel program"),
+        ("psched", "submit", "submit is not a subcommand: aprun runs a parallel program"),
+        ("psmgr", "cancel", "cancel is not a subcommand: apkill APID ends an application"),
+    ] {
+        let run = run(Command::new(binaries().join(name)).args([word, "3"])).expect(2);
+        assert!(run.stderr.starts_with(&format!("{name}: {says}")), "{}", run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    }
+}
+
 #[test]
 fn without_psched_it_is_said() {
     let base = tempfile::tempdir().expect("made");
