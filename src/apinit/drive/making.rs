@@ -85,13 +85,16 @@ impl Driver {
     pub(super) fn remove(&mut self, out: &mut impl Outside, key: Key) {
         self.peers.retain(|(of, _), _| *of != key);
         out.close_peers(key);
-        if self.apps.remove(&key).is_none() {
-            return;
-        }
+        let Some(app) = self.apps.remove(&key) else { return };
         // At once, so that a restart does not take it up.
         self.keep(out, Record::NoPlace(key));
-        // What waits for it is sent still. False: it does not read, and is killed in a while.
-        let _ = out.tell_shepherd(key, ToShepherd::Release);
+        match app.hears_nothing() {
+            // It has ended while it was to go out or to be dumped: its apshepherd hears nothing, and has
+            // said all.
+            true => out.kill(key, true),
+            // What waits for it is sent still. False: it does not read, and is killed in a while.
+            false => drop(out.tell_shepherd(key, ToShepherd::Release)),
+        }
         out.begin(&self.agent, Work::Remove(key));
     }
 }

@@ -41,6 +41,11 @@ impl App {
         let hung_up = away.then(|| HungUp { begun: true, ..HungUp::default() });
         App { hung_up, thawing: thawing.then(Vec::new), away }
     }
+
+    /// Its apshepherd is there and has no connection.
+    pub(super) fn hears_nothing(&self) -> bool {
+        self.hung_up.is_some() && !self.away
+    }
 }
 
 impl Driver {
