@@ -121,7 +121,8 @@ impl Scheduler {
     }
 
     /// Why one that waits has no room now, whose processes are restored on one host; none: it has. Told is what
-    /// stands in the way on that host where the fewest have to end: a window over several is none for it.
+    /// stands in the way on that host where the fewest have to end, of those with no closed node in the way if
+    /// there are any: a window over several is none for it.
     pub(super) fn why_no_room_for(
         &self,
         team: &Apteam,
@@ -136,25 +137,27 @@ impl Scheduler {
             let mut why = each.iter().map(|posting| self.why_no_room(wanted, posting, kept));
             return why.all(|why| why.is_some()).then(|| Wait::PartsFull { parts }.into());
         }
-        let mut nearest: Option<(usize, Reason)> = None;
+        // (Closed nodes last: what is kept, or held, is given back without anybody's doing.)
+        let mut nearest: Option<((bool, usize), Reason)> = None;
         for posting in each {
-            let (holders, why) = if posting.layout.is_empty() {
+            let (far, why) = if posting.layout.is_empty() {
                 let among = self.occupancy.only(|nid| posting.choice.has(nid));
                 let no_room = placement::why_not(&among, wanted, kept)?;
                 if no_room.window.is_empty() {
                     continue;
                 }
-                (no_room.holders.len(), self.explain(wanted, *no_room))
+                let far = (!no_room.closed.is_empty(), no_room.holders.len());
+                (far, self.explain(wanted, *no_room))
             } else {
                 // (Where nobody is named it is not known that it could be.)
                 let why = self.why_no_room(wanted, &posting, kept)?;
                 if !why.names_holders() {
                     continue;
                 }
-                (usize::MAX, why)
+                ((true, usize::MAX), why)
             };
-            if nearest.as_ref().is_none_or(|(fewest, _)| holders < *fewest) {
-                nearest = Some((holders, why));
+            if nearest.as_ref().is_none_or(|(least, _)| far < *least) {
+                nearest = Some((far, why));
             }
         }
         Some(match nearest {
