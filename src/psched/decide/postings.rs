@@ -26,6 +26,7 @@ use crate::variables::units::nanos;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many postings at the head of a domain's queue psched keeps nodes for, or places on nodes
 /// that they have chosen. A bound on the work of one event: a posting that is further back has to
@@ -225,17 +226,35 @@ impl Scheduler {
     }
 
     fn kept_while(&self, domain: DomainId, before: impl Fn(Apid) -> bool) -> BTreeSet<Nid> {
-        let line = self.line_of(domain).take(HEAD_MAX).take_while(|apid| before(*apid));
-        let line = line.filter_map(|apid| self.teams.get(&apid));
+        let longest = self.domain(domain).turns.longest_wait;
         let mut kept = BTreeSet::new();
-        for team in line.filter(|t| t.held.is_none() && self.waits_too_long(t)) {
+        let head = self.waits(domain, HEAD_MAX).take_while(|(team, _)| before(team.apid));
+        for (team, _) in head.filter(|(_, waited)| *waited >= longest) {
             self.keep_for(&self.wanted(team), &team.posting, &mut kept);
         }
         kept
     }
 
-    /// Whether a posting has waited for `longest_wait`, so that nodes are kept for it. That is
-    /// days, by the clock on the wall, which goes on over restarts.
+    /// The first postings of a domain that are not held, in order, and for how long each has
+    /// waited: never longer than the one before, though a clock that was set back says so. (Else
+    /// two of them would keep nodes from each other: by number, and by the order of turns.)
+    pub(super) fn waits(
+        &self,
+        domain: DomainId,
+        most: usize,
+    ) -> impl Iterator<Item = (&Apteam, Duration)> {
+        let line = self.line_of(domain).take(most).filter_map(|apid| self.teams.get(&apid));
+        let mut before = Duration::MAX;
+        line.filter(|team| team.held.is_none()).map(move |team| {
+            let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
+            before = before.min(Duration::from_nanos(waited));
+            (team, before)
+        })
+    }
+
+    /// Whether a posting has waited for `longest_wait`, so that nodes are kept for it, unless a
+    /// posting before it has not ([`Scheduler::waits`]). That is days, by the clock on the wall,
+    /// which goes on over restarts.
     pub(super) fn waits_too_long(&self, team: &Apteam) -> bool {
         let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
         waited >= nanos(self.turns_of(team).longest_wait)
@@ -337,13 +356,16 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn looked(&mut self, reply: ReplyId, apid: Apid, out: &mut Vec<Effect>) {
+    pub(super) fn looked(&mut self, now: Now, reply: ReplyId, apid: Apid, out: &mut Vec<Effect>) {
         if self.teams.get(&apid).is_some_and(|t| t.state == State::Lapsed) {
             // The silent front end is back: it waits again, at its old place in line.
             self.become_state(apid, State::Posted);
             self.save(apid, false, out);
             out.push(Effect::Log { apid, name: "waiting", detail: "its aprun is back".into() });
             self.want_decision_for(apid);
+            // (What it waits for is known after that.)
+            self.go_over();
+            self.decide_if_due(now, out);
         }
         let Some(team) = self.teams.get(&apid) else {
             refuse(out, reply, Refusal::NotFound, Denial::NoApplication(apid));

@@ -318,7 +318,7 @@ impl Scheduler {
         out
     }
 
-    /// Takes an event; what it leaves to be decided is only noted.
+    /// Takes an event; what it leaves to be decided is only noted (but for an aprun that is back).
     fn take(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         match event {
             Event::Posted { reply, posting, owner, front, secret } => {
@@ -327,7 +327,7 @@ impl Scheduler {
             Event::Restarted { reply, posting, owner, front, secret, origin } => {
                 self.posted(now, reply, *posting, owner, front, secret, Some(origin), out);
             }
-            Event::Looked { reply, apid } => self.looked(reply, apid, out),
+            Event::Looked { reply, apid } => self.looked(now, reply, apid, out),
             Event::FrontGone { apid } => self.front_gone(now, apid, out),
             Event::Kill { reply, apids, signal, uid, administrator } => {
                 let problems = apids

@@ -198,14 +198,15 @@ impl Scheduler {
     /// back in the queue: psched keeps nodes for the first ones only.
     fn kept_when(&self, team: &Apteam) -> When {
         let domain = self.domain_named(&team.domain);
-        if !self.line_of(domain).take(HEAD_MAX).any(|apid| apid == team.apid) {
+        let mut head = self.waits(domain, HEAD_MAX);
+        let Some((_, waited)) = head.find(|(one, _)| one.apid == team.apid) else {
             return When::Unknown;
+        };
+        let longest = self.turns_of(team).longest_wait;
+        match longest.checked_sub(waited).filter(|left| !left.is_zero()) {
+            None => When::Kept,
+            Some(left) => When::KeptAt(self.wall_ns.saturating_add(nanos(left))),
         }
-        if self.waits_too_long(team) {
-            return When::Kept;
-        }
-        let longest = nanos(self.turns_of(team).longest_wait);
-        When::KeptAt(team.posted_at_ns.saturating_add(longest))
     }
 
     /// The first applications of those that run by the last decision, and whether there are more.

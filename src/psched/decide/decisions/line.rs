@@ -2,7 +2,7 @@
 
 use super::Seated;
 use crate::apteam::Apid;
-use crate::apteam::record::State;
+use crate::apteam::record::{Apteam, State};
 use crate::gang::levels::{Place, Turn};
 use crate::placement::Wanted;
 use crate::placement::migration::Waiting;
@@ -36,25 +36,17 @@ impl Scheduler {
             stands: Stands::Comes,
         });
         line.extend(coming);
-        let mut waited_most = Duration::MAX;
-        let posted = |apid: Apid| {
-            let team = self.teams.get(&apid).filter(|team| team.held.is_none())?;
+        let turns = &domain::at(&self.domains, domain).turns;
+        let posted = |(team, waited): (&Apteam, Duration)| {
             // (It has been looked at: `place_choosers`. Here nodes are only kept for it.)
-            if !team.is_plain() && !self.waits_too_long(team) {
+            if !team.is_plain() && waited < turns.longest_wait {
                 return None;
             }
-            // (Nobody has waited longer than one that came before, though a clock that was set back
-            // says so: the two would keep nodes from each other, for these are kept in the order in
-            // which they came.)
-            let waited = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
-            let waited = waited.min(waited_most);
-            waited_most = waited;
-            let turns = &domain::at(&self.domains, domain).turns;
             let rank = self.schedule.decision.ranks.of(team, turns);
-            let place = Place::of_new(apid, waited, rank, rules, now.mono_ns);
-            Some(InLine { place, apid, stands: Stands::Waits(waited) })
+            let place = Place::of_new(team.apid, waited, rank, rules, now.mono_ns);
+            Some(InLine { place, apid: team.apid, stands: Stands::Waits(waited) })
         };
-        line.extend(self.line_of(domain).take(POSTINGS_MAX).filter_map(posted));
+        line.extend(self.waits(domain, POSTINGS_MAX).filter_map(posted));
         line
     }
 
@@ -80,6 +72,7 @@ impl Scheduler {
         let seated: Vec<Option<&Seated>> = line.iter().map(seat_of).collect();
         let mut order: Vec<(Place, usize)> = line.iter().map(|one| one.place).zip(0..).collect();
         order.sort_unstable();
+        let longest = self.domain(domain).turns.longest_wait;
         let mut unseated = Vec::new();
         for (_, at) in order {
             let (one, seated) = (&line[at], seated[at]);
@@ -102,7 +95,7 @@ impl Scheduler {
                 unseated.push(one.apid);
             }
             let candidate = self.candidate(now, domain, one, self.wanted(team), seated);
-            let keeps = team.state == State::Posted && self.waits_too_long(team);
+            let keeps = matches!(one.stands, Stands::Waits(waited) if waited >= longest);
             let chosen = keeps && !team.is_plain();
             candidates.push(Candidate { keeps, chosen, ..candidate });
         }
