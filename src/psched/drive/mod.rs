@@ -173,3 +173,6 @@ impl<O: Outside> Driver<O> {
         self.take(out, effects);
     }
 }
+
+#[cfg(test)]
+mod tests;
