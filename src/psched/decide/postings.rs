@@ -22,7 +22,6 @@ use crate::occupancy::Occupancy;
 use crate::placement::packing::KEEPERS_MAX;
 use crate::placement::{self, Wanted};
 use crate::psched::reason::{AppName, Denial, Reason, Wait, shape_text};
-use crate::variables::units::nanos;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -246,18 +245,20 @@ impl Scheduler {
         let line = self.line_of(domain).take(most).filter_map(|apid| self.teams.get(&apid));
         let mut before = Duration::MAX;
         line.filter(|team| team.held.is_none()).map(move |team| {
-            let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
-            before = before.min(Duration::from_nanos(waited));
+            before = before.min(self.waited(team));
             (team, before)
         })
     }
 
+    /// Since its posting, by the clock on the wall, which goes on over restarts.
+    fn waited(&self, team: &Apteam) -> Duration {
+        Duration::from_nanos(self.wall_ns.saturating_sub(team.posted_at_ns))
+    }
+
     /// Whether a posting has waited for `longest_wait`, so that nodes are kept for it, unless a
-    /// posting before it has not ([`Scheduler::waits`]). That is days, by the clock on the wall,
-    /// which goes on over restarts.
+    /// posting before it has not ([`Scheduler::waits`]). That is days.
     pub(super) fn waits_too_long(&self, team: &Apteam) -> bool {
-        let waited = self.wall_ns.saturating_sub(team.posted_at_ns);
-        waited >= nanos(self.turns_of(team).longest_wait)
+        self.waited(team) >= self.turns_of(team).longest_wait
     }
 
     /// Keeps every node that it could use, besides those that are kept already.

@@ -120,9 +120,9 @@ impl Scheduler {
         Some(hosts.into_iter().filter_map(of).collect())
     }
 
-    /// Why one that waits has no room now, whose processes are restored on one host; none: it has. Told is what
-    /// stands in the way on that host where the fewest have to end, of those with no closed node in the way if
-    /// there are any: a window over several is none for it.
+    /// Why a checkpoint that waits to be restored on one host has no room now; none: it has room.
+    /// The reason is that of the host where the fewest applications have to end, among hosts with no
+    /// closed node in the way if there are any. (A window over several hosts is none for it.)
     pub(super) fn why_no_room_for(
         &self,
         team: &Apteam,

@@ -115,8 +115,7 @@ impl Driven {
         let scheduler = Scheduler::new(machine, Settings::default());
         let driver = Driver::new(scheduler, Outbox::default(), Identity::default());
         let mut driven = Driven { driver, world: World::default() };
-        let nids = vec![Nid(0)].into_iter().collect();
-        let hello = Hello { protocol: PROTOCOL, nids, ..Hello::default() };
+        let hello = Hello { protocol: PROTOCOL, nids: [Nid(0)].into(), ..Hello::default() };
         driven.driver.link_opened(&mut driven.world, LINK, Box::new(hello), ());
         driven.event(Event::Inventory { link: LINK, items: Vec::new() });
         driven
@@ -170,7 +169,7 @@ fn a_front_end_that_comes_back_hears_where_it_is() {
     let (first, apid) = (driven.post(1), Apid(1));
     let placed = [Told::Accepted(apid), Told::Placed(Incarnation(1))];
     assert_eq!(first.take(), placed);
-    // One that waits has nothing to look for.
+    // An application that waits has no place that its front end could look for.
     assert_eq!(driven.post(2).take(), [Told::Accepted(Apid(2))]);
     assert_eq!(driven.watch(Apid(2), FRONT), [Told::Accepted(Apid(2))]);
     // It has not heard that it has a place: its connection was broken.
@@ -189,7 +188,7 @@ fn a_front_end_that_comes_back_hears_where_it_is() {
     assert!(driven.world.watched.is_empty());
     driven.watch(apid, FRONT);
     assert_eq!(driven.world.watched, [apid]);
-    // Of one that is not there it is said that it is not.
+    // A client that asks for an unknown application hears that there is none.
     driven.world.answers.clear();
     assert_eq!(driven.watch(Apid(77), FRONT), []);
     assert_eq!(driven.world.answers, [Answer::Watched(Ok(false))]);
