@@ -67,7 +67,7 @@ impl Scheduler {
         // kept for it.
         let frees = team.state.holds_processors() || self.waits_too_long(&team);
         self.queue.remove(&apid);
-        self.coming.remove(&apid);
+        self.comes_no_more(apid);
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.taken_back.remove(&team.key());
         self.placed_again.remove(&team.key());

@@ -407,7 +407,7 @@ impl Scheduler {
         self.kept_bytes.remove(&team);
         self.stuck.remove(&apid);
         self.queue.remove(&apid);
-        self.coming.remove(&apid);
+        self.comes_no_more(apid);
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.requests.remove(&team.posting.request_id);
         self.occupancy.release(apid);

@@ -443,23 +443,30 @@ impl Scheduler {
         }
     }
 
+    /// It is not on its way to its place any more.
+    pub(super) fn comes_no_more(&mut self, apid: Apid) {
+        self.coming.remove(&apid);
+        self.schedule.decision.beside.remove(&apid);
+    }
+
     /// Moves an application to another state, if the table of states allows it.
     pub(super) fn become_state(&mut self, apid: Apid, next: State) -> bool {
         let Some(team) = self.teams.get_mut(&apid) else { return false };
         if !team.state.may_become(next) {
             return false;
         }
+        let until_ns = team.ticket_until_ns;
         if team.state == State::Placed {
-            self.tickets.remove(&(team.ticket_until_ns, apid));
+            self.tickets.remove(&(until_ns, apid));
         }
         if team.state == State::Posted {
             self.queue.remove(&apid);
         }
-        match matches!(next, State::Placed | State::Launching) {
-            true => self.coming.insert(apid),
-            false => self.coming.remove(&apid),
-        };
         team.state = next;
+        match matches!(next, State::Placed | State::Launching) {
+            true => drop(self.coming.insert(apid)),
+            false => self.comes_no_more(apid),
+        }
         match next {
             State::Posted => {
                 self.queue.insert(apid);
@@ -467,7 +474,7 @@ impl Scheduler {
                 self.choose_domain(apid);
             }
             State::Placed => {
-                self.tickets.insert((team.ticket_until_ns, apid));
+                self.tickets.insert((until_ns, apid));
             }
             _ => {}
         }

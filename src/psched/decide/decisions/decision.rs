@@ -35,6 +35,10 @@ pub(in crate::psched::decide) struct Decision {
     pub(super) out: BTreeSet<Apid>,
     /// Whose memory was to go to swap while they keep their places.
     pub(super) rolled: BTreeMap<Apid, Rolled>,
+    /// Applications that have a place beside others that run, and are not launched yet. Until then
+    /// the ranks of their users count.
+    #[serde(default)]
+    pub(in crate::psched::decide) beside: BTreeSet<Apid>,
     /// When each was moved last.
     pub moved_ns: BTreeMap<Apid, u64>,
     /// Where each sits.

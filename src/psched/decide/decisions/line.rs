@@ -28,15 +28,23 @@ impl Scheduler {
             stands: Stands::Turn(turn),
         };
         line.extend(self.schedule.levels.of_mut(domain).turns(rules, now.mono_ns).map(gang));
-        let moving = self.schedule.decision.away.difference(&self.schedule.decision.out);
+        let decision = &self.schedule.decision;
+        let moving = decision.away.difference(&decision.out);
         let coming = self.coming.iter().chain(moving);
+        let turns = &domain::at(&self.domains, domain).turns;
+        let place = |apid: Apid| match self.teams.get(&apid) {
+            Some(team) if decision.beside.contains(&apid) => {
+                let rank = decision.ranks.of(team, turns);
+                Place::of_new(apid, Duration::ZERO, rank, rules, now.mono_ns)
+            }
+            _ => Place::of_coming(apid),
+        };
         let coming = coming.filter(|apid| self.is_of(**apid, domain)).map(|apid| InLine {
-            place: Place::of_coming(*apid),
+            place: place(*apid),
             apid: *apid,
             stands: Stands::Comes,
         });
         line.extend(coming);
-        let turns = &domain::at(&self.domains, domain).turns;
         let posted = |(team, waited): (&Apteam, Duration)| {
             // (It has been looked at: `place_choosers`. Here nodes are only kept for it.)
             if !team.is_plain() && waited < turns.longest_wait {

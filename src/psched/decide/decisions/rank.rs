@@ -32,7 +32,7 @@ use super::ranks::{Rank, Ranks, place};
 use crate::apteam::Apid;
 use crate::apteam::record::State;
 use crate::gang::dues::Want;
-use crate::gang::levels::LEVELS_MAX;
+use crate::gang::levels::{LEVELS_MAX, Place};
 use crate::gang::plan::SLICE_MIN;
 use crate::gang::shares::Holder;
 use crate::psched::decide::domain::{self, DomainId};
@@ -43,6 +43,10 @@ use std::time::Duration;
 
 /// Postings for which a place is looked for beside the decision: a bound on the work of one.
 const SEATED_MAX: usize = 4;
+
+/// Applications of one user that may start in such places at the same time. If hundreds of
+/// processes start together, all of them are slow, and so are those of other users.
+const BESIDE_MAX: usize = 4;
 
 /// How often in a time slice it is looked, at most, whether a user has overtaken another.
 const LOOKS: u32 = 8;
@@ -249,14 +253,31 @@ impl Scheduler {
         let posted = |apid: &Apid| {
             self.teams.get(apid).is_some_and(|t| t.state == State::Posted && t.held.is_none())
         };
-        let line = line.iter().filter(waits).map(|one| one.apid).filter(posted);
-        let line: Vec<Apid> = line.take(SEATED_MAX).collect();
-        for apid in line {
+        let mut line: Vec<(Place, Apid)> =
+            line.iter().filter(waits).map(|one| (one.place, one.apid)).collect();
+        line.retain(|(_, apid)| posted(apid));
+        // By rank: a user with many postings must not delay others.
+        line.sort_unstable();
+        let uid = |apid: &Apid| self.teams.get(apid).map(|team| team.owner.uid);
+        let mut beside: BTreeMap<u32, usize> = BTreeMap::new();
+        for uid in self.schedule.decision.beside.iter().filter_map(uid) {
+            *beside.entry(uid).or_default() += 1;
+        }
+        line.retain(|(_, apid)| {
+            let most = uid(apid).map(|uid| beside.entry(uid).or_default());
+            most.is_some_and(|now| {
+                *now += 1;
+                *now <= BESIDE_MAX
+            })
+        });
+        line.truncate(SEATED_MAX);
+        for (_, apid) in line {
             let kept = self.kept_before(apid);
             let wanted = self.wanted(&self.teams[&apid]);
             if let Some(places) = self.place_for(apid, &wanted, &kept) {
                 self.grant(now, apid, places, out);
                 self.seat(apid);
+                self.schedule.decision.beside.insert(apid);
             }
         }
     }

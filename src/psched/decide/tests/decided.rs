@@ -21,7 +21,7 @@ pub(super) struct Play {
     pub(super) set_back: Duration,
     settings: Settings,
     /// Front ends that do not.
-    silent: BTreeSet<Apid>,
+    pub(super) silent: BTreeSet<Apid>,
     /// Nodes say that a move is over.
     moves_end: bool,
     pub(super) moves: Vec<(Apid, String, String)>,

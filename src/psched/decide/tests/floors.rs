@@ -3,6 +3,7 @@
 use super::decided::Play;
 use super::*;
 use crate::apteam::Apid;
+use crate::apteam::record::State;
 use crate::psched::decide::Turn;
 use std::collections::BTreeMap;
 
@@ -147,4 +148,52 @@ fn who_tells_his_own_something_silences_nobody() {
         assert!(longest[0] <= 2_000, "{longest:?}");
         assert!(on >= 240, "{on} of 600");
     }
+}
+
+/// Ann posts a thousand short programs at once, and the host takes time to start them. Bob has had
+/// nothing, and his program does not wait for all of hers.
+#[test]
+fn a_sweep_that_starts_slowly_keeps_nobody_else_out() {
+    let mut play = Play::new(1, 2, settings());
+    let by = |number: u64, width: u32, user: &str| {
+        let mut event = posted_by(0, user);
+        if let Event::Posted { posting, .. } = &mut event {
+            posting.shape.width = width;
+            posting.request_id[..8].copy_from_slice(&number.to_ne_bytes());
+        }
+        event
+    };
+    play.take(by(1, 2, "ann"));
+    play.pass(100);
+    let (sweep, bob) = (2..=1_001, 1_002);
+    play.silent = sweep.clone().map(Apid).collect();
+    play.take_all(sweep.clone().map(|number| by(number, 1, "ann")).collect());
+    let is = |play: &Play, apid: u64, state| {
+        play.s.team(Apid(apid)).is_some_and(|team| team.state == state)
+    };
+    let step = |play: &mut Play| {
+        // Each hundredth of a second one is launched, and one ends.
+        if let Some(apid) = sweep.clone().find(|apid| is(play, *apid, State::Running)) {
+            play.ends(apid);
+        }
+        if let Some(apid) = sweep.clone().find(|apid| is(play, *apid, State::Placed)) {
+            let key = play.s.team(Apid(apid)).expect("it is there").key();
+            for report in [Report::Launched(key), Report::Running(key)] {
+                play.take(Event::Report { link: LinkId(1), report: Box::new(report) });
+            }
+        }
+        play.pass_ms(10);
+    };
+    for _ in 0..150 {
+        step(&mut play);
+        // (Two run there at once.)
+        let starting = sweep.clone().filter(|apid| is(&play, *apid, State::Placed)).count();
+        assert!(starting <= 2 + 4, "{starting} start at once");
+    }
+    play.take(by(bob, 1, "bob"));
+    let at_ms = play.ms;
+    while is(&play, bob, State::Posted) && play.ms < at_ms + 10_000 {
+        step(&mut play);
+    }
+    assert!(play.ms - at_ms <= 500, "placed after {} ms", play.ms - at_ms);
 }
