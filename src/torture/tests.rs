@@ -75,9 +75,9 @@ fn no_copy_is_obeyed() {
 /// psched had no record of the launch, and nobody told the front end; an application that an apinit had
 /// found at work went out to its checkpoint, and the next apinit did not know that it had begun; one
 /// ended while it was to go out, and its apshepherd was not released; a clock was set back, and
-/// postings kept the nodes of an empty machine from each other; a checkpoint that waited was told of
-/// a node that was down, though another was only kept. In 377586661 memory that came in was taken
-/// for a gang in part.
+/// postings kept the nodes of an empty machine from each other; a checkpoint that waited was told
+/// of a node that was down, though another was only kept. In 377586661 memory that came in was
+/// taken for a gang in part.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for seed in [327, 503, 1836, 757923091, 616467269, 3001531] {

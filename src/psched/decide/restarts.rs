@@ -121,8 +121,9 @@ impl Scheduler {
     }
 
     /// Why a checkpoint that waits to be restored on one host has no room now; none: it has room.
-    /// The reason is that of the host where the fewest applications have to end, among hosts with no
-    /// closed node in the way if there are any. (A window over several hosts is none for it.)
+    /// The reason is that of the host where the fewest applications have to end, among hosts
+    /// without closed nodes in the way if there are any. (A window over several hosts is none
+    /// for it.)
     pub(super) fn why_no_room_for(
         &self,
         team: &Apteam,

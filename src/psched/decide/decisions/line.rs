@@ -33,6 +33,7 @@ impl Scheduler {
         let coming = self.coming.iter().chain(moving);
         let turns = &domain::at(&self.domains, domain).turns;
         let place = |apid: Apid| match self.teams.get(&apid) {
+            // It has the place of a new posting: no processor stays idle until it is launched.
             Some(team) if decision.beside.contains(&apid) => {
                 let rank = decision.ranks.of(team, turns);
                 Place::of_new(apid, Duration::ZERO, rank, rules, now.mono_ns)

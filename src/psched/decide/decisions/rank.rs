@@ -253,22 +253,22 @@ impl Scheduler {
         let posted = |apid: &Apid| {
             self.teams.get(apid).is_some_and(|t| t.state == State::Posted && t.held.is_none())
         };
-        let mut line: Vec<(Place, Apid)> =
-            line.iter().filter(waits).map(|one| (one.place, one.apid)).collect();
-        line.retain(|(_, apid)| posted(apid));
+        let line = line.iter().filter(waits).filter(|one| posted(&one.apid));
+        let mut line: Vec<(Place, Apid)> = line.map(|one| (one.place, one.apid)).collect();
+        if line.is_empty() {
+            return;
+        }
         // By rank: a user with many postings must not delay others.
         line.sort_unstable();
         let uid = |apid: &Apid| self.teams.get(apid).map(|team| team.owner.uid);
-        let mut beside: BTreeMap<u32, usize> = BTreeMap::new();
-        for uid in self.schedule.decision.beside.iter().filter_map(uid) {
-            *beside.entry(uid).or_default() += 1;
+        let mut starting: BTreeMap<Option<u32>, usize> = BTreeMap::new();
+        for apid in &self.schedule.decision.beside {
+            *starting.entry(uid(apid)).or_default() += 1;
         }
         line.retain(|(_, apid)| {
-            let most = uid(apid).map(|uid| beside.entry(uid).or_default());
-            most.is_some_and(|now| {
-                *now += 1;
-                *now <= BESIDE_MAX
-            })
+            let of_user = starting.entry(uid(apid)).or_default();
+            *of_user += 1;
+            *of_user <= BESIDE_MAX
         });
         line.truncate(SEATED_MAX);
         for (_, apid) in line {
