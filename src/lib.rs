@@ -36,6 +36,7 @@
 //! | --- | --- | --- |
 //! | [`os`] | system calls: the only `unsafe` | |
 //! | [`logging`] | where the log goes | |
+//! | [`certs`] | certificates of hosts: made, read, followed when they change | |
 //! | [`rpc`] | generated protobuf, conversions, connecting, who is calling | |
 //! | [`node`] | what apinit and apshepherd share: control groups, checkpoints, frames | |
 //! | [`console`] | tables and pages for a terminal, stdout | |
@@ -50,11 +51,13 @@
 //!   module uses a wing.
 //! - A wing does not use another one, with these exceptions: apinit and aprun use what apshepherd
 //!   knows of PMI, and `aprun --inside` uses `apinit::host::inside`.
-//! - `os` and `logging` use nothing above; `rpc` uses the shared modules and `os`; `node` uses
+//! - `os` and `logging` use nothing above; `certs` uses `machine` and `os`; `rpc` uses the shared
+//!   modules, `certs` and `os`; `node` uses
 //!   these and `rpc`; `console` uses `os` and the units of `variables`.
 //! - `commands`, `simulate` and `torture` may use everything that they show or try; only
 //!   `commands` uses the other two.
 
+pub mod certs;
 pub mod commands;
 pub mod console;
 pub mod logging;

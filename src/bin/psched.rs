@@ -1,8 +1,8 @@
-//! psched: the placement scheduler's daemon, and `psched backup`, `check`, `replay`, `restore`, `simulate`,
+//! psched: the placement scheduler's daemon, and `psched backup`, `certs`, `check`, `replay`, `restore`, `simulate`,
 //! `start` and `torture`.
 
 use clap::{Args, Parser, Subcommand};
-use psched::commands::{backup, check, number, parsed, replay, start, worlds};
+use psched::commands::{backup, certs, check, number, parsed, replay, start, worlds};
 use psched::psched::serve;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Backup(backup::BackupArgs),
+    Certs(certs::CertsArgs),
     Check(check::CheckArgs),
     Replay(replay::ReplayArgs),
     Restore(backup::RestoreArgs),
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Some(Command::Backup(args)) => backup::back_up(&args),
+        Some(Command::Certs(args)) => certs::run(args),
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Restore(args)) => backup::restore(&args),
         Some(Command::Check(args)) => check::run(&args),

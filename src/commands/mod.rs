@@ -1,9 +1,10 @@
 //! The commands beside aprun: apstat, apkill, cpr, psmgr, psview, snflv, `psched backup` and `restore`,
-//! `psched check`, `psched replay`, `psched start`, `psched simulate` and `psched torture`.
+//! `psched certs`, `psched check`, `psched replay`, `psched start`, `psched simulate` and `psched torture`.
 
 pub mod apkill;
 pub mod apstat;
 pub mod backup;
+pub mod certs;
 pub mod check;
 pub mod cpr;
 pub mod named;

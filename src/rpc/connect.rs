@@ -16,6 +16,7 @@
 //! ```
 
 use super::listen::PATH_MAX;
+use super::tls::DialError;
 use hyper_util::rt::TokioIo;
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -145,10 +146,6 @@ pub async fn connect_to_process(path: &Path) -> Result<(Channel, i32), ConnectEr
 async fn begin(path: &Path, first: UnixStream) -> Result<Channel, ConnectError> {
     let mut first = Some(first);
     let again = path.to_owned();
-    // h2 refuses a path as :authority, and servers in other languages want one, so it is a name.
-    let endpoint = Endpoint::from_static("http://localhost")
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW);
     let connector = tower::service_fn(move |_| {
         let ready = first.take();
         let path = again.clone();
@@ -159,10 +156,18 @@ async fn begin(path: &Path, first: UnixStream) -> Result<Channel, ConnectError> 
             }
         }
     });
-    endpoint.connect_with_connector(connector).await.map_err(|error| ConnectError::Protocol {
+    endpoint().connect_with_connector(connector).await.map_err(|error| ConnectError::Protocol {
         path: path.to_owned(),
         reason: why(error.source().unwrap_or(&error)),
     })
+}
+
+/// How all channels speak HTTP/2.
+pub(super) fn endpoint() -> Endpoint {
+    // h2 refuses a path as :authority, and servers in other languages want one, so it is a name.
+    Endpoint::from_static("http://localhost")
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
 }
 
 /// The connection itself.
@@ -211,6 +216,9 @@ pub fn status_text(status: Status) -> String {
     if let Some(error) = find::<ConnectError>(source) {
         return error.to_string();
     }
+    if let Some(error) = find::<DialError>(source) {
+        return error.to_string();
+    }
     match status.code() {
         Code::Cancelled | Code::DeadlineExceeded if status.message() == "Timeout expired" => {
             "the other side did not answer in time".to_owned()
@@ -223,13 +231,15 @@ pub fn status_text(status: Status) -> String {
 /// closed.
 fn why(error: &(dyn std::error::Error + 'static)) -> String {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    match find::<io::Error>(error).map(io::Error::kind) {
-        Some(BrokenPipe | ConnectionReset | UnexpectedEof) => {
-            "the other side closed it: it is ending, or has reached connections_max or \
+    let closed = |error: &(dyn std::error::Error + 'static)| {
+        let kind = error.downcast_ref().map(io::Error::kind);
+        matches!(kind, Some(BrokenPipe | ConnectionReset | UnexpectedEof))
+    };
+    match causes(error).any(closed) {
+        true => "the other side closed it: it is ending, or has reached connections_max or \
              connections_user_max"
-                .to_owned()
-        }
-        _ => chain(error),
+            .to_owned(),
+        false => chain(error),
     }
 }
 

@@ -85,6 +85,26 @@ pub struct Peer {
     pub hang_up: CancellationToken,
     /// How what is sent to it goes out.
     pub flow: Arc<Flow>,
+    /// It is on another host, whose apinit speaks for it.
+    pub relayed: Option<Relayed>,
+}
+
+/// The host of a caller that is not on this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relayed {
+    /// Its name, by its certificate.
+    pub host: Arc<str>,
+    /// Its boot id.
+    pub boot_id: Arc<str>,
+    /// The caller has a controlling terminal there.
+    pub terminal: bool,
+}
+
+impl Relayed {
+    /// The host and its boot, by which its processes are told from those of all other hosts.
+    pub fn host_and_boot(&self) -> String {
+        format!("{}/{}", self.host, self.boot_id)
+    }
 }
 
 /// Counts how often all that HTTP/2 had to send on a connection had been written: what it was given before such
@@ -108,7 +128,8 @@ impl Flow {
         self.0.send_modify(|count| *count = count.saturating_add(1));
     }
 
-    fn closed(&self) {
+    /// Nothing more is written.
+    pub(crate) fn closed(&self) {
         self.0.send_replace(u64::MAX);
     }
 }
@@ -122,6 +143,25 @@ pub enum Doubt {
     NoPid,
     /// No process could be shown to be the one that connected.
     NoProcess,
+}
+
+impl Doubt {
+    /// All doubts.
+    const ALL: [Doubt; 3] = [Doubt::UnmappedUid, Doubt::NoPid, Doubt::NoProcess];
+
+    /// A word for it, between daemons.
+    pub fn name(self) -> &'static str {
+        match self {
+            Doubt::UnmappedUid => "unmapped-uid",
+            Doubt::NoPid => "no-pid",
+            Doubt::NoProcess => "no-process",
+        }
+    }
+
+    /// The doubt of this name.
+    pub fn of(name: &str) -> Option<Doubt> {
+        Doubt::ALL.into_iter().find(|doubt| doubt.name() == name)
+    }
 }
 
 impl fmt::Display for Doubt {
@@ -168,6 +208,7 @@ impl Peer {
             turned: None,
             hang_up: CancellationToken::new(),
             flow: Arc::default(),
+            relayed: None,
         })
     }
 }

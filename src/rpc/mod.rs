@@ -1,9 +1,10 @@
-//! Generated protobuf, conversions, connecting, and who is calling.
+//! Generated protobuf, conversions, connecting on a host and between hosts, and who is calling.
 
 pub mod connect;
 pub mod convert;
 pub mod listen;
 pub mod partial_messages;
+pub mod tls;
 
 pub use convert::Malformed;
 

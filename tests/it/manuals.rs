@@ -83,6 +83,13 @@ fn psched_8() {
 }
 
 #[test]
+fn psched_certs_8() {
+    let commands = ["init", "host", "renew", "revoke", "show"];
+    let commands = commands.map(|command| ["psched", "certs", command]);
+    check("psched-certs.8", &commands.each_ref().map(|command| &command[..]));
+}
+
+#[test]
 fn psched_simulate_8() {
     check("psched-simulate.8", &[&["psched", "simulate"]]);
 }

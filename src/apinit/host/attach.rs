@@ -165,6 +165,7 @@ mod tests {
             turned: None,
             hang_up: CancellationToken::new(),
             flow: Default::default(),
+            relayed: None,
         });
         let service = AttachService { events: events.clone() };
         let _answer = service.attach(request).await.expect("attached");

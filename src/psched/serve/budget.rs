@@ -265,6 +265,7 @@ mod tests {
             turned: None,
             hang_up: Default::default(),
             flow: Arc::default(),
+            relayed: None,
         }
     }
 

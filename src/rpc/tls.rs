@@ -1,0 +1,575 @@
+//! TLS between hosts: both sides present a certificate.
+//!
+//! [`incoming`] takes connections, [`connect`] opens them. Either side accepts only a certificate
+//! that one of the cluster's authorities has signed, and knows then which host the other one is and
+//! what it may do ([`HostPeer`]). What is refused is said in the log here, and in an error there.
+//!
+//! A stranger may connect as often as he likes: so few handshakes are under way at once, of one
+//! address and of all, and none takes longer than [`HANDSHAKE`].
+
+use crate::certs::faults::{sentence, tls_error};
+use crate::certs::{HostCertificate, Keyring, Role, Roles};
+use crate::rpc::listen::Flow;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::Channel;
+use tonic::transport::server::Connected;
+
+/// The TCP port of psched where no other is named.
+pub const PORT_PSCHED: u16 = 7117;
+/// The TCP port of an apinit where no other is named.
+pub const PORT_APINIT: u16 = 7118;
+
+/// How long a handshake may take, with the connection before it.
+pub const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Handshakes that may be under way: of all addresses, and of one.
+const HANDSHAKES_MAX: (usize, usize) = (256, 16);
+/// Connections of one host at once: it may have several apinits, each with a few.
+const HOST_CONNECTIONS_MAX: usize = 4_096;
+/// Accepted connections that wait to be served.
+const ACCEPTED_MAX: usize = 64;
+/// Connections that wait for accept; the kernel lowers it to net.core.somaxconn.
+const BACKLOG: i32 = 4_096;
+/// How long nothing is accepted after the system had no descriptor or memory for it.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often a refused connection is logged at most.
+const SAY_AGAIN: Duration = Duration::from_secs(1);
+/// How long sent data may remain unacknowledged before the kernel closes a connection, in
+/// milliseconds.
+const USER_TIMEOUT_MS: u32 = 20_000;
+/// Between two signs of life on a connection, and how long one may take.
+pub const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(15));
+/// The first bytes of the other side that are taken before a connection counts as open.
+const FIRST_BYTES: usize = 64;
+
+/// The host at the other end of a connection, by its certificate.
+#[derive(Clone, Debug)]
+pub struct HostPeer {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it may do.
+    pub roles: Roles,
+    /// The serial number of its certificate.
+    pub serial: Arc<str>,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Cancelling it closes the connection at once.
+    pub hang_up: CancellationToken,
+    /// How what is sent to it goes out.
+    pub flow: Arc<Flow>,
+}
+
+impl HostPeer {
+    /// Whether it has this role.
+    ///
+    /// # Errors
+    /// It has not, in a sentence for both sides. `wants`: what it asks for, `offer nodes`.
+    pub fn needs(&self, role: Role, wants: &str) -> Result<(), tonic::Status> {
+        match self.roles.has(role) {
+            true => Ok(()),
+            false => Err(tonic::Status::permission_denied(format!(
+                "the host {} may not {wants}: the roles of its certificate are {}, and it needs \
+                 {}; make it another one with `psched certs host {} --role {}`",
+                self.name,
+                self.roles,
+                role.name(),
+                self.name,
+                role.name()
+            ))),
+        }
+    }
+}
+
+/// Which host is expected at an address.
+#[derive(Clone, Debug)]
+pub struct Expect {
+    /// Its name; none: any.
+    pub name: Option<String>,
+    /// A role that it has.
+    pub role: Role,
+}
+
+/// Why a host was not reached, in a sentence.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DialError(pub String);
+
+/// A connection between two hosts.
+pub struct HostStream {
+    stream: TlsStream<TcpStream>,
+    /// What has come before the connection was handed on.
+    first: Vec<u8>,
+    peer: HostPeer,
+    hung_up: Pin<Box<WaitForCancellationFutureOwned>>,
+    _slot: Option<Slot>,
+}
+
+impl HostStream {
+    fn new(
+        stream: TlsStream<TcpStream>,
+        first: Vec<u8>,
+        certificate: HostCertificate,
+        address: SocketAddr,
+        keyring: &Keyring,
+        slot: Option<Slot>,
+    ) -> HostStream {
+        let hang_up = CancellationToken::new();
+        let serial: Arc<str> = certificate.serial.into();
+        // A revoked certificate ends what it has opened, too.
+        let (mut revoked, token, own) =
+            (keyring.revocations(), hang_up.clone(), Arc::clone(&serial));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = token.cancelled() => {}
+                Ok(_) = revoked.wait_for(|list| list.contains(&*own)) => token.cancel(),
+            }
+        });
+        let peer = HostPeer {
+            name: certificate.name.into(),
+            roles: certificate.roles,
+            serial,
+            address,
+            hang_up: hang_up.clone(),
+            flow: Arc::default(),
+        };
+        let hung_up = Box::pin(hang_up.cancelled_owned());
+        HostStream { stream, first, peer, hung_up, _slot: slot }
+    }
+
+    /// The other host.
+    pub fn peer(&self) -> &HostPeer {
+        &self.peer
+    }
+
+    fn connected(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.hung_up.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl Drop for HostStream {
+    fn drop(&mut self) {
+        self.peer.hang_up.cancel();
+        self.peer.flow.closed();
+    }
+}
+
+impl Connected for HostStream {
+    type ConnectInfo = HostPeer;
+
+    fn connect_info(&self) -> HostPeer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for HostStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.connected(cx)?;
+        if !self.first.is_empty() {
+            let count = self.first.len().min(buffer.remaining());
+            let rest = self.first.split_off(count);
+            buffer.put_slice(&std::mem::replace(&mut self.first, rest));
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for HostStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.connected(cx)?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.connected(cx)?;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.peer.flow.flushed();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// How many there are of each kind of key, with a bound.
+#[derive(Debug)]
+pub struct Counted<K>(Arc<Mutex<BTreeMap<K, usize>>>);
+
+impl<K> Clone for Counted<K> {
+    fn clone(&self) -> Counted<K> {
+        Counted(Arc::clone(&self.0))
+    }
+}
+
+impl<K> Default for Counted<K> {
+    fn default() -> Counted<K> {
+        Counted(Arc::default())
+    }
+}
+
+impl<K: Ord + Clone + Send + 'static> Counted<K> {
+    /// One more, unless there are `most` of this key, or `all` of all keys.
+    pub fn take(&self, key: K, most: usize, all: usize) -> Option<Slot> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.values().sum::<usize>() >= all || counts.get(&key).copied() >= Some(most) {
+            return None;
+        }
+        *counts.entry(key.clone()).or_default() += 1;
+        let own = self.clone();
+        Some(Slot(Some(Box::new(move || own.give_back(&key)))))
+    }
+
+    fn give_back(&self, key: &K) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(key);
+            }
+        }
+    }
+}
+
+/// A counted place; dropping it gives the place back.
+pub struct Slot(Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(give_back) = self.0.take() {
+            give_back();
+        }
+    }
+}
+
+/// Connections of hosts that have shown a certificate.
+pub struct Incoming {
+    accepted: ReceiverStream<io::Result<HostStream>>,
+    _accepts: AbortOnDropHandle<()>,
+}
+
+impl tokio_stream::Stream for Incoming {
+    type Item = io::Result<HostStream>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<HostStream>>> {
+        Pin::new(&mut self.accepted).poll_next(cx)
+    }
+}
+
+/// Listens on an address.
+///
+/// # Errors
+/// Why not, in a sentence; `setting` is what chooses the address.
+pub fn listen(address: SocketAddr, setting: &str) -> anyhow::Result<std::net::TcpListener> {
+    let bound = std::net::TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        // All hosts of a cluster may connect at once.
+        rustix::net::listen(&listener, BACKLOG)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| {
+        let cure = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process listens there: stop it, or choose \
+                                         another port"
+            }
+            io::ErrorKind::AddrNotAvailable => "no interface of this host has this address",
+            _ => "choose another address",
+        };
+        anyhow::anyhow!("can't listen on {address}: {error}; {cure} ({setting})")
+    })
+}
+
+/// The connections of a listener. The stream does not end, and none of its items is an error.
+///
+/// To be called within a tokio runtime with I/O enabled.
+///
+/// # Errors
+/// The runtime can't watch the listener.
+pub fn incoming(listener: std::net::TcpListener, keyring: Arc<Keyring>) -> io::Result<Incoming> {
+    let listener = TcpListener::from_std(listener)?;
+    let (accepted, receiver) = mpsc::channel(ACCEPTED_MAX);
+    let accepts = tokio::spawn(accept(listener, keyring, accepted));
+    Ok(Incoming {
+        accepted: ReceiverStream::new(receiver),
+        _accepts: AbortOnDropHandle::new(accepts),
+    })
+}
+
+async fn accept(
+    listener: TcpListener,
+    keyring: Arc<Keyring>,
+    accepted: mpsc::Sender<io::Result<HostStream>>,
+) {
+    let shaking: Counted<IpAddr> = Counted::default();
+    let hosts: Counted<String> = Counted::default();
+    let said = Arc::new(Mutex::new(Said::default()));
+    loop {
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(error) => {
+                tracing::warn!(%error, "can't accept a connection: trying again");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let (all, one) = HANDSHAKES_MAX;
+        let Some(slot) = shaking.take(address.ip(), one, all) else {
+            say(&said, &format!("{address} is refused: too many handshakes are under way"));
+            continue;
+        };
+        let (keyring, accepted) = (Arc::clone(&keyring), accepted.clone());
+        let (hosts, said) = (hosts.clone(), Arc::clone(&said));
+        tokio::spawn(async move {
+            let _slot = slot;
+            let shaken = timeout(HANDSHAKE, shake(stream, address, &keyring, &hosts)).await;
+            let late = || Err(format!("{address} has not ended its handshake in 10 s"));
+            match shaken.unwrap_or_else(|_| late()) {
+                Ok(stream) => {
+                    // An Err: the listener is gone.
+                    let _ = accepted.send(Ok(stream)).await;
+                }
+                Err(why) => say(&said, &why),
+            }
+        });
+    }
+}
+
+/// The handshake of a connection that has come.
+async fn shake(
+    stream: TcpStream,
+    address: SocketAddr,
+    keyring: &Keyring,
+    hosts: &Counted<String>,
+) -> Result<HostStream, String> {
+    set_options(&stream).map_err(|error| format!("{address}: {error}"))?;
+    let acceptor = TlsAcceptor::from(keyring.keys().server);
+    let stream =
+        acceptor.accept(stream).await.map_err(|error| why(&address.to_string(), &error))?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let read = shown.map(|der| HostCertificate::read(der));
+    let certificate = match read {
+        Some(Ok(certificate)) => certificate,
+        Some(Err(wrong)) => {
+            return Err(format!("the certificate of {address} is not accepted: {wrong}"));
+        }
+        None => return Err(format!("{address} presents no certificate")),
+    };
+    let slot = hosts.take(certificate.name.clone(), HOST_CONNECTIONS_MAX, usize::MAX);
+    let Some(slot) = slot else {
+        return Err(format!(
+            "the host {} has {HOST_CONNECTIONS_MAX} connections already",
+            certificate.name
+        ));
+    };
+    let stream = TlsStream::Server(stream);
+    Ok(HostStream::new(stream, Vec::new(), certificate, address, keyring, Some(slot)))
+}
+
+/// What was logged of refused connections: attempts must not fill the log.
+#[derive(Debug, Default)]
+struct Said {
+    at: Option<Instant>,
+    left_out: u64,
+}
+
+fn say(said: &Mutex<Said>, why: &str) {
+    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.at.is_some_and(|at| at.elapsed() < SAY_AGAIN) {
+        said.left_out += 1;
+        return;
+    }
+    match std::mem::take(&mut said.left_out) {
+        0 => tracing::warn!("a connection is refused: {why}"),
+        more => tracing::warn!("a connection is refused (and {more} before it): {why}"),
+    }
+    said.at = Some(Instant::now());
+}
+
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    rustix::net::sockopt::set_tcp_user_timeout(stream, USER_TIMEOUT_MS)?;
+    Ok(())
+}
+
+/// Why TLS failed with this peer.
+fn why(peer: &str, error: &io::Error) -> String {
+    match (tls_error(error), error.kind()) {
+        (Some(error), _) => sentence(peer, error),
+        (None, io::ErrorKind::UnexpectedEof) => format!("{peer} has closed the connection"),
+        (None, _) => format!("TLS with {peer} failed: {error}"),
+    }
+}
+
+/// The address `HOST:PORT`, or `HOST` with this port.
+pub fn with_port(address: &str, port: u16) -> String {
+    let bare = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    match address.rsplit_once(':') {
+        // (An IPv6 address in brackets may have no port.)
+        Some((host, rest)) if bare(rest) && (!host.contains(':') || host.ends_with(']')) => {
+            address.to_owned()
+        }
+        Some(_) if !address.starts_with('[') => format!("[{address}]:{port}"),
+        _ => format!("{address}:{port}"),
+    }
+}
+
+/// Opens a connection to a host.
+///
+/// # Errors
+/// It can't be reached, or is another one.
+pub async fn open(
+    address: &str,
+    expect: &Expect,
+    keyring: &Keyring,
+) -> Result<HostStream, DialError> {
+    let late = |_| DialError(format!("{address} does not answer (within 10 s)"));
+    timeout(HANDSHAKE, open_now(address, expect, keyring)).await.map_err(late)?.map_err(DialError)
+}
+
+async fn open_now(address: &str, expect: &Expect, keyring: &Keyring) -> Result<HostStream, String> {
+    let stream = dial(address).await?;
+    let at = stream.peer_addr().map_err(|error| format!("{address}: {error}"))?;
+    set_options(&stream).map_err(|error| format!("{address}: {error}"))?;
+    // The certificate is judged by its authority; its name and roles are compared below.
+    let name = ServerName::IpAddress(at.ip().into());
+    let connector = TlsConnector::from(keyring.keys().client);
+    let mut stream = connector.connect(name, stream).await.map_err(|error| why(address, &error))?;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let read = shown.map(|der| HostCertificate::read(der));
+    let Some(Ok(certificate)) = read else {
+        return Err(format!("{address} presents a certificate of no host"));
+    };
+    if let Some(expected) = &expect.name
+        && *expected != certificate.name
+    {
+        return Err(format!(
+            "{address} presents a certificate of {}, not of {expected}: check the address, or \
+             which folder of certificates was copied there",
+            certificate.name
+        ));
+    }
+    if !certificate.roles.has(expect.role) {
+        return Err(format!(
+            "the host {} at {address} has not the role {}: the roles of its certificate are {}; \
+             check the address, or make it another certificate with `psched certs host`",
+            certificate.name,
+            expect.role.name(),
+            certificate.roles
+        ));
+    }
+    // Only with the first bytes of the other side it is known that it takes our certificate.
+    let mut first = vec![0; FIRST_BYTES];
+    let peer = format!("the host {}", certificate.name);
+    match stream.read(&mut first).await {
+        Ok(0) => return Err(format!("{peer} has closed the connection: its log says why")),
+        Ok(count) => first.truncate(count),
+        Err(error) => return Err(why(&peer, &error)),
+    }
+    Ok(HostStream::new(TlsStream::Client(stream), first, certificate, at, keyring, None))
+}
+
+/// Connects to the first address of a name that answers.
+async fn dial(address: &str) -> Result<TcpStream, String> {
+    let mut last = None;
+    let found = lookup_host(address)
+        .await
+        .map_err(|error| format!("the address {address} is not known: {error}; give HOST:PORT"))?;
+    for at in found {
+        match TcpStream::connect(at).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some((at, error)),
+        }
+    }
+    Err(match last {
+        None => format!("the name of {address} has no address"),
+        Some((at, error)) => match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                format!("nothing listens on {at} ({address}): is the daemon there running?")
+            }
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                format!("{at} ({address}) can't be reached: {error}; check the network")
+            }
+            _ => format!("can't connect to {at} ({address}): {error}"),
+        },
+    })
+}
+
+/// A channel to a host, which connects anew by itself when a call finds the connection broken.
+///
+/// # Errors
+/// It can't be reached, or is another one.
+pub async fn connect(
+    address: &str,
+    expect: Expect,
+    keyring: Arc<Keyring>,
+) -> Result<Channel, DialError> {
+    let mut first = Some(open(address, &expect, &keyring).await?);
+    let at = address.to_owned();
+    let connector = tower::service_fn(move |_| {
+        let ready = first.take();
+        let (at, expect, keyring) = (at.clone(), expect.clone(), Arc::clone(&keyring));
+        async move {
+            match ready {
+                Some(stream) => Ok::<_, DialError>(TokioIo::new(stream)),
+                None => Ok(TokioIo::new(open(&at, &expect, &keyring).await?)),
+            }
+        }
+    });
+    let (interval, wait) = KEEPALIVE;
+    super::connect::endpoint()
+        .http2_keep_alive_interval(interval)
+        .keep_alive_timeout(wait)
+        .keep_alive_while_idle(true)
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| DialError(super::connect::chain(&error)))
+}
+
+#[cfg(test)]
+mod tests;

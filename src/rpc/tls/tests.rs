@@ -1,0 +1,232 @@
+use super::*;
+use crate::certs::tests::Place;
+use crate::certs::{AUTHORITIES, REVOKED};
+use crate::rpc::connect::status_text;
+use crate::rpc::pb;
+use crate::rpc::pb::nodes_server::{Nodes, NodesServer};
+use std::fs;
+use std::path::Path;
+use tokio::io::AsyncWriteExt;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Answers with the name of the calling host, and refuses hosts without the role node.
+struct Names;
+
+#[tonic::async_trait]
+impl Nodes for Names {
+    type LinkStream = tokio_stream::Once<Result<pb::ToNode, Status>>;
+
+    async fn link(
+        &self,
+        request: Request<Streaming<pb::FromNode>>,
+    ) -> Result<Response<Self::LinkStream>, Status> {
+        let host = request.extensions().get::<HostPeer>().expect("it has a certificate");
+        host.needs(Role::Node, "offer nodes")?;
+        let message = Some(pb::to_node::Message::Refused(host.name.to_string()));
+        Ok(Response::new(tokio_stream::once(Ok(pb::ToNode { message, ..Default::default() }))))
+    }
+}
+
+/// A server with the certificate of this folder, and its address.
+async fn serve(folder: &Path) -> (String, Arc<Keyring>, AbortOnDropHandle<()>) {
+    let keyring = Arc::new(Keyring::open(folder).expect("good"));
+    let listener = listen("127.0.0.1:0".parse().expect("an address"), "test").expect("free");
+    let address = listener.local_addr().expect("bound").to_string();
+    let connections = incoming(listener, Arc::clone(&keyring)).expect("watched");
+    let server = tonic::transport::Server::builder().add_service(NodesServer::new(Names));
+    let served = tokio::spawn(async move {
+        let _ = server.serve_with_incoming(connections).await;
+    });
+    (address, keyring, AbortOnDropHandle::new(served))
+}
+
+fn control() -> Expect {
+    Expect { name: None, role: Role::Control }
+}
+
+/// What the server says to a host with the certificate of this folder.
+async fn call(address: &str, folder: &Path, expect: Expect) -> Result<String, String> {
+    let keyring = Arc::new(Keyring::open(folder).expect("good"));
+    call_with(address, &keyring, expect).await
+}
+
+async fn call_with(
+    address: &str,
+    keyring: &Arc<Keyring>,
+    expect: Expect,
+) -> Result<String, String> {
+    let channel = connect(address, expect, Arc::clone(keyring)).await.map_err(|e| e.0)?;
+    let mut client = pb::nodes_client::NodesClient::new(channel);
+    let mut stream = client.link(tokio_stream::pending()).await.map_err(status_text)?.into_inner();
+    match stream.message().await.map_err(status_text)?.and_then(|told| told.message) {
+        Some(pb::to_node::Message::Refused(text)) => Ok(text),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+#[tokio::test]
+async fn hosts_of_a_cluster_know_each_other() {
+    let place = Place::cluster("tls");
+    let (address, _keyring, _server) = serve(place.path()).await;
+    let n1 = place.host("n1", "node");
+    assert_eq!(call(&address, &n1, control()).await, Ok("n1".into()));
+    let role = call(&address, &place.host("n2", "login"), control()).await.expect_err("no node");
+    assert_eq!(
+        role,
+        "the host n2 may not offer nodes: the roles of its certificate are login, and it needs \
+         node; make it another one with `psched certs host n2 --role node`"
+    );
+    let named = Expect { name: Some("n7".into()), role: Role::Control };
+    let wrong = call(&address, &n1, named).await.expect_err("another host");
+    assert!(wrong.contains("presents a certificate of head, not of n7"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_server_without_the_role_is_not_believed() {
+    let place = Place::cluster("tls-role");
+    let (n1, n2) = (place.host("n1", "node,login"), place.host("n2", "node"));
+    let (address, _keyring, _server) = serve(&n1).await;
+    let wrong = call(&address, &n2, control()).await.expect_err("no psched");
+    assert!(wrong.contains("the host n1 at") && wrong.contains("has not the role control"));
+}
+
+#[tokio::test]
+async fn a_stranger_is_told_and_so_is_the_log() {
+    let (ours, theirs) = (Place::cluster("tls-ours"), Place::cluster("tls-theirs"));
+    let (address, _keyring, _server) = serve(ours.path()).await;
+    let (n1, x1) = (ours.host("n1", "node"), theirs.host("n1", "node"));
+    let there = call(&address, &x1, control()).await.expect_err("another cluster");
+    assert!(there.contains("is signed by an authority that this host does not know"), "{there}");
+    // It believes us, but we do not believe it.
+    fs::copy(n1.join(AUTHORITIES), x1.join(AUTHORITIES)).expect("copied");
+    let here = call(&address, &x1, control()).await.expect_err("another cluster");
+    assert!(here.starts_with("the host head refuses this host: it is signed by"), "{here}");
+}
+
+#[tokio::test]
+async fn an_expired_certificate_and_one_of_tomorrow_are_told_apart_where_they_are_judged() {
+    use rustls::CertificateError::{ExpiredContext, NotValidYetContext};
+    use rustls::pki_types::UnixTime;
+    let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let expired = ExpiredContext { time: at(2_000_000_000), not_after: at(1_900_000_000) };
+    let text = sentence("10.0.0.1:7", &rustls::Error::InvalidCertificate(expired));
+    assert_eq!(
+        text,
+        "the certificate of 10.0.0.1:7 expired at 2030-03-17T17:46:40Z, and the clock of this \
+         host says 2033-05-18T03:33:20Z: renew it with `psched certs renew`, or set the clock"
+    );
+    let early = NotValidYetContext { time: at(1_900_000_000), not_before: at(2_000_000_000) };
+    let text = sentence("n1", &rustls::Error::InvalidCertificate(early));
+    assert!(text.contains("is not valid before 2033-05-18T03:33:20Z"), "{text}");
+}
+
+#[tokio::test]
+async fn who_has_no_certificate_or_no_tls_is_refused() {
+    let place = Place::cluster("tls-none");
+    let (address, _keyring, _server) = serve(place.path()).await;
+    let mut plain = TcpStream::connect(&address).await.expect("listens");
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("written");
+    let mut answer = Vec::new();
+    let read = timeout(HANDSHAKE, plain.read_to_end(&mut answer)).await.expect("closed at once");
+    assert!(read.is_err() || answer.len() < 64, "an alert at most");
+    // The other way round: a server that speaks something else.
+    let other = TcpListener::bind("127.0.0.1:0").await.expect("free");
+    let at = other.local_addr().expect("bound").to_string();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = other.accept().await {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    let n1 = place.host("n1", "node");
+    let wrong = call(&at, &n1, control()).await.expect_err("no TLS");
+    assert!(wrong.contains("does not speak TLS"), "{wrong}");
+    let nobody = call("127.0.0.1:1", &n1, control()).await.expect_err("nobody");
+    assert!(nobody.contains("nothing listens on 127.0.0.1:1"), "{nobody}");
+}
+
+/// One address can't keep others from shaking hands.
+#[tokio::test]
+async fn silent_connections_take_few_places() {
+    let place = Place::cluster("tls-silent");
+    let (address, _keyring, _server) = serve(place.path()).await;
+    let mut silent = Vec::new();
+    for _ in 0..HANDSHAKES_MAX.1 {
+        silent.push(TcpStream::connect(&address).await.expect("listens"));
+    }
+    // (From the same address, as all of this host are.)
+    let n1 = place.host("n1", "node");
+    let mut more = TcpStream::connect(&address).await.expect("listens");
+    let mut byte = [0];
+    let closed = timeout(HANDSHAKE / 2, more.read(&mut byte)).await.expect("closed at once");
+    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    drop(silent);
+    let mut said = String::new();
+    for _ in 0..100 {
+        match call(&address, &n1, control()).await {
+            Ok(name) => return assert_eq!(name, "n1"),
+            Err(text) => said = text,
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{said}");
+}
+
+/// The steps of psched-certs(8), with connections all the time.
+#[tokio::test]
+async fn authorities_are_replaced_while_hosts_talk() {
+    let place = Place::cluster("tls-roll");
+    let (address, server, _served) = serve(place.path()).await;
+    let n1 = place.host("n1", "node");
+    let client = Arc::new(Keyring::open(&n1).expect("good"));
+    let talk = async |when: &str| {
+        [&server, &client].iter().for_each(|keyring| keyring.refresh());
+        let said = call_with(&address, &client, control()).await;
+        assert_eq!(said, Ok("n1".into()), "{when}");
+    };
+    talk("before").await;
+    place.workshop().next("authority B").expect("made");
+    talk("with two authorities").await;
+    place.workshop().renew(&n1, 30).expect("renewed");
+    talk("with a new certificate of the node").await;
+    place.workshop().renew(place.path(), 30).expect("renewed");
+    talk("with a new certificate of psched's host").await;
+    place.workshop().retire().expect("retired");
+    talk("without the old authority").await;
+}
+
+#[tokio::test]
+async fn a_revoked_host_is_hung_up_on_and_kept_out() {
+    let place = Place::cluster("tls-revoked");
+    let (address, keyring, _server) = serve(place.path()).await;
+    let (n1, n2) = (place.host("n1", "node"), place.host("n2", "node"));
+    let open = |folder: &Path| Keyring::open(folder).expect("good");
+    let (keys1, keys2) = (open(&n1), open(&n2));
+    let mut first = super::open(&address, &control(), &keys1).await.expect("connected");
+    let second = super::open(&address, &control(), &keys2).await.expect("connected");
+    place.workshop().revoke("n1").expect("revoked");
+    keyring.refresh();
+    let mut rest = Vec::new();
+    let ended = timeout(HANDSHAKE, first.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "the connection is still open");
+    let again = call(&address, &n1, control()).await.expect_err("revoked");
+    assert!(again.contains("its certificate has been revoked"), "{again}");
+    assert!(!second.peer().hang_up.is_cancelled());
+    assert_eq!(call(&address, &n2, control()).await, Ok("n2".into()));
+    // The list comes to nodes, too: they do not speak to a psched that was revoked.
+    assert!(n2.join(REVOKED).exists());
+}
+
+#[test]
+fn an_address_has_a_port() {
+    for (address, whole) in [
+        ("head", "head:7117"),
+        ("head:1", "head:1"),
+        ("10.0.0.1", "10.0.0.1:7117"),
+        ("10.0.0.1:1", "10.0.0.1:1"),
+        ("::1", "[::1]:7117"),
+        ("[::1]", "[::1]:7117"),
+        ("[::1]:1", "[::1]:1"),
+    ] {
+        assert_eq!(with_port(address, PORT_PSCHED), whole);
+    }
+}
