@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/psched.proto",
         "proto/node.proto",
         "proto/attach.proto",
+        "proto/login.proto",
         "proto/peers.proto",
         "proto/door.proto",
         "proto/shepherd.proto",

@@ -297,7 +297,7 @@ impl Driven {
                 name: "alice".into(),
                 terminal: false,
             },
-            front: FrontProcess { pid: 4000, started: self.requests },
+            front: FrontProcess::here(4000, self.requests),
             secret: Ticket(id),
         };
         self.apply(POSTED, event);

@@ -205,4 +205,41 @@ pub struct HostPart {
     pub socket: String,
     /// Tells hosts apart: PEs under one id share memory, and PMI is told so.
     pub host_id: String,
+    /// Name of its host by its certificate; empty: it takes no connections of other hosts.
+    #[serde(default)]
+    pub host: String,
+    /// Where it takes connections of other hosts, `ADDRESS:PORT`; empty: nowhere.
+    #[serde(default)]
+    pub address: String,
+}
+
+impl HostPart {
+    /// Where the apinit takes connections from this host: without an address if the apinit is on
+    /// this host, or takes no connections of other hosts.
+    pub fn reached_from(&self, host: &str) -> HostAddress {
+        match self.host.is_empty() || self.host == host {
+            true => HostAddress { socket: self.socket.clone(), ..HostAddress::default() },
+            false => self.at(),
+        }
+    }
+
+    /// Where the apinit takes connections.
+    pub fn at(&self) -> HostAddress {
+        HostAddress {
+            host: self.host.clone(),
+            address: self.address.clone(),
+            socket: self.socket.clone(),
+        }
+    }
+}
+
+/// Where an apinit takes connections: on its own host a unix socket, of other hosts an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct HostAddress {
+    /// Name of its host by its certificate; empty: it takes no connections of other hosts.
+    pub host: String,
+    /// `ADDRESS:PORT`; empty: as above.
+    pub address: String,
+    /// Path of its unix socket.
+    pub socket: String,
 }

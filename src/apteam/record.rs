@@ -96,14 +96,24 @@ impl State {
     }
 }
 
-/// The front end that waits for an application: a process of this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The front end that waits for an application: a process of psched's host, or of a login host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FrontProcess {
-    /// Its pid, in psched's pid namespace.
+    /// Its pid, in the pid namespace of the daemon that it has called.
     pub pid: i32,
     /// When it started, in clock ticks since boot (field 22 of /proc/PID/stat): pid and start
     /// together name a process for ever.
     pub started: u64,
+    /// Its host and that one's boot, `NAME/BOOT`; empty: it is on psched's host.
+    #[serde(default)]
+    pub host: Arc<str>,
+}
+
+impl FrontProcess {
+    /// One on psched's host.
+    pub fn here(pid: i32, started: u64) -> FrontProcess {
+        FrontProcess { pid, started, host: Arc::default() }
+    }
 }
 
 /// One application, whole: what the store keeps.

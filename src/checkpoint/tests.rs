@@ -204,7 +204,7 @@ fn time_left_is_what_has_not_run() {
 fn apteam(state: State) -> Apteam {
     let Manifest { kind, recovery, .. } = example();
     let Kind::Running { places, hosts, .. } = kind else { panic!("it runs") };
-    let host = |HostImages { host_id, nids, .. }| HostPart { host_id, nids, socket: String::new() };
+    let host = |HostImages { host_id, nids, .. }| HostPart { host_id, nids, ..HostPart::default() };
     Apteam {
         apid: recovery.apid,
         incarnation: recovery.incarnation,

@@ -3,6 +3,7 @@
 use crate::machine::Machine;
 use crate::variables::Variables;
 use std::fmt;
+use std::net::SocketAddr;
 
 /// Nodes of a machine.
 pub const NODES_MAX: usize = 1_000_000;
@@ -23,6 +24,10 @@ pub struct Config {
     pub listen: Option<String>,
     /// Folder of the store.
     pub state: Option<String>,
+    /// Where psched takes connections of other hosts; none: it takes none.
+    pub network: Option<SocketAddr>,
+    /// Folder of the certificates of its host.
+    pub certificates: Option<String>,
 }
 
 /// An administrator, as the file names him. Whether there is such a user is not asked here.

@@ -37,6 +37,8 @@ const FILE: &[(&str, Form)] = &[
     ("administrators", Form::Texts),
     ("listening", Form::Text),
     ("state", Form::Text),
+    ("network", Form::Text),
+    ("certificates", Form::Text),
     ("variables", Form::Pairs),
 ];
 

@@ -11,6 +11,7 @@ use crate::machine::{Flavor, Flavors, Machine, Nid, Node, is_host, parse_hosts, 
 use crate::variables::Variables;
 use crate::variables::units::parse_size;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// The longest path of a unix socket on Linux, in bytes.
 const SOCKET_PATH_MAX: usize = 107;
@@ -33,6 +34,8 @@ pub(super) fn check(file: File, form: Vec<Problem>) -> Result<Config, Vec<Proble
         administrators: administrators(file.administrators.unwrap_or_default(), &mut problems),
         listen: path("listening", file.listening, SOCKET_PATH_MAX, &mut problems),
         state: path("state", file.state, 4_095, &mut problems),
+        network: network(file.network, &mut problems),
+        certificates: path("certificates", file.certificates, 4_095, &mut problems),
     };
     if problems.0.is_empty() { Ok(config) } else { Err(problems.0) }
 }
@@ -292,6 +295,17 @@ fn administrators(texts: Vec<Text>, problems: &mut Problems) -> Vec<Administrato
         }
     }
     administrators.into_iter().collect()
+}
+
+/// The address on which psched takes connections of other hosts.
+fn network(text: Option<Text>, problems: &mut Problems) -> Option<SocketAddr> {
+    let Text(text) = text?;
+    let address = text.trim().parse().ok().filter(|address: &SocketAddr| address.port() > 0);
+    if address.is_none() {
+        let what = format!("{} is not the address and the port of an interface", quoted(&text));
+        problems.add("network", what, "give one such as 0.0.0.0:7117 (all interfaces)");
+    }
+    address
 }
 
 fn path(key: &str, text: Option<Text>, max: usize, problems: &mut Problems) -> Option<String> {

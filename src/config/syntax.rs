@@ -16,6 +16,8 @@ pub(super) struct File {
     pub administrators: Option<Vec<Text>>,
     pub listening: Option<Text>,
     pub state: Option<Text>,
+    pub network: Option<Text>,
+    pub certificates: Option<Text>,
     pub variables: Option<Pairs>,
 }
 

@@ -218,7 +218,7 @@ colour: red
             "14:3: variables: found a list, and a map is expected; write NAME: VALUE, each on a \
              line of its own",
             "16:1: state: is given twice, first on line 15; keep one of them",
-            "17:1: colour: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, variables",
+            "17:1: colour: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, network, certificates, variables",
         ]
     );
 }
@@ -230,7 +230,7 @@ fn an_entry_of_a_list_is_not_left_out() {
         [
             "2:25: administrators[1]: found nothing, and a word or a number is expected; write \
              it without brackets and dashes",
-            "3:1: kill: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, variables",
+            "3:1: kill: there is no such key; the keys here are nodes, regions, accounts, administrators, listening, state, network, certificates, variables",
         ]
     );
 }
@@ -269,13 +269,13 @@ fn what_is_no_yaml_or_has_no_meaning_here_is_told_where_it_stands() {
         (
             "just a word\n",
             "1:1: keys and their values are expected here; the keys are nodes, regions, accounts, administrators, \
-             listening, state, variables"
+             listening, state, network, certificates, variables"
                 .into(),
         ),
         (
             "- nodes\n",
             "1:1: keys and their values are expected here; the keys are nodes, regions, accounts, administrators, \
-             listening, state, variables"
+             listening, state, network, certificates, variables"
                 .into(),
         ),
     ] {

@@ -406,7 +406,7 @@ impl<'a, W: Watch> Replay<'a, W> {
                 name: format!("user{user}"),
                 terminal: false,
             },
-            front: FrontProcess { pid: 1, started: self.replies },
+            front: FrontProcess::here(1, self.replies),
             secret: Ticket(id),
         };
         self.posted.insert(self.replies, job);

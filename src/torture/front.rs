@@ -14,6 +14,7 @@ use crate::aprun::decide::session::{
 use crate::aprun::drive::{Driver, Outside};
 use crate::apteam::Apid;
 use crate::apteam::launch::{HostLaunch, Launch};
+use crate::apteam::place::HostAddress;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::record::State;
@@ -486,7 +487,8 @@ impl Outside for Around<'_> {
         Ok(())
     }
 
-    fn attach(&mut self, link: u32, socket: String, first: Box<ToApinit>, _: Vec<String>) {
+    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, _: Vec<String>) {
+        let socket = at.socket;
         let pid = self.pid;
         let Some(aprun) = self.aprun() else { return };
         (aprun.not_there, aprun.attaching) = (false, link);

@@ -58,7 +58,7 @@ impl World {
             _ => return,
         }
         self.counts.add("strangers");
-        let executable = team.front.map_or(0, |f| f.pid).to_string().into_bytes();
+        let executable = team.front.as_ref().map_or(0, |f| f.pid).to_string().into_bytes();
         let launch = Box::new(Launch { executable, ..Launch::default() });
         let first = match self.faults.bool() {
             true => ToApinit::Launch { key, ticket, launch },

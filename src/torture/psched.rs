@@ -431,11 +431,12 @@ impl World {
         let mut secret = [0; 16];
         self.work.fill(&mut secret);
         let (posting, secret) = (Box::new(posting), Ticket(secret));
-        let process = FrontProcess { pid: front, started: 1 };
+        let process = FrontProcess::here(front, 1);
+        let posted = process.clone();
         let event = move |reply| match origin {
-            None => Event::Posted { reply, posting, owner, front: process, secret },
+            None => Event::Posted { reply, posting, owner, front: posted, secret },
             Some(origin) => {
-                Event::Restarted { reply, posting, owner, front: process, secret, origin }
+                Event::Restarted { reply, posting, owner, front: posted, secret, origin }
             }
         };
         self.note(|| format!("psched: a posting of aprun {front}"));
@@ -465,7 +466,7 @@ impl World {
         }
         match question {
             Question::Watch { stream, apid, found: true } => {
-                let process = FrontProcess { pid: stream.front, started: 1 };
+                let process = FrontProcess::here(stream.front, 1);
                 let front = Some(Front { process, handle: () });
                 let call = Call::Watch(stream.wire, apid);
                 self.psched_does(|driver, world| driver.watch(world, apid, front, stream, call));
@@ -560,6 +561,7 @@ impl Outside for World {
                     places: team.places.clone(),
                     hosts: team.hosts.to_vec(),
                     ticket: team.ticket,
+                    front_host: String::new(),
                 }))))
             }
             (Answer::Looked(Ok(Looked::Waiting(why))), _) => {

@@ -19,6 +19,7 @@ mod flat;
 mod foreign;
 mod fronts;
 mod hand;
+mod hosts;
 mod inherits;
 mod inside;
 mod installed;

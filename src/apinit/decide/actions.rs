@@ -4,6 +4,7 @@ use super::events::Conn;
 use super::rebind::Rebind;
 use super::switcher::Event as TurnEvent;
 use crate::apteam::Key;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
@@ -93,7 +94,7 @@ pub enum Action {
         /// Index in its hosts.
         index: u32,
         /// Where.
-        socket: String,
+        at: HostAddress,
     },
     /// Tell it.
     SendPeer(Key, u32, ToPeer),

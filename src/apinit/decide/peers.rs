@@ -21,7 +21,7 @@ impl Agent {
     pub(super) fn open_peer(&mut self, now: u64, key: Key, index: u32, out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let Some(host) = app.place.hosts.get(index as usize) else { return };
-        let socket = host.socket.clone();
+        let at = host.at();
         let ticket = app.place.ticket;
         let doom = app.doom.clone();
         let launch = app.launch.clone();
@@ -37,7 +37,7 @@ impl Agent {
                 ToPeer::Resume { key, ticket, taken }
             }
         };
-        out.push(Action::OpenPeer { key, index, socket });
+        out.push(Action::OpenPeer { key, index, at });
         out.push(Action::SendPeer(key, index, first));
         let signals = app.signals.kept().filter(|signal| !peer.signals_taken.has(signal.number));
         out.extend(signals.map(|s| Action::SendPeer(key, index, ToPeer::Signal(*s))));

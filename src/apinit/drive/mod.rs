@@ -204,10 +204,10 @@ impl Driver {
             }
             Action::Turns(event) => self.turns(out, event),
             Action::TellRan(key) => self.tell_ran(out, key),
-            Action::OpenPeer { key, index, socket } => {
+            Action::OpenPeer { key, index, at } => {
                 self.generation += 1;
                 self.peers.insert((key, index), self.generation);
-                out.open_peer(key, index, self.generation, socket);
+                out.open_peer(key, index, self.generation, at);
             }
             Action::SendPeer(key, index, message) => {
                 if self.peers.contains_key(&(key, index)) {

@@ -3,6 +3,7 @@
 use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
 use crate::apinit::decide::{Action, Agent, CameBack, Conn, Event, Rebind};
 use crate::apteam::Key;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
@@ -119,7 +120,7 @@ pub trait Outside {
     fn close_stream(&mut self, conn: Conn);
 
     /// Opens a stream to another apinit, in place of one for the same index.
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, socket: String);
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress);
 
     /// Tells another apinit. A stream that has broken tells so itself.
     fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer);

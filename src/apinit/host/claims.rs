@@ -9,7 +9,7 @@ use super::runtime::Runtime;
 use crate::apteam::protocol::node::NodeSpec;
 use crate::os::claims::{self, Claim, Other, Says, spare};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What it says, and what it has said.
 #[derive(Debug, Default)]
@@ -23,13 +23,13 @@ pub(super) struct Claims {
 impl Claims {
     /// From the start on; and the processors by which it counts, of those that it may use.
     pub fn begin(
-        psched: &Path,
+        psched: &str,
         name: String,
         runtime: &Runtime,
         cpus: Vec<u32>,
     ) -> (Claims, Vec<u32>) {
         let Some(folder) = claims::folder() else { return (Claims::default(), cpus) };
-        let psched = psched.to_string_lossy().into_owned();
+        let psched = psched.to_owned();
         let mut claims = Claims {
             says: Says { name, psched, ..Says::default() },
             folder: Some(folder),

@@ -3,10 +3,12 @@
 use super::attach::{listen_to, next_conn};
 use super::events::{Events, TaskEvent};
 use super::stream_sender::{Head, StreamSender};
+use crate::certs::Role;
 use crate::node::frames::MESSAGE_MAX;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::rpc::pb::peers_server::{Peers, PeersServer};
+use crate::rpc::tls::HostPeer;
 use std::pin::Pin;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +17,19 @@ use tonic::{Request, Response, Status, Streaming};
 /// The service, which tells these events. A launch comes with its envelope.
 pub(super) fn service(events: Events) -> PeersServer<RelayService> {
     PeersServer::new(RelayService { events }).max_decoding_message_size(2 * MESSAGE_MAX)
+}
+
+/// The user who calls, and what ends the connection. The apinit of another host is known by the
+/// certificate of its host, and counts as the user of this one: psched has started both.
+fn caller<T>(request: &Request<T>) -> Result<(u32, CancellationToken), Status> {
+    if let Some(host) = request.extensions().get::<HostPeer>() {
+        host.needs(Role::Node, "launch applications on this host")?;
+        return Ok((rustix::process::geteuid().as_raw(), host.hang_up.clone()));
+    }
+    let peer = request.extensions().get::<Peer>();
+    let unknown = || Status::internal("the kernel does not report the caller's user id");
+    let peer = peer.ok_or_else(unknown)?;
+    Ok((peer.uid, peer.hang_up.clone()))
 }
 
 pub(super) struct RelayService {
@@ -29,15 +44,12 @@ impl Peers for RelayService {
         &self,
         request: Request<Streaming<pb::ToPeer>>,
     ) -> Result<Response<Self::RelayStream>, Status> {
-        let peer = request.extensions().get::<Peer>();
-        let peer = peer
-            .ok_or_else(|| Status::internal("the kernel does not report the caller's user id"))?;
+        let (uid, hang_up) = caller(&request)?;
         let conn = next_conn();
-        let (sender, told) = StreamSender::new(peer.hang_up.clone());
+        let (sender, told) = StreamSender::new(hang_up);
         let over = CancellationToken::new();
         let listening = over.clone().drop_guard();
-        let opened =
-            TaskEvent::HeadOpened { conn, uid: peer.uid, head: Head::new(sender, listening) };
+        let opened = TaskEvent::HeadOpened { conn, uid, head: Head::new(sender, listening) };
         let events = self.events.clone();
         let gone = |_| Status::unavailable("apinit is ending");
         events.send(opened).await.map_err(gone)?;

@@ -1,14 +1,15 @@
 //! The link to psched: dialled, kept, dialled again.
 
 use super::events::{Events, TaskEvent};
+use super::login::jitter;
+use super::network::Psched;
 use super::open_link::Link;
 use crate::apteam::protocol::node::{Command, Hello, Welcome};
-use crate::rpc::connect::{connect, status_text};
+use crate::rpc::connect::status_text;
 use crate::rpc::convert::wire_roll_out;
 use crate::rpc::pb;
 use crate::rpc::pb::from_node::Message as Said;
 use crate::rpc::pb::nodes_client::NodesClient;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,7 +33,7 @@ const QUEUE: usize = 16_384;
 
 /// Keeps a link for ever. `hello` is what is said at the beginning of each; its notes are said again
 /// when they change.
-pub(super) async fn keep(psched: PathBuf, mut hello: watch::Receiver<Hello>, events: Events) {
+pub(super) async fn keep(psched: Psched, mut hello: watch::Receiver<Hello>, events: Events) {
     let mut wait = BACK_OFF.0;
     let mut last_error = String::new();
     loop {
@@ -52,18 +53,18 @@ pub(super) async fn keep(psched: PathBuf, mut hello: watch::Receiver<Hello>, eve
             wait = BACK_OFF.0;
         }
         // All apinits of a machine should not dial at the same time.
-        sleep(wait.mul_f64(0.75 + f64::from(std::process::id() % 64) / 128.0)).await;
+        sleep(wait.mul_f64(0.5 + jitter())).await;
         wait = (wait * 2).min(BACK_OFF.1);
     }
 }
 
 /// One link, from its beginning to its end.
 async fn dial(
-    psched: &Path,
+    psched: &Psched,
     hello: &mut watch::Receiver<Hello>,
     events: &Events,
 ) -> Result<(), String> {
-    let channel = connect(psched).await.map_err(|e| e.to_string())?;
+    let channel = psched.connect().await?;
     let mut client = NodesClient::new(channel)
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(MESSAGE_MAX);
@@ -73,7 +74,7 @@ async fn dial(
     let first = pb::FromNode { message: Some(Said::Hello(first.into())) };
     sender.try_send(first).map_err(|e| e.to_string())?;
     let answer = timeout(WELCOME, client.link(ReceiverStream::new(receiver)));
-    let late = |_| format!("psched does not answer on {}", psched.display());
+    let late = |_| format!("psched does not answer on {psched}");
     let mut stream = answer.await.map_err(late)?.map_err(status_text)?.into_inner();
     let welcome = timeout(WELCOME, stream.message()).await.map_err(late)?;
     let welcome = match welcome.map_err(status_text)?.and_then(|m| m.message) {

@@ -3,7 +3,7 @@
 //! One task owns the agent and everything that it decides about ([`shell`]); it takes one event
 //! after the other, applies it, and does what comes of it, without waiting for anybody. What has to
 //! wait is in tasks of its own: the link to psched ([`link`]), attached front ends ([`attach`]),
-//! shepherds ([`shepherds`]), other hosts' apinits ([`peers`]). They tell the one task through one
+//! shepherds ([`shepherds`]), other hosts' apinits ([`peers`], [`heads`], [`network`]). They tell the one task through one
 //! bounded channel, so that whoever talks faster than it is applied is held back.
 //!
 //! Gangs are stopped and let run by a thread of its own ([`switching`]).
@@ -49,13 +49,16 @@ mod heads;
 mod image_space;
 pub mod inside;
 mod link;
+mod login;
 mod memory_out;
+mod network;
 mod notes;
 mod open_link;
 mod peers;
 mod places;
 mod process_tracking;
 mod rebind;
+mod relay;
 mod restore;
 mod runtime;
 mod shell;
@@ -66,12 +69,15 @@ mod shepherds;
 mod stream_sender;
 mod switching;
 
+use crate::certs::keyring;
 use crate::machine::{Nid, parse_nids};
 use crate::node::checkpoint::GHOST_LIMIT;
 use crate::node::checkpoint::fd_channel::beside;
 use crate::node::groups::Groups;
 use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
+use crate::os::signal_helper::SignalHelper;
+use crate::os::wait;
 use crate::rpc::listen::{
     FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
     raise_descriptor_limit,
@@ -79,11 +85,15 @@ use crate::rpc::listen::{
 use crate::rpc::partial_messages::{Limits, PartialMessages};
 use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
+use network::{Network, Psched};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::service::InterceptorLayer;
 use tower::util::MapRequestLayer;
 
@@ -95,11 +105,24 @@ use tower::util::MapRequestLayer;
     about = "Offers nodes of this host to psched and runs applications on them"
 )]
 pub struct Options {
-    /// psched's unix socket
-    #[arg(long, value_name = "PATH", required_unless_present = "hold_groups")]
+    /// psched's unix socket, on the host of psched
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["hold_groups", "psched"])]
     pub socket: Option<PathBuf>,
-    /// The nodes that this host offers: 0-3,8
-    #[arg(long, value_name = "LIST", value_parser = nids, required_unless_present = "hold_groups")]
+    /// psched's host, from another host: its address, and its port if that is not 7117
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with = "socket")]
+    pub psched: Option<String>,
+    /// The folder of this host's certificate, which makes it known to other hosts
+    /// [default with --psched: /etc/psched/certs]
+    #[arg(long, value_name = "DIR", env = "PSCHED_CERTIFICATES")]
+    pub certificates: Option<PathBuf>,
+    /// Where apinits of other hosts connect [default where there is a certificate: 0.0.0.0:7118]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// The runtime directory, with --psched [default: /run/psched]
+    #[arg(long, value_name = "DIR", conflicts_with = "socket")]
+    pub runtime: Option<PathBuf>,
+    /// The nodes that this host offers: 0-3,8; without it, with --psched, the host has users only
+    #[arg(long, value_name = "LIST", value_parser = nids, required_unless_present_any = ["hold_groups", "psched"])]
     pub nids: Option<Nids>,
     /// Make applications' control groups below this one, not below its own
     #[arg(long, value_name = "GROUP")]
@@ -112,7 +135,7 @@ pub struct Options {
           default_value_t = GHOST_LIMIT, hide_default_value = true)]
     pub ghost_limit: u64,
     /// Only hold the control group in which it is started, for another's --groups
-    #[arg(long, conflicts_with_all = ["socket", "nids", "groups", "lifeline"])]
+    #[arg(long, conflicts_with_all = ["socket", "psched", "nids", "groups", "lifeline"])]
     pub hold_groups: bool,
     /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
     #[arg(long, value_name = "FD", value_parser = descriptor)]
@@ -143,20 +166,15 @@ fn descriptor(text: &str) -> Result<RawFd, String> {
 /// Where an apinit has its things.
 #[derive(Clone, Debug)]
 struct Paths {
-    /// psched's socket.
-    psched: PathBuf,
-    /// Its own.
+    /// Its own socket.
     own: PathBuf,
     /// The runtime directory.
     apps: PathBuf,
 }
 
 impl Paths {
-    fn new(psched: &Path, lowest: Nid) -> anyhow::Result<Paths> {
-        let psched = std::path::absolute(psched)?;
-        let Some(directory) = psched.parent() else {
-            bail!("{} is not the path of a socket", psched.display());
-        };
+    /// `directory`: of psched's socket, or the runtime directory.
+    fn new(directory: &Path, lowest: Nid) -> anyhow::Result<Paths> {
         let own = directory.join(format!("apinit-{lowest}.sock"));
         let apps = directory.join(format!("apps-{lowest}"));
         // The longest names there can be: 20 digits, a point, 10 digits.
@@ -164,19 +182,19 @@ impl Paths {
         let length = longest.as_os_str().len();
         if length > PATH_MAX {
             bail!(
-                "the path {} is too long for apinit's sockets by {} bytes: use a shorter directory \
-                 for psched's socket",
-                psched.display(),
+                "the path {} is too long for apinit's sockets by {} bytes: use a shorter directory",
+                directory.display(),
                 length - PATH_MAX
             );
         }
         if !directory.is_dir() {
             bail!(
-                "{} is not a directory: start psched first, or name its socket with --socket",
+                "{} is not a directory: start psched first, name its socket with --socket, or \
+                 make the directory (--runtime)",
                 directory.display()
             );
         }
-        Ok(Paths { psched, own, apps })
+        Ok(Paths { own, apps })
     }
 }
 
@@ -225,15 +243,21 @@ fn hold_groups() -> anyhow::Result<()> {
 fn run(options: &Options) -> anyhow::Result<()> {
     let lifeline = lifeline(options.lifeline)?;
     // In a private instance's folder: whoever of the instance leaves last clears it.
-    let Some(socket) = &options.socket else {
-        bail!("--socket is missing: name the socket of psched")
-    };
-    let folder = socket.parent().filter(|_| lifeline.is_some());
-    let member = folder.and_then(|folder| Member::join(folder).ok());
+    let network = Network::of(options)?.map(Arc::new);
+    let (psched, directory) = Psched::of(options, network.as_ref())?;
+    let member = lifeline.as_ref().and_then(|_| Member::join(&directory).ok());
+    // First: it is to have none of apinit's files and memory.
+    let helper = psched.address().and_then(|_| {
+        let helper = SignalHelper::start();
+        helper.inspect_err(|error| tracing::warn!(%error, "can't send SIGUSR1 to front ends")).ok()
+    });
+    if options.nids.is_none() {
+        return login_only(options, &directory, psched, network, helper);
+    }
     let Some(lowest) = options.nodes().first().copied() else {
         bail!("--nids names no node: name at least one, as in --nids 0-3")
     };
-    let paths = Paths::new(socket, lowest)?;
+    let paths = Paths::new(&directory, lowest)?;
     let apshepherd = shepherds::Program::find()?;
     append_to_log();
     let files = raise_descriptor_limit().unwrap_or_else(|error| {
@@ -244,7 +268,8 @@ fn run(options: &Options) -> anyhow::Result<()> {
     nix::sys::prctl::set_child_subreaper(true).context("can't become a subreaper (prctl)")?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
-    let outcome = runtime.block_on(serve(options, paths, files, apshepherd, lifeline));
+    let to_psched = (psched, network, directory, helper);
+    let outcome = runtime.block_on(serve(options, paths, files, apshepherd, lifeline, to_psched));
     // Streams that are still open wait for peers that may never answer.
     runtime.shutdown_timeout(Duration::from_millis(500));
     let everything = outcome?;
@@ -280,6 +305,81 @@ const HALVES: Limits = Limits {
     requests: tokio::sync::Semaphore::MAX_PERMITS,
 };
 
+/// How psched and other hosts are reached, the runtime directory, and what signals front ends of a
+/// psched on another host.
+type ToPsched = (Psched, Option<Arc<Network>>, PathBuf, Option<SignalHelper>);
+
+/// Serves the users of this host until the handles are dropped.
+fn for_users(
+    network: &Arc<Network>,
+    psched: &Psched,
+    directory: &Path,
+    helper: Option<SignalHelper>,
+) -> Vec<AbortOnDropHandle<()>> {
+    let Some(mut tasks) = relay::Relay::serve(network, psched.address(), directory) else {
+        return Vec::new();
+    };
+    if psched.address().is_some() {
+        let kept = login::keep(psched.clone(), helper);
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(kept)));
+    }
+    tasks
+}
+
+/// A host without nodes: it serves its users until a signal ends it.
+fn login_only(
+    options: &Options,
+    directory: &Path,
+    psched: Psched,
+    network: Option<Arc<Network>>,
+    helper: Option<SignalHelper>,
+) -> anyhow::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Some(network) = network else { bail!("--psched is missing: name the host of psched") };
+    raise_descriptor_limit()
+        .inspect_err(|error| tracing::warn!(%error, "can't raise the limit of open files"))
+        .ok();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
+    let outcome: anyhow::Result<()> = runtime.block_on(async {
+        let ends = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+        let [mut term, mut int, mut hup] = ends.map(signal);
+        let tasks = for_users(&network, &psched, directory, helper);
+        let follow = keyring::follow(network.keyring());
+        let notify = match options.lifeline {
+            None => Notify::from_environment(),
+            Some(_) => Notify::default(),
+        };
+        notify.ready();
+        let mut beat = notify.beat().map(tokio::time::interval);
+        tokio::pin!(follow);
+        loop {
+            tokio::select! {
+                () = wait::tick(&mut beat) => notify.alive(),
+                () = &mut follow => {}
+                _ = ended(&mut term) => break,
+                _ = ended(&mut int) => break,
+                _ = ended(&mut hup) => break,
+            }
+        }
+        notify.stopping();
+        drop(tasks);
+        Ok(())
+    });
+    runtime.shutdown_timeout(Duration::from_millis(500));
+    outcome
+}
+
+/// Until this signal comes; for ever if it can't be caught.
+async fn ended(signal: &mut std::io::Result<tokio::signal::unix::Signal>) {
+    match signal {
+        Ok(signal) => {
+            signal.recv().await;
+        }
+        Err(_) => std::future::pending().await,
+    }
+}
+
 /// Until it ends; whether everything ends with it.
 async fn serve(
     options: &Options,
@@ -287,6 +387,7 @@ async fn serve(
     files: u64,
     apshepherd: shepherds::Program,
     lifeline: Option<OwnedFd>,
+    (psched, network, directory, helper): ToPsched,
 ) -> anyhow::Result<bool> {
     // A socket in a directory of root's is for everybody: who calls is known by the kernel.
     let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
@@ -295,12 +396,26 @@ async fn serve(
     let door = listen_for_descriptors(&beside(&paths.own), mode)
         .map_err(|error| error.chosen_by(chosen))?;
     let runtime = runtime::Runtime::open(paths.apps.clone())?;
-    let (task, events) = shell::Task::new(options, &paths, runtime, files, apshepherd, lifeline)?;
+    let (task, events) = shell::Task::new(
+        options,
+        &paths,
+        runtime,
+        files,
+        apshepherd,
+        lifeline,
+        (psched.clone(), network.clone()),
+    )?;
     let mut task = task;
     let connections = incoming_within(listener, task.bounds());
     task.take_up().await;
     let dialling = task.dial();
     let door_events = events.clone();
+    let others = match &network {
+        Some(network) => {
+            Some((network.serve(events.clone())?, for_users(network, &psched, &directory, helper)))
+        }
+        None => None,
+    };
     let (fronts, heads) = (attach::service(events.clone()), heads::service(events));
     let halves = PartialMessages::new(HALVES);
     let server = tonic::transport::Server::builder()
@@ -324,7 +439,7 @@ async fn serve(
     };
     notify.ready();
     let outcome = task.run(&notify).await;
-    drop(dialling);
+    drop((dialling, others));
     notify.stopping();
     server.abort();
     door.abort();

@@ -1,16 +1,19 @@
 //! Other hosts' apinits, to which this one is the head.
 
 use super::events::{Events, TaskEvent};
+use super::network::{Network, reach};
 use crate::apteam::Key;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::node::frames::MESSAGE_MAX;
-use crate::rpc::connect::{connect, status_text};
+use crate::rpc::connect::status_text;
 use crate::rpc::pb;
 use crate::rpc::pb::peers_client::PeersClient;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Channel;
 
 /// How long one may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -26,10 +29,23 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub fn open(key: Key, index: u32, generation: u64, socket: PathBuf, events: Events) -> Peer {
+    pub fn open(
+        key: Key,
+        index: u32,
+        generation: u64,
+        network: Option<Arc<Network>>,
+        at: HostAddress,
+        events: Events,
+    ) -> Peer {
         let (sender, receiver) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
-            let text = match talk(key, index, generation, socket, receiver, &events).await {
+            let channel = tokio::time::timeout(ANSWER, reach(network.as_deref(), &at)).await;
+            let channel = channel.unwrap_or_else(|_| Err(late(&at)));
+            let said = match channel {
+                Ok(channel) => talk(key, index, generation, &at, channel, receiver, &events).await,
+                Err(text) => Err(text),
+            };
+            let text = match said {
                 Ok(()) => "it has closed the stream".to_string(),
                 Err(text) => text,
             };
@@ -50,23 +66,26 @@ impl Drop for Peer {
     }
 }
 
+fn late(at: &HostAddress) -> String {
+    format!("{} does not answer", if at.address.is_empty() { &at.socket } else { &at.address })
+}
+
 async fn talk(
     key: Key,
     index: u32,
     generation: u64,
-    socket: PathBuf,
+    at: &HostAddress,
+    channel: Channel,
     receiver: mpsc::UnboundedReceiver<pb::ToPeer>,
     events: &Events,
 ) -> Result<(), String> {
-    let late = |_| format!("{} does not answer", socket.display());
-    let channel = tokio::time::timeout(ANSWER, connect(&socket)).await.map_err(late)?;
-    let mut client = PeersClient::new(channel.map_err(|e| e.to_string())?)
+    let mut client = PeersClient::new(channel)
         // A launch, with its envelope.
         .max_encoding_message_size(2 * MESSAGE_MAX)
         // What the PEs of a host have put for a barrier comes in one message.
         .max_decoding_message_size(MESSAGE_MAX);
     let relay = client.relay(UnboundedReceiverStream::new(receiver));
-    let answer = tokio::time::timeout(ANSWER, relay).await.map_err(late)?;
+    let answer = tokio::time::timeout(ANSWER, relay).await.map_err(|_| late(at))?;
     let mut stream = answer.map_err(status_text)?.into_inner();
     while let Some(message) = stream.message().await.map_err(status_text)? {
         if message.message.is_none() {

@@ -19,6 +19,7 @@ use super::claims::Claims;
 use super::events::{Events, TaskEvent};
 use super::link;
 use super::memory_out::Shelf;
+use super::network::{Network, Psched};
 use super::notes::{Notes, Subject};
 use super::open_link::Link;
 use super::peers::Peer;
@@ -50,7 +51,7 @@ use apps::App;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -113,7 +114,9 @@ struct Shell {
     notes: Notes,
     /// How many connections there may be.
     bounds: watch::Sender<Bounds>,
-    psched: PathBuf,
+    psched: Psched,
+    /// How other hosts are reached; none: there are none.
+    network: Option<Arc<Network>>,
     /// Which processors are used here, for other pscheds.
     claims: Claims,
     events: Events,
@@ -162,6 +165,7 @@ impl Task {
         files: u64,
         apshepherd: Program,
         lifeline: Option<OwnedFd>,
+        (psched, network): (Psched, Option<Arc<Network>>),
     ) -> anyhow::Result<(Task, Events)> {
         let mut notes = Vec::new();
         let groups = match Groups::discover(options.groups.as_deref()) {
@@ -213,8 +217,8 @@ impl Task {
             Some(_) => (Claims::default(), hardware::cpus()),
             None => {
                 let nids = nids_text(options.nodes());
-                let name = format!("the apinit of {nids} of {}", paths.psched.display());
-                Claims::begin(&paths.psched, name, &runtime, hardware::cpus())
+                let name = format!("the apinit of {nids} of {psched}");
+                Claims::begin(&psched.to_string(), name, &runtime, hardware::cpus())
             }
         };
         let me = Me {
@@ -255,6 +259,9 @@ impl Task {
             back_ends,
             // Told by the shell that is there then.
             roll_out: RollOut::Untold,
+            host: network.as_ref().map(|n| n.host.clone()).unwrap_or_default(),
+            address: network.as_ref().map(|n| n.told()).unwrap_or_default(),
+            remote: false,
         };
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {
@@ -275,7 +282,8 @@ impl Task {
             notes,
             files,
             bounds,
-            psched: paths.psched.clone(),
+            psched,
+            network,
             claims,
             events: events.clone(),
             incoming,
@@ -455,8 +463,9 @@ impl Shell {
             TaskEvent::Commanded(seq, command) => Event::Command(seq, command),
             TaskEvent::FrontOpened { conn, peer, sender, listening } => {
                 let process = Process { pid: peer.pid, started: peer.started };
-                let process = (peer.started > 0).then_some(process);
-                let watched = peer.pidfd.is_some();
+                let process = (peer.started > 0 && peer.relayed.is_none()).then_some(process);
+                // (The apinit of another host watches its own.)
+                let watched = peer.pidfd.is_some() || peer.relayed.is_some();
                 let (sender, listening) = (Some(sender), Some(listening));
                 let events = &self.events;
                 let front = Front::new(conn, sender, process, peer.pidfd, listening, events);

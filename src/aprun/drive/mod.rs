@@ -161,10 +161,10 @@ impl Driver {
             Action::OpenFiles(placement) => {
                 vec![Event::Files(out.make_files(&placement))]
             }
-            Action::Attach { socket, first } => {
+            Action::Attach { at, first } => {
                 self.apinit += 1;
                 let others = self.front.other_sockets().map(str::to_owned).collect();
-                out.attach(self.apinit, socket, first, others);
+                out.attach(self.apinit, at, first, others);
                 Vec::new()
             }
             Action::Send(message) => {

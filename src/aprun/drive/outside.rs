@@ -3,6 +3,7 @@
 use crate::aprun::decide::closing::Ended;
 use crate::aprun::decide::session::{Action, Ask, Event, Front, Placement, ReportRow};
 use crate::apteam::Apid;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::machine::Nid;
 
@@ -41,9 +42,9 @@ pub trait Outside {
     /// In words, with the file's name.
     fn make_files(&mut self, placement: &Placement) -> Result<(), String>;
 
-    /// Begins a conversation with the apinit of this socket, in place of the one before, with this
+    /// Begins a conversation with this apinit, in place of the one before, with this
     /// message. `others`: the sockets of the application's other apinits.
-    fn attach(&mut self, link: u32, socket: String, first: Box<ToApinit>, others: Vec<String>);
+    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, others: Vec<String>);
 
     /// Says this to the apinit. A conversation that has broken tells so itself.
     fn send(&mut self, message: ToApinit);

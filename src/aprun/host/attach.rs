@@ -2,19 +2,42 @@
 
 use super::note::Note;
 use crate::aprun::decide::session::Event;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::node::checkpoint::fd_channel::Door;
+use crate::rpc::caller::{HEAD_HEADER, RELAY_SOCKET};
 use crate::rpc::connect::{connect, status_text};
 use crate::rpc::pb;
 use pb::apinit_client::ApinitClient;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::sync::mpsc::{Sender, UnboundedReceiver};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Code, Status};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Code, Request, Status};
 
 /// What may lie behind a launch that is not understood.
 const SEVERAL: &str = "; an apinit of an older release can't launch several programs as one application: upgrade apinit, or start each program with an aprun of its own";
+
+/// Where the apinit of PE 0 is reached.
+pub struct Target {
+    /// Its socket, or that of an apinit of this host that passes on what is said.
+    pub socket: PathBuf,
+    /// To whom it is passed on.
+    head: Option<MetadataValue<Ascii>>,
+}
+
+impl Target {
+    /// An apinit of another host is reached through one of this host, whose socket is beside
+    /// psched's.
+    pub fn new(at: HostAddress, psched: &Path) -> Target {
+        let head = format!("{} {}", at.host, at.address).parse().ok();
+        match head.filter(|_| !at.address.is_empty()) {
+            Some(head) => Target { socket: psched.with_file_name(RELAY_SOCKET), head: Some(head) },
+            None => Target { socket: at.socket.into(), head: None },
+        }
+    }
+}
 
 /// Connects, says what comes from the loop (the first message is there already), and passes on what
 /// the apinit says, until the stream ends.
@@ -24,7 +47,7 @@ const SEVERAL: &str = "; an apinit of an older release can't launch several prog
 /// which the images of a checkpoint went to all that have it; they stay open until what was restored runs.
 pub async fn converse(
     link: u32,
-    socket: PathBuf,
+    target: Target,
     several: bool,
     says: UnboundedReceiver<ToApinit>,
     notes: Sender<Note>,
@@ -45,12 +68,16 @@ pub async fn converse(
         }
         _ => down(status_text(status), true),
     };
-    let channel = match connect(&socket).await {
+    let channel = match connect(&target.socket).await {
         Ok(channel) => channel,
         Err(error) => return tell(down(error.to_string(), false)).await,
     };
     let says = UnboundedReceiverStream::new(says).map(pb::ToApinit::from);
-    let mut stream = match ApinitClient::new(channel).attach(says).await {
+    let mut request = Request::new(says);
+    if let Some(head) = target.head {
+        request.metadata_mut().insert(HEAD_HEADER, head);
+    }
+    let mut stream = match ApinitClient::new(channel).attach(request).await {
         Ok(stream) => stream.into_inner(),
         Err(status) => return tell(ended(status)).await,
     };

@@ -70,6 +70,7 @@ impl Home {
             places: PlacementList([self.place.clone()].into()),
             hosts: vec![HostPart { nids: vec![self.within.nid], ..HostPart::default() }],
             ticket: Ticket([0; 16]),
+            front_host: String::new(),
         }
     }
 

@@ -207,6 +207,7 @@ fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
         places: placement_list(wire.places)?,
         hosts,
         ticket: crate::apteam::Ticket(ticket),
+        front_host: wire.front_host,
     })
 }
 

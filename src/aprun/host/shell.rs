@@ -14,6 +14,7 @@ use crate::aprun::drive::{Driver, Outside};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::Launch;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
@@ -292,7 +293,7 @@ impl Outside for Shell {
         self.lanes.make_files(placement.key.apid, &placement.places)
     }
 
-    fn attach(&mut self, link: u32, socket: String, first: Box<ToApinit>, others: Vec<String>) {
+    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, others: Vec<String>) {
         let (says, hears) = mpsc::unbounded_channel();
         if let Some(home) = self.home.clone() {
             self.says = Some(says);
@@ -308,14 +309,15 @@ impl Outside for Shell {
         };
         let _ = says.send(*first);
         self.says = Some(says);
-        let (notes, socket) = (self.notes.clone(), PathBuf::from(socket));
+        let notes = self.notes.clone();
+        let target = attach::Target::new(at, &self.socket);
         let folder = self.restart.held.clone();
         let others: Vec<PathBuf> = others.into_iter().map(PathBuf::from).collect();
         self.apinit.replace(async move {
             // Its apinits have the images before the first has the launch, which goes on to the others.
             let mut doors = Vec::new();
             if let Some((key, ticket)) = passed {
-                for socket in std::iter::once(&socket).chain(&others) {
+                for socket in std::iter::once(&target.socket).chain(&others) {
                     match images::pass(socket, key, ticket, folder.clone()).await {
                         Ok(door) => doors.push(door),
                         Err(event) => {
@@ -327,7 +329,7 @@ impl Outside for Shell {
             }
             // Who holds it until the application runs is the one above.
             drop(folder);
-            attach::converse(link, socket, several, hears, notes, doors).await;
+            attach::converse(link, target, several, hears, notes, doors).await;
         });
     }
 

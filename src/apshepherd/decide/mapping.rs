@@ -95,8 +95,8 @@ mod tests {
         let places = PlacementList([place(0, 2), place(1, 2), place(2, 3)].into());
         let host = |nids: &[u32], id: &str| HostPart {
             nids: nids.iter().map(|n| Nid(*n)).collect(),
-            socket: String::new(),
             host_id: id.into(),
+            ..HostPart::default()
         };
         let two = [host(&[0, 1], "x"), host(&[2], "y")];
         assert_eq!(mapping_of(&places, &two, false), "(vector,(0,1,4),(1,1,3))");

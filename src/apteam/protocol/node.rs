@@ -93,6 +93,15 @@ pub struct Hello {
     pub back_ends: Vec<String>,
     /// Whether it can bring memory of gangs that stand to swap.
     pub roll_out: RollOut,
+    /// Name of its host by its certificate; empty: it takes no connections of other hosts.
+    #[serde(default)]
+    pub host: String,
+    /// Where it takes connections of other hosts, `ADDRESS:PORT`; empty: nowhere.
+    #[serde(default)]
+    pub address: String,
+    /// It has called over the network. (It does not say so itself.)
+    #[serde(default)]
+    pub remote: bool,
 }
 
 /// Whether an apinit can bring the memory of a gang that stands to swap, or else into a checkpoint.

@@ -66,6 +66,11 @@ impl Scheduler {
             out.push(refuse(why));
             return;
         }
+        if let Some(why) = self.not_of_its_host(&hello) {
+            self.note_refused(&hello, &why);
+            out.push(refuse(why));
+            return;
+        }
         // A node has one apinit. The newest connection of it speaks for it: the older one is of a life before,
         // or on the far side of what is broken.
         let older: BTreeSet<LinkId> =
@@ -87,6 +92,31 @@ impl Scheduler {
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
         self.links.insert(link, Link { hello, known: false, foreign: None });
         self.note_roll_out(link);
+    }
+
+    /// Why an apinit may not offer its nodes: psched.yaml gives them to another host than its
+    /// certificate names. What root says on psched's own host is believed for nodes without a host.
+    fn not_of_its_host(&self, hello: &Hello) -> Option<String> {
+        if hello.host.is_empty() && !hello.remote {
+            return None;
+        }
+        let belongs = |nid: &Nid| {
+            let host = self.machine.nodes.get(nid).map_or("", |node| &node.host);
+            host == hello.host || host.is_empty() && !hello.remote
+        };
+        let strange: Vec<Nid> = hello.nids.iter().copied().filter(|nid| !belongs(nid)).collect();
+        let first = strange.first()?;
+        let host = match self.machine.nodes.get(first).map_or("", |node| &*node.host) {
+            "" => "the host of psched",
+            host => host,
+        };
+        Some(format!(
+            "{} {} not of the host {}, whose certificate it presents: psched.yaml gives NID {first} \
+             to {host}; correct --nids, or `host` in psched.yaml",
+            nids_text(strange.iter().copied()),
+            if strange.len() == 1 { "is" } else { "are" },
+            hello.host,
+        ))
     }
 
     /// Of the nodes that nobody else offers it is told why they are not there.

@@ -71,7 +71,7 @@ impl Scheduler {
         team.ticket_until_ns = until;
         team.end = None;
         let nids = crate::machine::nids_text(team.places.nids());
-        let (key, front) = (team.key(), team.front);
+        let (key, front) = (team.key(), team.front.clone());
         self.become_state(apid, State::Placed);
         self.relink(apid);
         self.save(apid, false, out);
@@ -148,6 +148,8 @@ impl Scheduler {
                 hosts.push(HostPart {
                     nids: Vec::new(),
                     socket: hello.map(|h| h.socket.clone()).unwrap_or_default(),
+                    host: hello.map(|h| h.host.clone()).unwrap_or_default(),
+                    address: hello.map(|h| h.address.clone()).unwrap_or_default(),
                     host_id: hello
                         .map(|h| format!("{}/{}", h.hostname, h.boot_id))
                         .unwrap_or_default(),

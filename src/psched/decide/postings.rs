@@ -386,13 +386,14 @@ impl Scheduler {
 
     pub(super) fn front_gone(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
-        team.front = None;
+        let front = team.front.take();
+        let elsewhere = front.is_some_and(|front| !front.host.is_empty());
         match team.state {
-            // Its nodes watch a launched application's front end themselves.
-            State::Running => self.turn_to_end(now, apid),
+            // Its nodes watch a launched application's front end themselves, unless it is on a login host.
+            State::Running if !elsewhere => self.turn_to_end(now, apid),
             State::Ended => {}
             // They did; unless the launch was lost again with an apinit that was killed.
-            State::Launching => {
+            State::Launching | State::Running => {
                 self.give_up(now, apid, Cause::FrontGone, out);
                 self.repeat_doom(now, apid, out);
             }

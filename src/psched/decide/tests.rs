@@ -105,7 +105,7 @@ pub(super) fn posted(number: u8, width: u32) -> Event {
             name: "alice".into(),
             terminal: false,
         },
-        front: FrontProcess { pid: 4000 + i32::from(number), started: 1 },
+        front: FrontProcess::here(4000 + i32::from(number), 1),
         secret: Ticket([number; 16]),
     }
 }

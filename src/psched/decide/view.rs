@@ -88,7 +88,9 @@ impl Scheduler {
         }
         match team.state {
             State::Posted => self.why_waiting(team).0,
-            State::Lapsed => Wait::Lapsed { apid, pid: team.front.map(|front| front.pid) }.into(),
+            State::Lapsed => {
+                Wait::Lapsed { apid, pid: team.front.as_ref().map(|front| front.pid) }.into()
+            }
             State::Placed => There::Placed(nids()).into(),
             State::TakingBack => There::TakingBack(nids()).into(),
             State::Launching => There::Launching(nids()).into(),

@@ -113,8 +113,11 @@ impl<O: Outside> Driver<O> {
     /// Takes the effects of the restoration, and finds the front ends that waited before it.
     pub fn begin(&mut self, out: &mut O, effects: Vec<Effect>) {
         self.take(out, effects);
-        let waiting: Vec<_> =
-            self.scheduler.teams().filter_map(|team| Some((team.apid, team.front?))).collect();
+        let waiting: Vec<_> = self
+            .scheduler
+            .teams()
+            .filter_map(|team| Some((team.apid, team.front.clone()?)))
+            .collect();
         for (apid, front) in waiting {
             if !out.find_front(apid, front) {
                 self.event(out, Event::FrontGone { apid });

@@ -54,7 +54,7 @@ impl<O: Outside> Driver<O> {
         let watchers = self.watchers.entry(apid).or_default();
         // Streams of clients that have gone would be noticed by nothing else.
         watchers.retain(|watcher| out.listens(watcher));
-        let own = front.filter(|front| team.front == Some(front.process));
+        let own = front.filter(|front| team.front.as_ref() == Some(&front.process));
         // The application's own aprun may always watch: it may have been away, and has to know.
         if watchers.len() >= most && own.is_none() {
             let why = format!(

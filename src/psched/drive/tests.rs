@@ -105,8 +105,11 @@ struct Driven {
     world: World,
 }
 
-const FRONT: FrontProcess = FrontProcess { pid: 4, started: 5 };
 const LINK: LinkId = LinkId(1);
+
+fn front() -> FrontProcess {
+    FrontProcess::here(4, 5)
+}
 
 impl Driven {
     /// psched and an apinit with one node of two processors.
@@ -145,10 +148,10 @@ impl Driven {
                 Shape { width: 2, depth: 1, per_node: None },
             )),
             owner: Owner { uid: 1000, name: "ann".into(), ..Owner::default() },
-            front: FRONT,
+            front: front(),
             secret: Ticket([number; 16]),
         };
-        let front = Front { process: FRONT, handle: () };
+        let front = Front { process: front(), handle: () };
         self.driver.post(&mut self.world, event, front, Rc::clone(&heard));
         self.written();
         heard
@@ -171,25 +174,25 @@ fn a_front_end_that_comes_back_hears_where_it_is() {
     assert_eq!(first.take(), placed);
     // An application that waits has no place that its front end could look for.
     assert_eq!(driven.post(2).take(), [Told::Accepted(Apid(2))]);
-    assert_eq!(driven.watch(Apid(2), FRONT), [Told::Accepted(Apid(2))]);
+    assert_eq!(driven.watch(Apid(2), front()), [Told::Accepted(Apid(2))]);
     // It has not heard that it has a place: its connection was broken.
-    assert_eq!(driven.watch(apid, FRONT), placed);
+    assert_eq!(driven.watch(apid, front()), placed);
     let key = Key { apid, incarnation: Incarnation(1) };
     let report = |report| Event::Report { link: LINK, report: Box::new(report) };
     driven.event(report(Report::Launched(key)));
-    assert_eq!(driven.watch(apid, FRONT), placed);
+    assert_eq!(driven.watch(apid, front()), placed);
     driven.event(report(Report::Running(key)));
     let runs = [Told::Accepted(apid), Told::Launched(Incarnation(1))];
-    assert_eq!(driven.watch(apid, FRONT), runs);
+    assert_eq!(driven.watch(apid, front()), runs);
     assert_eq!(first.take(), [Told::Launched(Incarnation(1))]);
     // Another client hears the same, and its end is nothing to psched.
     driven.world.watched.clear();
-    assert_eq!(driven.watch(apid, FrontProcess { pid: 9, started: 9 }), runs);
+    assert_eq!(driven.watch(apid, FrontProcess::here(9, 9)), runs);
     assert!(driven.world.watched.is_empty());
-    driven.watch(apid, FRONT);
+    driven.watch(apid, front());
     assert_eq!(driven.world.watched, [apid]);
     // A client that asks for an unknown application hears that there is none.
     driven.world.answers.clear();
-    assert_eq!(driven.watch(Apid(77), FRONT), []);
+    assert_eq!(driven.watch(Apid(77), front()), []);
     assert_eq!(driven.world.answers, [Answer::Watched(Ok(false))]);
 }

@@ -6,7 +6,7 @@
 
 use super::clock::now;
 use super::input::Input;
-use super::services::{Service, caller, ending};
+use super::services::{Service, caller, ending, process_of};
 use crate::apteam::launch::Launch;
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, SealKey};
@@ -141,12 +141,10 @@ impl Service {
         let launch = Launch::try_from(launch);
         let launch = launch.map_err(|e| Status::invalid_argument(e.to_string()))?;
         let known = |_: &Scheduler, team: &Apteam| {
-            (team.owner.uid, team.front, Kind::of(team).is_ok_and(|kind| !kind.is_dumped()))
+            (team.owner.uid, team.front.clone(), Kind::of(team).is_ok_and(|kind| !kind.is_dumped()))
         };
         let (owner, front, wanted) = self.known(&peer, apid, known).await?;
-        let is_front = front.is_some_and(|front| {
-            (front.pid, front.started) == (peer.pid, peer.started) && owner == peer.uid
-        });
+        let is_front = owner == peer.uid && front == Some(process_of(&peer));
         if !is_front {
             let why = format!("only the aprun of application {apid} may say what it would launch");
             return Err(self.not_his(&peer, apid, owner, why));

@@ -193,6 +193,11 @@ impl Core {
                 driver.link_opened(out, link, hello, sender);
             }
             Input::Beat(link) => driver.beat(out, link),
+            Input::Login(event) => {
+                for apid in out.login(event) {
+                    driver.event(out, Event::FrontGone { apid });
+                }
+            }
             Input::Event(event) => driver.events(out, vec![*event]),
             Input::Read(read) => {
                 let look = read(driver.scheduler());

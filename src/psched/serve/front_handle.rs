@@ -6,7 +6,8 @@ use std::sync::Arc;
 /// By which the process of a front end is known.
 #[derive(Debug)]
 pub struct FrontHandle {
-    pub pidfd: Arc<OwnedFd>,
+    /// None: it is on another host, whose apinit watches it.
+    pub pidfd: Option<Arc<OwnedFd>>,
     /// The user, if the front end asks for SIGUSR1.
     pub signal_as: Option<u32>,
 }

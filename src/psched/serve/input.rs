@@ -1,6 +1,7 @@
 //! What comes into the loop.
 
 use super::front_handle::FrontHandle;
+use super::logins::LoginEvent;
 use super::private::Viewer;
 use super::tuner::{Answer, Reconfigured};
 use crate::apteam::Apid;
@@ -70,6 +71,8 @@ pub enum Input {
     LinkOpened { link: LinkId, hello: Box<Hello>, sender: LinkSender },
     /// An apinit's heartbeat.
     Beat(LinkId),
+    /// The apinit of a login host calls, or its connection is closed.
+    Login(LoginEvent),
     /// Anything for the scheduler that needs no answer.
     Event(Box<Event>),
     /// A question. What it returns is called when everything before it is durable, or is known to

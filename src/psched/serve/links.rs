@@ -4,10 +4,14 @@ use super::input::Input;
 use super::services::caller;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
+use crate::certs::Role;
 use crate::machine::format_nids;
 use crate::psched::decide::{Event, LinkId};
 use crate::rpc::pb;
+use crate::rpc::tls::HostPeer;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -40,21 +44,13 @@ impl pb::nodes_server::Nodes for Nodes {
         &self,
         request: Request<Streaming<pb::FromNode>>,
     ) -> Result<Response<Self::LinkStream>, Status> {
-        let peer = caller(&request)?;
-        let own = rustix::process::geteuid().as_raw();
-        if peer.uid != 0 && peer.uid != own {
-            return Err(Status::permission_denied(format!(
-                "only root and user {own} may offer nodes to this psched; this apinit runs as user {}",
-                peer.uid
-            )));
-        }
+        let from = Caller::of(&request)?;
         let link = LinkId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
-        let pid = peer.pid;
         let incoming = request.into_inner();
         tokio::spawn(async move {
-            let talk = listen(incoming, link, pid, sender, &inputs);
+            let talk = listen(incoming, link, from, sender, &inputs);
             let ended = tokio::select! {
                 ended = talk => ended,
                 () = stop.cancelled() => Ok(()),
@@ -68,10 +64,58 @@ impl pb::nodes_server::Nodes for Nodes {
     }
 }
 
+/// An apinit, as the kernel or its host's certificate has it.
+enum Caller {
+    /// Of psched's own host, with its pid.
+    Here(i32),
+    /// Of the host of this name, at this address.
+    Host(Arc<str>, IpAddr),
+}
+
+impl Caller {
+    /// The caller of a request.
+    fn of<T>(request: &Request<T>) -> Result<Caller, Status> {
+        if let Some(host) = request.extensions().get::<HostPeer>() {
+            host.needs(Role::Node, "offer nodes")?;
+            return Ok(Caller::Host(Arc::clone(&host.name), host.address.ip()));
+        }
+        let peer = caller(request)?;
+        let own = rustix::process::geteuid().as_raw();
+        match peer.uid == 0 || peer.uid == own {
+            true => Ok(Caller::Here(peer.pid)),
+            false => Err(Status::permission_denied(format!(
+                "only root and user {own} may offer nodes to this psched; this apinit runs as user {}",
+                peer.uid
+            ))),
+        }
+    }
+
+    /// What it says of itself, with what it can't say itself.
+    fn introduces(&self, hello: Hello) -> Hello {
+        let port = |hello: &Hello| hello.address.strip_prefix(':').map(str::to_owned);
+        match self {
+            Caller::Here(pid) => {
+                let address = match port(&hello) {
+                    Some(port) => format!("{}:{port}", hello.host),
+                    None => hello.address.clone(),
+                };
+                Hello { pid: *pid, address, ..hello }
+            }
+            Caller::Host(name, ip) => {
+                let address = match port(&hello).and_then(|port| port.parse().ok()) {
+                    Some(port) => SocketAddr::new(*ip, port).to_string(),
+                    None => hello.address.clone(),
+                };
+                Hello { host: name.to_string(), address, remote: true, ..hello }
+            }
+        }
+    }
+}
+
 async fn listen(
     mut incoming: Streaming<pb::FromNode>,
     link: LinkId,
-    pid: i32,
+    from: Caller,
     sender: super::input::LinkSender,
     inputs: &mpsc::Sender<Input>,
 ) -> Result<(), Status> {
@@ -87,9 +131,10 @@ async fn listen(
         }
         let input = match (message, sender.take()) {
             (pb::from_node::Message::Hello(hello), Some(sender)) => {
-                let hello = Hello { pid, ..Hello::try_from(hello).map_err(malformed)? };
+                let hello = from.introduces(Hello::try_from(hello).map_err(malformed)?);
                 let nids = format_nids(hello.nids.iter().copied());
-                tracing::info!(link = link.0, pid, nids, "an apinit has connected");
+                let (pid, host) = (hello.pid, &hello.host);
+                tracing::info!(link = link.0, pid, host, nids, "an apinit has connected");
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
             (_, Some(_)) => {

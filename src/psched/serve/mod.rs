@@ -22,8 +22,10 @@ mod fronts;
 mod input;
 mod kept_recordings;
 mod links;
+mod logins;
 mod management;
 mod names;
+mod network;
 pub mod people;
 mod private;
 mod reading;
@@ -295,6 +297,11 @@ async fn serve(
         administrators: Arc::clone(&administrators),
         inputs: inputs.clone(),
     }));
+    // A private instance is of one host.
+    let network = match config.network.filter(|_| arguments.lifeline.is_none()) {
+        Some(address) => Some(network::Network::open(address, config)?),
+        None => None,
+    };
     let service = services::Service {
         asked,
         budgets: budget::Budgets::default(),
@@ -306,13 +313,28 @@ async fn serve(
         trouble: trouble.clone(),
         running: Arc::clone(&running),
         deposits: deposits::Deposits::default(),
+        host: network.as_ref().map(|network| network.host().into()).unwrap_or_default(),
     };
-    let nodes = links::Nodes {
+    let service =
+        pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX);
+    let nodes = Arc::new(links::Nodes {
         inputs: inputs.clone(),
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
-    };
+    });
+    let nodes =
+        pb::nodes_server::NodesServer::from_arc(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);
     let halves = PartialMessages::new(HALVES);
+    let network = network.map(|network| {
+        let logins = logins::Logins {
+            inputs: inputs.clone(),
+            next: std::sync::atomic::AtomicU64::new(0),
+            stop: stop.clone(),
+        };
+        let logins = pb::logins_server::LoginsServer::new(logins);
+        let services = (nodes.clone(), service.clone(), logins);
+        network.serve(serving, services, halves.clone(), stop.clone())
+    });
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
         .initial_stream_window_size(WINDOW)
@@ -323,18 +345,15 @@ async fn serve(
         .layer(InterceptorLayer::new(listen::admitted))
         .layer(MapRequestLayer::new(move |request| halves.bound(request)))
         .layer(MapResponseLayer::new(budget::metered))
-        .add_service(
-            pb::psched_server::PschedServer::new(service).max_decoding_message_size(REQUEST_MAX),
-        )
-        .add_service(
-            pb::nodes_server::NodesServer::new(nodes).max_decoding_message_size(NODE_MESSAGE_MAX),
-        );
+        .add_service(service)
+        .add_service(nodes);
     let (others, own) = serving::split(connections);
     let stopped = || stop.clone().cancelled_owned();
-    let servers = [
+    let mut servers = vec![
         serving.spawn(server.clone().serve_with_incoming_shutdown(others, stopped())),
         tokio::spawn(server.serve_with_incoming_shutdown(own, stopped())),
     ];
+    servers.extend(network);
     tracing::info!(socket = %socket.display(), "psched answers");
     notify.ready();
     let mut look_again = tokio::time::interval(LOOK_AGAIN);

@@ -55,8 +55,9 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         state: team.state.name().into(),
         posting: Some(team.posting.clone().into()),
         owner: Some(team.owner.clone().into()),
-        front_pid: team.front.map_or(0, |f| f.pid),
-        front_started: team.front.map_or(0, |f| f.started),
+        front_pid: team.front.as_ref().map_or(0, |f| f.pid),
+        front_started: team.front.as_ref().map_or(0, |f| f.started),
+        front_host: team.front.as_ref().map(|f| f.host.to_string()).unwrap_or_default(),
         places: wire_places(&team.places),
         hosts: team.hosts.iter().cloned().map(Into::into).collect(),
         ticket: team.ticket.0.to_vec().into(),
@@ -141,8 +142,11 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
     end.iter_mut().filter_map(|end| end.first.as_mut()).for_each(on_this_boot);
     let mut doomed: Option<Decisive> = record.doomed.map(TryInto::try_into).transpose()?;
     doomed.iter_mut().for_each(on_this_boot);
-    let front = (record.front_pid > 0)
-        .then_some(FrontProcess { pid: record.front_pid, started: record.front_started });
+    let front = (record.front_pid > 0).then(|| FrontProcess {
+        pid: record.front_pid,
+        started: record.front_started,
+        host: record.front_host.into(),
+    });
     Ok(Apteam {
         apid: key.apid,
         incarnation: key.incarnation,

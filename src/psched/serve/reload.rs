@@ -120,6 +120,14 @@ pub(super) fn merged(old: &Config, mut new: Config) -> (Config, Told) {
         told.waits.push("state changes".into());
         new.state.clone_from(&old.state);
     }
+    if new.network != old.network {
+        told.waits.push("network changes".into());
+        new.network = old.network;
+    }
+    if new.certificates != old.certificates {
+        told.waits.push("certificates changes".into());
+        new.certificates.clone_from(&old.certificates);
+    }
     if new.administrators != old.administrators {
         told.changes.push("administrators".into());
     }

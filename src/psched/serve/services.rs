@@ -72,6 +72,8 @@ pub struct Service {
     pub reload: Arc<tokio::sync::Mutex<Reload>>,
     /// Who waits for what an aprun would launch.
     pub deposits: Deposits,
+    /// The name of psched's host, by its certificate; empty: it has none.
+    pub host: Arc<str>,
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<pb::ApplicationEvent, Status>> + Send>>;
@@ -303,14 +305,22 @@ fn malformed(error: crate::rpc::Malformed) -> Status {
     Status::invalid_argument(error.to_string())
 }
 
+/// Whether the caller has a controlling terminal.
+fn has_terminal(peer: &Peer) -> bool {
+    match &peer.relayed {
+        Some(relayed) => relayed.terminal,
+        // (Who has ended meanwhile, so that its pid may be another's, gets no answer.)
+        None => crate::os::peer::has_terminal(peer.pid),
+    }
+}
+
 async fn owner(peer: &Peer) -> Owner {
     Owner {
         uid: peer.uid,
         gid: peer.gid,
         groups: peer.groups.clone(),
         name: names().user_name(peer.uid).await,
-        // (Who has ended meanwhile, so that its pid may be another's, gets no answer.)
-        terminal: crate::os::peer::has_terminal(peer.pid),
+        terminal: has_terminal(peer),
     }
 }
 
@@ -319,11 +329,20 @@ fn is_meant(request_id: &[u8], team: &Apteam) -> bool {
     request_id.is_empty() || *request_id == team.posting.request_id[..]
 }
 
+/// The process of a caller, as it is on record.
+pub(super) fn process_of(peer: &Peer) -> FrontProcess {
+    let host = peer.relayed.as_ref().map(|relayed| relayed.host_and_boot().into());
+    FrontProcess { pid: peer.pid, started: peer.started, host: host.unwrap_or_default() }
+}
+
 fn front(peer: &Peer, signal: bool) -> Option<FrontEnd> {
-    let pidfd = peer.pidfd.clone()?;
-    let process = FrontProcess { pid: peer.pid, started: peer.started };
-    let handle = FrontHandle { pidfd, signal_as: signal.then_some(peer.uid) };
-    Some(FrontEnd { process, handle })
+    let signal_as = signal.then_some(peer.uid);
+    let pidfd = match &peer.relayed {
+        Some(_) => None,
+        None => Some(peer.pidfd.clone()?),
+    };
+    let handle = FrontHandle { pidfd, signal_as };
+    Some(FrontEnd { process: process_of(peer), handle })
 }
 
 #[tonic::async_trait]
@@ -365,7 +384,7 @@ impl pb::psched_server::Psched for Service {
         }
         let (events, stream) = self.events_for(&peer);
         let secret = Ticket(random()?);
-        let (posting, front) = (Box::new(posting), front_end.process);
+        let (posting, front) = (Box::new(posting), front_end.process.clone());
         let event = move |reply| match origin {
             None => Event::Posted { reply, posting, owner, front, secret },
             Some(origin) => Event::Restarted { reply, posting, owner, front, secret, origin },
@@ -402,7 +421,11 @@ impl pb::psched_server::Psched for Service {
                 let viewer = self.viewer(&peer);
                 match looked.map_err(|refused| status(&refused, &viewer))? {
                     Looked::Placed(team) => {
-                        pb::look_reply::Answer::Placement(views::placement(&team))
+                        let host = peer.relayed.as_ref().map(|relayed| &relayed.host);
+                        let front_host = host.unwrap_or(&self.host).to_string();
+                        let placement = views::placement(&team);
+                        let placement = pb::Placement { front_host, ..placement };
+                        pb::look_reply::Answer::Placement(placement)
                     }
                     Looked::Waiting(why) => {
                         pb::look_reply::Answer::Waiting(viewer.brief(apid, &why).into())

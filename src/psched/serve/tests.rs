@@ -40,7 +40,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             name: "alice".into(),
             terminal: true,
         },
-        front: Some(FrontProcess { pid: 4711, started: 99 }),
+        front: Some(FrontProcess::here(4711, 99)),
         places: PlacementList([Place { nid: Nid(3), processors: (0..8).collect(), pes: 4 }].into()),
         hosts: Default::default(),
         ticket: Ticket([7; 16]),

@@ -191,5 +191,6 @@ pub fn placement(team: &Apteam) -> pb::Placement {
         hosts: team.hosts.iter().cloned().map(Into::into).collect(),
         ticket: team.ticket.0.to_vec().into(),
         ticket_left_ms: left / 1_000_000,
+        front_host: String::new(),
     }
 }

@@ -105,6 +105,8 @@ message! {
     nids: NodeId,
     socket: Text,
     host_id: Text,
+    host: Text,
+    address: Text,
 }
 
 message! {

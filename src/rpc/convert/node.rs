@@ -43,8 +43,11 @@ message! {
     back_ends: Texts,
     roll_out: Via(wire_roll_out, |_, told| read_roll_out(told)),
     banks: List(BANKS_MAX),
+    host: Text,
+    address: Text,
     // The kernel tells it.
     here pid: 0,
+    here remote: false,
 }
 
 message! {

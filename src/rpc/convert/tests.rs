@@ -107,7 +107,9 @@ fn placement() -> impl Strategy<Value = (Shape, PlacementList)> {
 }
 
 fn host_part() -> impl Strategy<Value = HostPart> {
-    (nids(), text(), text()).prop_map(|(nids, socket, host_id)| HostPart { nids, socket, host_id })
+    (nids(), text(), text(), text(), text()).prop_map(|(nids, socket, host_id, host, address)| {
+        HostPart { nids, socket, host_id, host, address }
+    })
 }
 
 fn usage() -> impl Strategy<Value = Usage> {
@@ -434,7 +436,7 @@ fn host_note() -> impl Strategy<Value = HostNote> {
 }
 
 fn node_hello() -> impl Strategy<Value = node::Hello> {
-    let texts = (text(), text(), text(), text(), text());
+    let texts = (text(), text(), text(), text(), text(), text(), text());
     let lists = (nids(), vec(host_note(), 0..3), vec(any::<u32>(), 0..4), vec(text(), 0..3));
     let bank = (vec(any::<u32>(), 0..3), any::<u64>());
     let banks = vec(bank.prop_map(|(cpus, memory)| Bank { cpus, memory }), 0..3);
@@ -471,6 +473,9 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
                 arch: texts.4,
                 back_ends,
                 banks,
+                host: texts.5,
+                address: texts.6,
+                remote: false,
             }
         },
     )

@@ -5,6 +5,7 @@ use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
 use crate::apinit::decide::{Action, Agent, Conn, Event};
 use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
 use crate::apteam::Key;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{PlaceCommand, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
@@ -300,7 +301,7 @@ impl Outside for At<'_> {
         }
     }
 
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, socket: String) {
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress) {
         if !self.steps() {
             return;
         }
@@ -309,7 +310,7 @@ impl Outside for At<'_> {
         if let Some(wire) = old {
             world.hang_up(wire, 0);
         }
-        let Some(other) = Slot::of_socket(&socket) else { return };
+        let Some(other) = Slot::of_socket(&at.socket) else { return };
         let who = Who::ApinitPeer(slot, key, index, generation);
         let hosts = [world.slots[slot].host, world.slots[other].host];
         let wire = world.connect(who, hosts, Target::Peers { slot: other, uid: 0 });

@@ -336,7 +336,7 @@ impl Checks {
         if disk.teams.get(&apid).is_none_or(|kept| kept.key() != team.key()) {
             return;
         }
-        let front = team.front.map(|f| f.pid);
+        let front = team.front.as_ref().map(|f| f.pid);
         let course = self.course(apid);
         if let Some(front) = front.filter(|_| course.front == 0) {
             course.front = front;

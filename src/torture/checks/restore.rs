@@ -131,7 +131,7 @@ impl World {
             reply: ReplyId(1),
             posting: Box::new(posting),
             owner: Owner { uid: 1, name: "next".into(), ..Owner::default() },
-            front: FrontProcess { pid: 1, started: 1 },
+            front: FrontProcess::here(1, 1),
             secret: Ticket([1; 16]),
         });
         events.extend((0..30).map(|_| Event::Tick));

@@ -67,6 +67,7 @@ fn place(u: &mut Unstructured<'_>) -> Result<PlaceCommand> {
         nids: nids.iter().map(|n| Nid(*n)).collect(),
         socket: format!("/run/apinit-{}.sock", nids[0]),
         host_id: format!("host{}", nids[0]),
+        ..HostPart::default()
     };
     let wire = pb::PlaceCommand {
         owner: Some(pb::Owner { uid: 1000, gid: 1000, ..Default::default() }),

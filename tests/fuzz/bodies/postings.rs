@@ -124,7 +124,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                     reply,
                     posting: Box::new(posting),
                     owner,
-                    front: FrontProcess { pid: 4000, started: 1 },
+                    front: FrontProcess::here(4000, 1),
                     secret: Ticket([replies as u8; 16]),
                 }
             }

@@ -252,6 +252,7 @@ impl Instance {
             nids: nids.iter().map(|n| Nid(*n)).collect(),
             socket: self.apinit_socket(nids[0]).to_string_lossy().into_owned(),
             host_id: format!("host{}", nids[0]),
+            ..HostPart::default()
         };
         PlaceCommand {
             isolation: psched::variables::Isolation::Auto,

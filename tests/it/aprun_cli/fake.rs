@@ -158,8 +158,14 @@ impl Services {
 
     fn placement(&self) -> pb::LookReply {
         let places = vec![pb::Place { nid: 3, processors: vec![0, 1], pes: 2 }];
-        let host = pb::HostPart { nids: vec![3], socket: self.socket.clone(), host_id: "h".into() };
+        let host = pb::HostPart {
+            nids: vec![3],
+            socket: self.socket.clone(),
+            host_id: "h".into(),
+            ..Default::default()
+        };
         let placement = pb::Placement {
+            front_host: String::new(),
             key: Some(KEY),
             places,
             hosts: vec![host],

@@ -323,7 +323,7 @@ impl Drop for Hand {
 
 /// Ends what apinits that are gone have left: shepherds whose end nobody has acknowledged, which
 /// wait for the next apinit, and their control groups. Each has a folder that names both.
-fn clear_applications(folder: &Path) {
+pub fn clear_applications(folder: &Path) {
     let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
     let applications = below(folder)
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("apps-"))

@@ -9,6 +9,7 @@
 pub mod criu;
 pub mod dice;
 pub mod hand;
+pub mod hosts;
 pub mod machine;
 pub mod manager;
 pub mod mpi;

@@ -111,6 +111,7 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         nids: nids.iter().map(|n| Nid(*n)).collect(),
         socket: format!("/run/apinit-{}.sock", nids[0]),
         host_id: format!("host{}", nids[0]),
+        ..HostPart::default()
     };
     PlaceCommand {
         key,

@@ -1,6 +1,7 @@
 //! One application over several apinits: the head and the others.
 
 use super::*;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
 
 const HEADS: Conn = Conn(50);
@@ -78,13 +79,10 @@ fn other() -> (Agent, Key) {
 fn the_head_passes_the_launch_on_and_all_go_together() {
     let (mut agent, key, actions) = head();
     let passed = ToPeer::Launch { key, ticket: TICKET, launch: program() };
-    let socket = "/run/apinit-2.sock".to_string();
+    let at = HostAddress { socket: "/run/apinit-2.sock".into(), ..HostAddress::default() };
     assert!(
         actions.windows(2).any(|two| two
-            == [
-                Action::OpenPeer { key, index: 1, socket: socket.clone() },
-                to_peer(key, passed.clone())
-            ]),
+            == [Action::OpenPeer { key, index: 1, at: at.clone() }, to_peer(key, passed.clone())]),
         "{actions:?}"
     );
     assert_eq!(act(&mut agent, S, from_peer(key, FromPeer::Accepted)), []);
@@ -344,8 +342,8 @@ fn done_is_said_when_all_are() {
 fn another_host_is_reached_again_or_given_up() {
     let (mut agent, key, _) = head();
     let lost = || Event::PeerLost { key, index: 1, text: "refused".into() };
-    let socket = "/run/apinit-2.sock".to_string();
-    let open = Action::OpenPeer { key, index: 1, socket };
+    let at = HostAddress { socket: "/run/apinit-2.sock".into(), ..HostAddress::default() };
+    let open = Action::OpenPeer { key, index: 1, at };
     let again = ToPeer::Launch { key, ticket: TICKET, launch: program() };
     assert_eq!(act(&mut agent, S, lost()), []);
     assert_eq!(

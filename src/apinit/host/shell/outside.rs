@@ -9,6 +9,7 @@ use crate::apinit::host::places;
 use crate::apinit::host::shepherd_handle::Shepherd;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
@@ -254,8 +255,9 @@ impl Outside for Shell {
         self.heads.remove(&conn);
     }
 
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, socket: String) {
-        let peer = Peer::open(key, index, generation, socket.into(), self.events.clone());
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress) {
+        let network = self.network.clone();
+        let peer = Peer::open(key, index, generation, network, at, self.events.clone());
         self.peers.insert((key, index), peer);
     }
 

@@ -39,8 +39,9 @@ impl Front {
     pub(super) fn attach(&mut self, first: ToApinit) {
         self.apinit.retry_at = None;
         let head = self.placement.as_ref().and_then(|p| p.hosts.first());
-        let Some(socket) = head.map(|h| h.socket.clone()) else { return };
-        self.act(Action::Attach { socket, first: Box::new(first) });
+        let Some((placement, head)) = self.placement.as_ref().zip(head) else { return };
+        let at = head.reached_from(&placement.front_host);
+        self.act(Action::Attach { at, first: Box::new(first) });
     }
 
     /// Says it if the apinit is there. What must not be lost is said again after a resumption.

@@ -1,7 +1,7 @@
 //! What comes in and what goes out: events, actions and the data in them.
 
 use crate::apteam::launch::Launch;
-use crate::apteam::place::{HostPart, PlacementList};
+use crate::apteam::place::{HostAddress, HostPart, PlacementList};
 use crate::apteam::posting::Explanation;
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
 use crate::apteam::{Apid, Key, Ticket};
@@ -24,6 +24,8 @@ pub struct Placement {
     pub hosts: Vec<HostPart>,
     /// The proof that it is ours.
     pub ticket: Ticket,
+    /// The host of this aprun, by its certificate; empty: it has none.
+    pub front_host: String,
 }
 
 /// An event of the stream of a posting.
@@ -160,8 +162,8 @@ pub enum Action {
     OpenFiles(Box<Placement>),
     /// Connect with this apinit; say this first. What was connected before is dropped.
     Attach {
-        /// Path of its socket.
-        socket: String,
+        /// Where it is: with an address, on another host.
+        at: HostAddress,
         /// The first message.
         first: Box<ToApinit>,
     },

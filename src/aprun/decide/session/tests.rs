@@ -4,7 +4,7 @@ use super::*;
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::ending::{Decisive, HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::Launch;
-use crate::apteam::place::{HostPart, Place, PlacementList};
+use crate::apteam::place::{HostAddress, HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{Output, OutputTaken, StdinCredit, StdinPiece};
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::{Incarnation, Key, Ticket};
@@ -31,6 +31,7 @@ fn placement(incarnation: u32) -> Box<Placement> {
             ..HostPart::default()
         }],
         ticket: Ticket([incarnation as u8; 16]),
+        front_host: String::new(),
     })
 }
 
@@ -47,7 +48,7 @@ fn ended(cause: Option<Cause>, launched: bool) -> Box<Ended> {
 fn launch_of(incarnation: u32) -> Action {
     let placement = placement(incarnation);
     Action::Attach {
-        socket: "/run/a.sock".to_owned(),
+        at: HostAddress { socket: "/run/a.sock".to_owned(), ..HostAddress::default() },
         first: Box::new(ToApinit::Launch {
             key: placement.key,
             ticket: placement.ticket,
@@ -59,7 +60,7 @@ fn launch_of(incarnation: u32) -> Action {
 fn resume(taken: Vec<OutputTaken>) -> Action {
     let Placement { key, ticket, .. } = *placement(1);
     Action::Attach {
-        socket: "/run/a.sock".to_owned(),
+        at: HostAddress { socket: "/run/a.sock".to_owned(), ..HostAddress::default() },
         first: Box::new(ToApinit::Resume { key, ticket, taken }),
     }
 }

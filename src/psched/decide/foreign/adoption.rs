@@ -326,7 +326,7 @@ impl Scheduler {
         let began = now.wall_ns.saturating_sub(run_ns);
         let old = self.teams.remove(&apid);
         old.iter().for_each(|team| self.kept_bytes.remove(team));
-        let front = old.as_ref().and_then(|team| team.front);
+        let front = old.as_ref().and_then(|team| team.front.clone());
         let state = match phase {
             // Whoever was to launch it asks another psched: it is asked for back with the inventory,
             // unless it has been launched by then.

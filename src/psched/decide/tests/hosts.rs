@@ -132,3 +132,21 @@ fn a_launch_that_was_lost_again_goes_with_its_front_end() {
     let back = brief(&link(&mut s, 2, &[0], &[(key(1, 1), Phase::Placed)]));
     assert!(back.contains(&"-> 2 terminate 1.1 5".to_owned()), "{back:?}");
 }
+
+/// A front end on psched's host is watched by the nodes; of one on a login host psched tells them.
+#[test]
+fn a_running_application_ends_with_its_front_end_on_a_login_host() {
+    for (host, told) in [("", vec![]), ("login/boot", vec!["-> 1 terminate 1.1 5"])] {
+        let mut s = ready(1, 2);
+        let mut event = posted(1, 2);
+        if let Event::Posted { front, .. } = &mut event {
+            front.host = host.into();
+        }
+        s.apply(at(1), event);
+        report(&mut s, 1, Report::Launched(key(1, 1)));
+        report(&mut s, 1, Report::Running(key(1, 1)));
+        let gone = brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) }));
+        let said: Vec<_> = gone.iter().filter(|said| said.starts_with("->")).collect();
+        assert_eq!(said, told, "{host}");
+    }
+}

@@ -69,7 +69,7 @@ fn immediate_is_refused_where_it_cannot_be_placed_over_others_either() {
         reply,
         posting: Box::new(posting),
         owner: its.clone(),
-        front,
+        front: front.clone(),
         secret,
     };
     let effects = s.apply(at(1), event(at_once));

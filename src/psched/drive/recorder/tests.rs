@@ -70,7 +70,7 @@ impl Driven {
             reply: ReplyId(number.into()),
             posting: Box::new(posting),
             owner: Owner { uid: 1000, name: "ann".into(), ..Owner::default() },
-            front: FrontProcess { pid: 4, started: 5 },
+            front: FrontProcess::here(4, 5),
             secret: Ticket([0xab; 16]),
         });
     }

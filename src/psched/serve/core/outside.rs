@@ -13,6 +13,7 @@ use crate::psched::serve::committer::{Commit, Release, Trouble};
 use crate::psched::serve::front_handle::FrontHandle;
 use crate::psched::serve::fronts::Fronts;
 use crate::psched::serve::kept_recordings;
+use crate::psched::serve::logins::LoginEvent;
 use crate::psched::serve::usage;
 use crate::rpc::pb;
 use std::collections::HashMap;
@@ -58,6 +59,12 @@ impl Real {
             accepted: pb::Accepted { apid: 0, store_id: store_id.clone(), epoch: *epoch, start_id },
             spans: HashMap::new(),
         }
+    }
+
+    /// What a login host has to say of its front ends. Returned: the applications whose front end
+    /// has ended.
+    pub(super) fn login(&mut self, event: LoginEvent) -> Vec<Apid> {
+        self.fronts.login(event)
     }
 
     /// The span of an application, as every process of psched's has it.
@@ -155,7 +162,7 @@ impl Outside for Real {
     }
 
     fn signal_front(&mut self, apid: Apid, process: FrontProcess) {
-        self.fronts.signal(apid, process);
+        self.fronts.signal(apid, &process);
     }
 
     fn note(&mut self, note: Note) {

@@ -269,7 +269,12 @@ fn what_comes_into_a_record_later_is_read_again() {
         pes: PROCESSORS_MAX,
     };
     let text = || "x".repeat(TEXT_MAX);
-    let host = HostPart { nids: vec![Nid(u32::MAX)], socket: text(), host_id: text() };
+    let host = HostPart {
+        nids: vec![Nid(u32::MAX)],
+        socket: text(),
+        host_id: text(),
+        ..HostPart::default()
+    };
     let signal = NumberedSignal { number: u64::MAX, signal: 64 };
     let all = Apteam {
         apid: Apid(u64::MAX),
@@ -281,7 +286,7 @@ fn what_comes_into_a_record_later_is_read_again() {
             name: text(),
             terminal: true,
         },
-        front: Some(FrontProcess { pid: i32::MAX, started: u64::MAX }),
+        front: Some(FrontProcess::here(i32::MAX, u64::MAX)),
         places: PlacementList([place(u32::MAX)].into()),
         hosts: [host].into(),
         ticket: Ticket([255; 16]),
@@ -325,7 +330,12 @@ fn an_application_on_as_many_nodes_as_there_can_be_is_read_again() {
     for nodes in [65_537, NODES_MAX as u32] {
         let place = |nid| Place { nid: Nid(nid), processors: vec![0], pes: 1 };
         let places = PlacementList((0..nodes).map(place).collect::<Vec<_>>().into());
-        let host = |nid| HostPart { nids: vec![Nid(nid)], socket: "s".into(), host_id: "h".into() };
+        let host = |nid| HostPart {
+            nids: vec![Nid(nid)],
+            socket: "s".into(),
+            host_id: "h".into(),
+            ..HostPart::default()
+        };
         let hosts: Vec<_> = (0..nodes).map(host).collect();
         let end = HostEnd { nids: (0..nodes).map(Nid).collect(), ..HostEnd::default() };
         let team =

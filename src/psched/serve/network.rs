@@ -1,0 +1,101 @@
+//! psched on the network: apinits and users of other hosts, which are known by certificates.
+
+use super::budget;
+use super::links::Nodes;
+use super::logins::Logins;
+use super::services::Service;
+use crate::certs::{FOLDER_DEFAULT, Keyring, Role, keyring};
+use crate::config::Config;
+use crate::rpc::partial_messages::PartialMessages;
+use crate::rpc::pb::logins_server::LoginsServer;
+use crate::rpc::pb::nodes_server::NodesServer;
+use crate::rpc::pb::psched_server::PschedServer;
+use crate::rpc::{caller, tls};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::service::InterceptorLayer;
+use tower::util::{MapRequestLayer, MapResponseLayer};
+
+/// HTTP/2's windows, in bytes, of a stream and of a connection: what may wait to be read.
+const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
+/// Requests on one connection at once: an apinit passes on those of one user on each.
+const STREAMS_MAX: u32 = 16_384;
+
+/// The listener, and the certificate of psched's host.
+pub(super) struct Network {
+    listener: TcpListener,
+    keyring: Arc<Keyring>,
+    host: String,
+}
+
+impl Network {
+    /// Listens for other hosts.
+    ///
+    /// # Errors
+    /// The certificate can't be used, or the address can't be listened on.
+    pub fn open(address: SocketAddr, config: &Config) -> anyhow::Result<Network> {
+        let folder = config.certificates.as_deref().unwrap_or(FOLDER_DEFAULT);
+        let keyring = Arc::new(Keyring::open(Path::new(folder))?);
+        let own = keyring.keys().own;
+        anyhow::ensure!(
+            own.roles.has(Role::Control),
+            "the certificate in {folder} has the roles {}, and psched needs control: make one on \
+             this host with `psched certs init`, or elsewhere with `psched certs host {} --role \
+             control`",
+            own.roles,
+            own.name
+        );
+        let listener = tls::listen(address, "`network` in psched.yaml chooses it")?;
+        tracing::info!(%address, host = own.name, "psched answers other hosts");
+        Ok(Network { listener, keyring, host: own.name })
+    }
+
+    /// The name of psched's host.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Serves other hosts until `stop`, on the threads of this runtime. It is that of users'
+    /// connections: what users of other hosts ask, and TLS, must not hold up psched's loop.
+    pub fn serve(
+        self,
+        runtime: &tokio::runtime::Handle,
+        (nodes, users, logins): (NodesServer<Nodes>, PschedServer<Service>, LoginsServer<Logins>),
+        halves: PartialMessages,
+        stop: CancellationToken,
+    ) -> JoinHandle<Result<(), tonic::transport::Error>> {
+        let (interval, wait) = tls::KEEPALIVE;
+        let server = tonic::transport::Server::builder()
+            .initial_stream_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1)
+            .http2_keepalive_interval(Some(interval))
+            .http2_keepalive_timeout(Some(wait))
+            .http2_max_header_list_size(caller::HEADERS_MAX)
+            .max_concurrent_streams(STREAMS_MAX)
+            .layer(InterceptorLayer::new(caller::received))
+            .layer(MapRequestLayer::new(move |request| halves.bound(request)))
+            .layer(MapResponseLayer::new(budget::metered))
+            .add_service(nodes)
+            .add_service(users)
+            .add_service(logins);
+        let Network { listener, keyring, .. } = self;
+        runtime.spawn(async move {
+            let connections = match tls::incoming(listener, Arc::clone(&keyring)) {
+                Ok(connections) => connections,
+                Err(error) => {
+                    tracing::error!(%error, "other hosts can't be listened to");
+                    return Ok(());
+                }
+            };
+            let follow = keyring::follow(keyring);
+            let serving = server.serve_with_incoming_shutdown(connections, stop.cancelled_owned());
+            tokio::select! {
+                served = serving => served,
+                () = follow => Ok(()),
+            }
+        })
+    }
+}

@@ -1,0 +1,278 @@
+//! Several hosts, which know each other by certificates: psched on the first, an apinit on each.
+//!
+//! The hosts share nothing but the processors and the file system of this machine: each has a
+//! network, /run, /dev/shm, /etc/passwd, a host name, a boot id and monotonic clocks of its own.
+
+use crate::support::hosts::{Cluster, may_be};
+use crate::support::users::{ANNA, BERT, Bins};
+use crate::support::*;
+use std::time::Duration;
+
+/// A shell script on each of so many PEs, from a host.
+fn script(cluster: &Cluster, host: usize, options: &str, script: &str) -> Running {
+    let arguments = words(options).chain(["sh", "-c", script]);
+    Running::start(&mut cluster.command(host, "aprun", arguments))
+}
+
+/// A command of a user on a host.
+fn of_user(
+    cluster: &Cluster,
+    host: usize,
+    uid: u32,
+    program: &std::path::Path,
+) -> std::process::Command {
+    let mut command = cluster.on(host, "setpriv".as_ref());
+    let uid = uid.to_string();
+    command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]).arg(program);
+    command.env_remove("PSCHED_SOCKET").env_remove("PSCHED_LOG").env("HOME", "/");
+    command
+}
+
+#[test]
+fn a_program_runs_on_all_hosts_of_a_cluster() {
+    if !may_be("hosts::a_program_runs_on_all_hosts_of_a_cluster") {
+        return;
+    }
+    let cluster = Cluster::start(3, 2);
+    let said = "hostname; cat /proc/sys/kernel/random/boot_id";
+    // From psched's host, from another one, and from one where PE 0 is not.
+    for (from, options) in [(0, "-q -n 12"), (1, "-q -n 12"), (2, "-q -n 12 -N 2")] {
+        let run = script(&cluster, from, options, said).wait(BOUND).expect(0);
+        let mut expected = Vec::new();
+        for host in 0..3 {
+            expected.extend(vec![format!("00000000-0000-4000-8000-00000000000{host}"); 4]);
+        }
+        for host in 0..3 {
+            expected.extend(vec![format!("h{host}"); 4]);
+        }
+        assert_eq!(run.sorted(), expected, "from h{from}");
+    }
+    cluster.wait_until_up();
+    // PE 0 on a host where aprun is not: the node of psched's host is taken out.
+    run(&mut cluster.command(0, "psmgr", words("drain 0-1"))).expect(0);
+    for from in [0, 1, 2] {
+        let mut command = cluster.command(
+            from,
+            "aprun",
+            words("-q -n 8 sh -c").chain(["read line && echo $line; hostname; exit 7"]),
+        );
+        command.stdin(std::process::Stdio::piped());
+        let mut running = Running::start(&mut command);
+        let mut stdin = running.child.stdin.take().expect("piped");
+        std::io::Write::write_all(&mut stdin, b"in\n").expect("written");
+        drop(stdin);
+        let run = running.wait(BOUND).expect(7);
+        let mut expected = vec!["h1"; 4];
+        expected.extend(["h2"; 4]);
+        expected.push("in");
+        assert_eq!(run.sorted(), expected, "from h{from}");
+    }
+}
+
+#[test]
+fn every_command_works_from_every_host() {
+    if !may_be("hosts::every_command_works_from_every_host") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let sleeps = script(&cluster, 1, "-n 4", "echo $ALPS_APP_PE; exec sleep 1000");
+    let apid = cluster.wait_for("running", 1)[0];
+    let command = |name: &str, line: &str| run(&mut cluster.command(1, name, words(line)));
+    let text = command("apstat", "").expect(0).out();
+    assert!(text.contains(&format!("{apid}     - root ")), "{text}");
+    assert!(command("apstat", "-n -v").expect(0).out().contains("h1"));
+    assert!(command("psview", "").expect(0).out().contains(&apid.to_string()));
+    command("psmgr", "set kill_grace=3s").expect(0);
+    assert!(command("psmgr", "show kill_grace").expect(0).out().contains("3s"));
+    command("snflv", "").expect(0);
+    command("apkill", &format!("-9 {apid}")).expect(0);
+    let run = sleeps.wait(BOUND).expect(137);
+    assert_eq!(run.sorted(), ["0", "1", "2", "3"]);
+    cluster.wait_until_up();
+}
+
+/// The kernel of the host knows who calls; what a request says of it counts nowhere.
+#[test]
+fn a_user_of_another_host_is_who_he_is_there() {
+    if !may_be("hosts::a_user_of_another_host_is_who_he_is_there") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let bins = Bins::new();
+    let aprun = |uid: u32, line: &str| {
+        let mut command = of_user(&cluster, 1, uid, &bins.path("aprun"));
+        command.args(words(line));
+        command
+    };
+    let run_1 = run(&mut aprun(ANNA.uid, "-q -n 4 id -u")).expect(0);
+    assert_eq!(run_1.sorted(), vec![ANNA.uid.to_string(); 4]);
+    let sleeps = Running::start(&mut aprun(ANNA.uid, "-q -n 1 sleep 1000"));
+    let apid = cluster.wait_for("running", 1)[0];
+    let kill = |uid: u32| {
+        let mut command = of_user(&cluster, 1, uid, &bins.path("apkill"));
+        run(command.args(["-9", &apid.to_string()]))
+    };
+    let refused = kill(BERT.uid);
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert!(refused.stderr.contains("belongs to"), "{}", refused.stderr);
+    let set =
+        run(of_user(&cluster, 1, BERT.uid, &bins.path("psmgr")).args(["set", "kill_grace=1s"]));
+    assert_eq!(set.status, 1, "{set:?}");
+    kill(ANNA.uid).expect(0);
+    sleeps.wait(BOUND).expect(137);
+}
+
+#[test]
+fn the_death_of_an_aprun_is_noticed_on_every_host() {
+    if !may_be("hosts::the_death_of_an_aprun_is_noticed_on_every_host") {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 1);
+    // One runs, one waits, whichever host PE 0 is on.
+    let running = script(&cluster, 1, "-q -n 4 -F exclusive", "exec sleep 1000");
+    cluster.wait_for("running", 1);
+    let waiting = script(&cluster, 1, "-q -n 4 -F exclusive", "exec sleep 1000");
+    cluster.wait_for("posted", 1);
+    waiting.signal(9);
+    waiting.wait(BOUND).expect(137);
+    cluster.wait_for("posted", 0);
+    // Also while psched is away.
+    cluster.kill_psched();
+    running.signal(9);
+    running.wait(BOUND).expect(137);
+    cluster.start_psched();
+    eventually(BOUND, "the application has ended", || {
+        cluster.apstat("")["applications"].as_array().expect("a list").is_empty()
+    });
+    cluster.wait_until_up();
+}
+
+#[test]
+fn an_aprun_on_another_host_outlives_a_restart_of_psched() {
+    if !may_be("hosts::an_aprun_on_another_host_outlives_a_restart_of_psched") {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 1);
+    let first = script(&cluster, 1, "-q -n 4 -F exclusive", "sleep 3; echo one");
+    cluster.wait_for("running", 1);
+    let second = script(&cluster, 1, "-q -n 4 -F exclusive", "echo two");
+    cluster.wait_for("posted", 1);
+    cluster.kill_psched();
+    cluster.start_psched();
+    assert_eq!(first.wait(BOUND).expect(0).sorted(), ["one"; 4]);
+    assert_eq!(second.wait(BOUND).expect(0).sorted(), ["two"; 4]);
+    // And one of the apinit that passes on what it says.
+    let third = script(&cluster, 1, "-q -n 4", "sleep 2; echo three");
+    cluster.wait_for("running", 1);
+    cluster.kill_apinit(1);
+    cluster.start_apinit(1, 1);
+    assert_eq!(third.wait(BOUND).expect(0).sorted(), ["three"; 4]);
+    cluster.wait_until_up();
+}
+
+#[test]
+fn a_host_offers_its_own_nodes_only() {
+    if !may_be("hosts::a_host_offers_its_own_nodes_only") {
+        return;
+    }
+    let mut cluster = Cluster::new(3, 1);
+    cluster.certify();
+    cluster.start_psched();
+    // h2 has the files of h1: it is h1.
+    let folder = cluster.root(2).join("run/certs");
+    for name in ["host.pem", "host.key"] {
+        std::fs::copy(cluster.root(1).join("run/certs").join(name), folder.join(name))
+            .expect("copied");
+    }
+    cluster.start_apinit(2, 1);
+    eventually(BOUND, "apinit is refused", || cluster.said("2").contains("refuses this node"));
+    let said = cluster.said("2");
+    assert!(
+        said.contains("NID 2 is not of the host h1, whose certificate it presents: psched.yaml gives NID 2 to h2"),
+        "{said}"
+    );
+    // A host that speaks for users only offers none.
+    cluster.certs("host h2 --role login").expect(0);
+    cluster.copy_certificates(2);
+    cluster.start_apinit(2, 1);
+    eventually(BOUND, "apinit refuses", || cluster.said("2").contains("apinit needs node"));
+}
+
+#[test]
+fn a_cable_that_is_out_for_a_while_costs_nothing() {
+    if !may_be("hosts::a_cable_that_is_out_for_a_while_costs_nothing") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let counts = "i=0; while [ $i -lt 80 ]; do i=$((i+1)); echo $i; sleep 0.1; done";
+    let running = script(&cluster, 0, "-q -n 4", counts);
+    cluster.wait_for("running", 1);
+    cluster.cable(1, false);
+    // Nothing new goes there, nothing is freed.
+    eventually(BOUND, "the host is suspect", || cluster.states()[1] == "suspect");
+    assert_eq!(cluster.wait_for("running", 1).len(), 1);
+    std::thread::sleep(Duration::from_millis(500));
+    cluster.cable(1, true);
+    let run = running.wait(BOUND).expect(0);
+    let mut expected: Vec<String> = (1..=80).flat_map(|i| vec![i.to_string(); 4]).collect();
+    expected.sort();
+    assert_eq!(run.sorted(), expected);
+    cluster.wait_until_up();
+}
+
+#[test]
+fn a_revoked_host_is_out_of_the_cluster() {
+    if !may_be("hosts::a_revoked_host_is_out_of_the_cluster") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    cluster.certs("revoke h1").expect(0);
+    eventually(BOUND, "its node is suspect", || cluster.states() == ["free", "suspect"]);
+    eventually(BOUND, "it is told why", || cluster.said("1").contains("has been revoked"));
+    eventually(BOUND, "psched says why", || cluster.said("psched").contains("has been revoked"));
+    // It gets another certificate.
+    cluster.certs("host h1 --role node,login").expect(0);
+    cluster.copy_certificates(1);
+    cluster.wait_until_up();
+    script(&cluster, 1, "-q -n 4", "true").wait(BOUND).expect(0);
+}
+
+/// A user who names hosts that do not answer has few attempts at once, and delays no other user.
+#[test]
+fn hosts_that_do_not_answer_hold_nobody_up() {
+    if !may_be("hosts::hosts_that_do_not_answer_hold_nobody_up") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let socket = cluster.root(1).join("run/psched/relay.sock");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
+    let attach = |socket: std::path::PathBuf, n: usize| async move {
+        let channel = psched::rpc::connect::connect(&socket).await.expect("connected");
+        let mut request = tonic::Request::new(tokio_stream::pending());
+        let head = format!("h9 10.77.0.{}:7118", 100 + n);
+        request.metadata_mut().insert("psched-head", head.parse().expect("a header"));
+        let mut client = psched::rpc::pb::apinit_client::ApinitClient::new(channel);
+        client.attach(request).await.map(drop).expect_err("there is no such host")
+    };
+    let refused = runtime.block_on(async {
+        let asked: Vec<_> = (0..20).map(|n| tokio::spawn(attach(socket.clone(), n))).collect();
+        // Meanwhile everything works.
+        let aprun = tokio::task::spawn_blocking(move || {
+            let bins = Bins::new();
+            let mut aprun = of_user(&cluster, 1, ANNA.uid, &bins.path("aprun"));
+            let run = run(aprun.args(words("-q -n 4 echo here"))).expect(0);
+            (run.sorted(), cluster)
+        });
+        let (lines, _cluster) = aprun.await.expect("it ran");
+        assert_eq!(lines, ["here"; 4]);
+        let mut said = Vec::new();
+        for one in asked {
+            said.push(one.await.expect("answered").message().to_owned());
+        }
+        said
+    });
+    let busy = refused.iter().filter(|text| text.contains("other hosts have not answered you"));
+    assert_eq!(busy.count(), 12, "{refused:?}");
+    let away = refused.iter().filter(|text| text.contains("h9 can't be reached from this host"));
+    assert_eq!(away.count(), 8, "{refused:?}");
+}
