@@ -276,3 +276,45 @@ fn hosts_that_do_not_answer_hold_nobody_up() {
     let away = refused.iter().filter(|text| text.contains("h9 can't be reached from this host"));
     assert_eq!(away.count(), 8, "{refused:?}");
 }
+
+/// Clocks of the hosts are hours apart; each knows psched's within the time that a question takes.
+#[test]
+fn hosts_know_the_clock_of_psched_and_programs_take_turns_on_all_of_them() {
+    if !may_be("hosts::hosts_know_the_clock_of_psched_and_programs_take_turns_on_all_of_them") {
+        return;
+    }
+    let cluster = Cluster::start(4, 1);
+    let view = || {
+        let run = run(&mut cluster.command(0, "psview", ["--json"])).expect(0);
+        serde_json::from_slice::<serde_json::Value>(&run.stdout).expect("JSON")
+    };
+    let errors = || -> Vec<u64> {
+        let nodes = view()["nodes"].as_array().expect("a list").clone();
+        nodes.iter().map(|node| node["clock_error_ns"].as_u64().expect("a number")).collect()
+    };
+    eventually(BOUND, "every host knows the clock of psched", || {
+        let errors = errors();
+        errors[0] == 0 && errors[1..].iter().all(|error| (1..20_000_000).contains(error))
+    });
+    run(&mut cluster.command(
+        0,
+        "psmgr",
+        words("set application.time_slice=50ms application.max_resident=2"),
+    ))
+    .expect(0);
+    // Two programs that want all processors of all hosts take turns.
+    let start = |from: usize| {
+        let count = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); sleep 0.05; done; echo $i";
+        script(&cluster, from, "-q -n 8", count)
+    };
+    let (one, two) = (start(1), start(2));
+    cluster.wait_for("running", 2);
+    for run in [one, two].map(|running| running.wait(BOUND).expect(0)) {
+        assert_eq!(run.sorted(), ["40"; 8]);
+    }
+    let all = view()["changes"]["all"].clone();
+    assert!(all["switches"].as_u64().is_some_and(|changes| changes > 10), "{all}");
+    // (The processors of all hosts are those of this machine, so that little can be said of times.)
+    let skew = all["skew"]["median_ns"].as_u64().expect("a number");
+    assert!(skew < 20_000_000, "changes of party are off by {skew} ns");
+}

@@ -49,6 +49,11 @@ pub struct Agent {
     pub(super) distrusted: Vec<String>,
     /// What psched's clock is ahead of this host's, in nanoseconds.
     pub(super) clock_ahead_ns: i128,
+    /// The boot of the host whose clock that is.
+    clock_of: String,
+    /// Plans that were put on this host's clock by what was known of another boot's clock, or by a
+    /// former life of this apinit.
+    pub(super) plans_of_before: BTreeSet<u64>,
     pub(super) last_command: u64,
     /// Plans by generation, with times of this host's clock.
     pub(super) plans: BTreeMap<u64, SlicePlan>,
@@ -71,6 +76,8 @@ impl Agent {
             stranger: None,
             distrusted: Vec::new(),
             clock_ahead_ns: 0,
+            clock_of: String::new(),
+            plans_of_before: BTreeSet::new(),
             last_command: 0,
             plans: BTreeMap::new(),
             apps: Timed::default(),
@@ -140,6 +147,7 @@ impl Agent {
             Event::Linked(welcome) => self.linked(now_ns, welcome, o),
             Event::Unlinked => (self.linked, self.stranger) = (false, None),
             Event::Counted(commits) => self.counted(commits, o),
+            Event::Clock(reading) => self.clock_read(reading, o),
             Event::Command(seq, command) => self.command(now_ns, seq, command, o),
             Event::FrontOpened { conn, uid, watched } => {
                 self.front_opened(now_ns, conn, uid, watched, o);
@@ -204,10 +212,15 @@ impl Agent {
     pub(super) fn obey(&mut self, now: u64, welcome: Welcome, out: &mut Out) {
         (self.linked, self.stranger) = (true, None);
         self.distrusted.clear();
-        self.clock_ahead_ns = match welcome.boot_id == self.me.boot_id {
-            true => 0,
-            false => i128::from(welcome.mono_ns) - i128::from(now),
-        };
+        if self.clock_of != welcome.boot_id {
+            self.clock_of.clone_from(&welcome.boot_id);
+            self.plans_of_before = self.plans.keys().copied().collect();
+            // (On another host a guess, until an exchange has shown more.)
+            self.clock_ahead_ns = match welcome.boot_id == self.me.boot_id {
+                true => 0,
+                false => i128::from(welcome.mono_ns) - i128::from(now),
+            };
+        }
         out.push(Action::Remember(welcome.clone()));
         if self.welcome.as_ref().is_some_and(|known| known.store_id != welcome.store_id) {
             self.forget_plans(out);

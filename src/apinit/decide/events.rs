@@ -1,6 +1,7 @@
 //! What happens to an apinit.
 
 use super::back::{Back, CameBack};
+use super::clock::Reading;
 use super::dumping::DumpWord;
 use super::switcher::{News, Ran};
 use crate::apteam::Key;
@@ -27,6 +28,8 @@ pub enum Event {
     /// psched's store has so many commits, all of them durable: told before what leaves psched
     /// after them.
     Counted(u64),
+    /// What is known of psched's clock now, if psched is on another host.
+    Clock(Reading),
     /// psched said this, as the `u64`th command of the link.
     Command(u64, Command),
     /// A front end has opened a stream.

@@ -38,6 +38,7 @@ mod arrivals;
 mod back;
 mod barriers;
 mod bounds;
+pub mod clock;
 mod commands;
 mod dumping;
 mod dumps;

@@ -16,6 +16,7 @@
 //! with that turn; but after [`TURN_WAIT`] it is over.
 
 use super::application::{App, Grace};
+use super::clock::Reading;
 use super::moves::gang;
 use super::switcher::{Event as TurnEvent, News, Ran};
 use super::{Action, Agent, Out, ns};
@@ -28,6 +29,9 @@ use std::time::Duration;
 
 /// How long a gang that is to end, with a grace, waits for its turn.
 pub const TURN_WAIT: Duration = Duration::from_secs(30);
+/// The least change of what is known of psched's clock that is put to use, in nanoseconds: far less
+/// than a change of party takes.
+const STEP_MIN: u64 = 20_000;
 /// How exact a time limit is for one that takes turns.
 const LIMIT_STEP: Duration = Duration::from_millis(10);
 
@@ -90,6 +94,26 @@ impl Agent {
         out.push(Action::KeepPlans(self.plans.values().cloned().collect()));
     }
 
+    /// More is known of psched's clock: what plans say is put anew on this host's.
+    pub(super) fn clock_read(&mut self, reading: Reading, out: &mut Out) {
+        let step = reading.ahead_ns - self.clock_ahead_ns;
+        if step.unsigned_abs() < u128::from(STEP_MIN) {
+            return;
+        }
+        self.clock_ahead_ns = reading.ahead_ns;
+        let before = std::mem::take(&mut self.plans_of_before);
+        let mut stepped = false;
+        for (_, plan) in self.plans.iter_mut().filter(|(plan, _)| !before.contains(plan)) {
+            plan.from_ns = stepped_by(plan.from_ns, step, None);
+            plan.begins_ns = stepped_by(plan.begins_ns, step, Some(plan));
+            out.push(Action::Turns(TurnEvent::Plan(plan.clone())));
+            stepped = true;
+        }
+        if stepped {
+            self.keep_plans(out);
+        }
+    }
+
     /// A time of psched's clock on this host's.
     fn on_own_clock(&self, at_ns: u64) -> u64 {
         let at = i128::from(at_ns) - self.clock_ahead_ns;
@@ -98,10 +122,7 @@ impl Agent {
 
     /// Its beginning on this host's clock. One that began before this host did is as far in its round.
     fn begins_here(&self, plan: &SlicePlan) -> u64 {
-        let begins = i128::from(plan.begins_ns) - self.clock_ahead_ns;
-        let round: i128 = plan.slices.iter().map(|slice| i128::from(ns(slice.length))).sum();
-        let begins = if begins < 0 && round > 0 { begins.rem_euclid(round) } else { begins };
-        u64::try_from(begins.max(0)).unwrap_or(u64::MAX)
+        stepped_by(plan.begins_ns, self.clock_ahead_ns, Some(plan))
     }
 
     /// Forgets those that named nobody else who is here.
@@ -266,4 +287,14 @@ impl App {
             (None, _) => self.time_limit_ns().is_some_and(|at| at <= now),
         }
     }
+}
+
+/// A time on a clock that is so much behind; of the beginning of a plan, which may be before that
+/// clock's own, as far in its round.
+fn stepped_by(at_ns: u64, step: i128, begins: Option<&SlicePlan>) -> u64 {
+    let at = i128::from(at_ns) - step;
+    let slices = begins.iter().flat_map(|plan| &plan.slices);
+    let round: i128 = slices.map(|slice| i128::from(ns(slice.length))).sum();
+    let at = if at < 0 && round > 0 { at.rem_euclid(round) } else { at };
+    u64::try_from(at.max(0)).unwrap_or(u64::MAX)
 }

@@ -11,6 +11,7 @@ use super::restore::Returned;
 use super::shepherd_handle::Shepherd;
 use super::stream_sender::{FrontSender, Head};
 use crate::apinit::decide::Conn;
+use crate::apinit::decide::clock::Reading;
 use crate::apinit::decide::switcher::News;
 use crate::apteam::Key;
 use crate::apteam::protocol::attach::ToApinit;
@@ -37,6 +38,8 @@ pub(super) enum TaskEvent {
     Commanded(u64, Command),
     /// Commits of its store.
     Counted(u64),
+    /// What is known of its clock.
+    Clock(Reading),
     FrontOpened {
         conn: Conn,
         peer: Caller,

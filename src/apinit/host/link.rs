@@ -4,7 +4,9 @@ use super::events::{Events, TaskEvent};
 use super::login::jitter;
 use super::network::Psched;
 use super::open_link::Link;
-use crate::apteam::protocol::node::{Command, Hello, Welcome};
+use crate::apinit::decide::clock::{Clock, Exchange};
+use crate::apteam::protocol::node::{Command, Hello, HostNote, RollOut, Welcome};
+use crate::os::host::monotonic_ns;
 use crate::rpc::connect::status_text;
 use crate::rpc::convert::wire_roll_out;
 use crate::rpc::pb;
@@ -14,12 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 /// Between two signs of life.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// psched's clock is asked for so many times in quick succession, and then with each sign of life.
+const ASKED_FAST: u32 = 8;
+const ASK_FAST: Duration = Duration::from_millis(50);
 /// How long psched may take for its welcome.
 const WELCOME: Duration = Duration::from_secs(10);
 /// The first wait before dialling again, and the longest.
@@ -58,6 +63,13 @@ pub(super) async fn keep(psched: Psched, mut hello: watch::Receiver<Hello>, even
     }
 }
 
+/// The notes of a hello, and by how much its knowledge of psched's clock may be wrong.
+fn notes((notes, roll_out): &(Vec<HostNote>, RollOut), clock_error_ns: u64) -> Said {
+    let roll_out = wire_roll_out(roll_out.clone());
+    let notes = notes.iter().cloned().map(Into::into).collect();
+    Said::Notes(pb::NodeNotes { notes, roll_out, clock_error_ns })
+}
+
 /// One link, from its beginning to its end.
 async fn dial(
     psched: &Psched,
@@ -70,6 +82,7 @@ async fn dial(
         .max_encoding_message_size(MESSAGE_MAX);
     let (sender, receiver) = mpsc::channel(QUEUE);
     let first = hello.borrow_and_update().clone();
+    let boot_id = first.boot_id.clone();
     let mut told = (first.notes.clone(), first.roll_out.clone());
     let first = pb::FromNode { message: Some(Said::Hello(first.into())) };
     sender.try_send(first).map_err(|e| e.to_string())?;
@@ -95,6 +108,11 @@ async fn dial(
     };
     let link_up = link.clone();
     let mut counted = welcome.commits;
+    // (psched's clock is this host's if it is on this host.)
+    let other_clock = welcome.boot_id != boot_id;
+    let mut clock = Clock::default();
+    let (mut asked, mut ask_at) = (0, Instant::now());
+    let mut clock_error_ns = 0;
     if events.send(TaskEvent::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
@@ -110,6 +128,12 @@ async fn dial(
                     break Err("psched does not read its messages".to_string());
                 }
             }
+            () = sleep_until(ask_at), if other_clock => {
+                asked += 1;
+                ask_at = Instant::now() + if asked < ASKED_FAST { ASK_FAST } else { HEARTBEAT };
+                let question = pb::ClockQuestion { asked_ns: monotonic_ns() };
+                link_up.send(Said::Clock(question));
+            }
             // An Err: apinit ends.
             Ok(()) = hello.changed() => {
                 // (The store that is obeyed psched knows.)
@@ -117,15 +141,26 @@ async fn dial(
                 let now = (hello.notes.clone(), hello.roll_out.clone());
                 drop(hello);
                 if now != told {
-                    let (notes, roll_out) = now.clone();
                     told = now;
-                    let roll_out = wire_roll_out(roll_out);
-                    let notes = notes.into_iter().map(Into::into).collect();
-                    link_up.send(Said::Notes(pb::NodeNotes { notes, roll_out }));
+                    link_up.send(notes(&told, clock_error_ns));
                 }
             }
             message = stream.message() => match message {
-                Ok(Some(pb::ToNode { seq, commits, message })) => {
+                Ok(Some(pb::ToNode { clock: Some(answer), .. })) => {
+                    let arrived_ns = monotonic_ns();
+                    let pb::ClockAnswer { asked_ns, received_ns, told_ns } = answer;
+                    let exchange = Exchange { asked_ns, received_ns, told_ns, arrived_ns };
+                    let Some(reading) = clock.take(exchange) else { continue };
+                    // (Each would be news; psched plans by the order of magnitude.)
+                    if reading.error_ns.abs_diff(clock_error_ns) > clock_error_ns / 4 {
+                        clock_error_ns = reading.error_ns;
+                        link_up.send(notes(&told, clock_error_ns));
+                    }
+                    if events.send(TaskEvent::Clock(reading)).await.is_err() {
+                        break Ok(());
+                    }
+                }
+                Ok(Some(pb::ToNode { seq, commits, message, clock: None })) => {
                     // Before what has left psched after them.
                     if commits > counted {
                         counted = commits;

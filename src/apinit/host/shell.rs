@@ -460,6 +460,7 @@ impl Shell {
                 Event::Unlinked
             }
             TaskEvent::Counted(commits) => Event::Counted(commits),
+            TaskEvent::Clock(reading) => Event::Clock(reading),
             TaskEvent::Commanded(seq, command) => Event::Command(seq, command),
             TaskEvent::FrontOpened { conn, peer, sender, listening } => {
                 let process = Process { pid: peer.pid, started: peer.started };

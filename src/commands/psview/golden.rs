@@ -302,6 +302,12 @@ In part: 40 times, for 31.0 ms in all and 2.00 ms at most
     let second = with.lines().find(|line| line.starts_with("  1 node1 ")).unwrap_or_default();
     assert!(second.contains(" criu 4.2.1 "), "{with}");
     reply.nodes[1].back_ends.clear();
+    reply.nodes[1].clock_error_ns = 120_001;
+    let clocks = text(&page(&reply, Page::Nodes, 80));
+    assert!(clocks.contains(" Clock "), "{clocks}");
+    let second = clocks.lines().find(|line| line.starts_with("  1 node1 ")).unwrap_or_default();
+    assert!(second.contains(" 121us "), "{clocks}");
+    reply.nodes[1].clock_error_ns = 0;
     reply.nodes[2].stops.clear();
     let narrow = text(&page(&reply, Page::Nodes, 30));
     assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");

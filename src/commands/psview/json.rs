@@ -87,6 +87,7 @@ fn node(row: &pb::NodeRow) -> Value {
         "stops": (!row.stops.is_empty()).then_some(&row.stops),
         "apinit": row.apinit,
         "limits": row.limits,
+        "clock_error_ns": row.clock_error_ns,
         "notes": row.notes,
     })
 }

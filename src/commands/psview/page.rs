@@ -308,6 +308,13 @@ fn nodes(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         let back_ends = column(&|row| row.back_ends.join(","));
         columns.insert(columns.len() - 1, Column::new("<Checkpoints", 3, back_ends));
     }
+    if rows.iter().any(|row| row.clock_error_ns > 0) {
+        let error = |row: &pb::NodeRow| match row.clock_error_ns {
+            0 => String::new(),
+            ns => format!("{}us", ns.div_ceil(1_000)),
+        };
+        columns.insert(columns.len() - 1, Column::new(">Clock", 3, column(&error)));
+    }
     let mut lines = table(columns, width);
     let mut noted: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
     for node in rows {

@@ -68,8 +68,15 @@ pub enum Event {
     Flavors { reply: ReplyId, nids: BTreeSet<Nid>, to: Option<Flavors>, by: By },
     /// psmgr hold, or release, by this administrator.
     Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
-    /// What it can't do is this now, and whether it can bring memory to swap.
-    Noted { link: LinkId, notes: Vec<HostNote>, roll_out: RollOut },
+    /// What it can't do is this now, whether it can bring memory to swap, and by how much its
+    /// knowledge of psched's clock may be wrong.
+    Noted {
+        link: LinkId,
+        notes: Vec<HostNote>,
+        roll_out: RollOut,
+        #[serde(default)]
+        clock_error_ns: u64,
+    },
     /// Its connection has gone.
     LinkClosed { link: LinkId },
     /// It reports.

@@ -90,7 +90,7 @@ impl Scheduler {
         }
         self.relink_opened(link, &hello.nids);
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
-        self.links.insert(link, Link { hello, known: false, foreign: None });
+        self.links.insert(link, Link { hello, known: false, foreign: None, clock_error_ns: 0 });
         self.note_roll_out(link);
     }
 

@@ -546,8 +546,12 @@ mod tests {
     fn what_waits_has_a_bound() {
         let mut outbox = Outbox::<u32>::bounded(2);
         let report = |link| Event::LinkClosed { link: LinkId(link) };
-        let noted =
-            |link| Event::Noted { link: LinkId(link), notes: vec![], roll_out: Default::default() };
+        let noted = |link| Event::Noted {
+            link: LinkId(link),
+            notes: vec![],
+            roll_out: Default::default(),
+            clock_error_ns: 0,
+        };
         outbox.keep::<u32>(vec![]);
         assert!(!outbox.is_full() && !outbox.leaves_out(&noted(1), true));
         outbox.keep::<u32>(vec![]);

@@ -35,6 +35,9 @@ pub(super) struct Link {
     pub(super) known: bool,
     /// It obeys another psched.
     pub(super) foreign: Option<Stranger>,
+    /// By how much its knowledge of psched's clock may be wrong; 0: it is on psched's host.
+    #[serde(default)]
+    pub(super) clock_error_ns: u64,
 }
 
 /// All of psched's state.
@@ -353,9 +356,10 @@ impl Scheduler {
             Event::Hold { reply, apids, hold, by } => {
                 self.hold(now, reply, &apids, hold, &by, out);
             }
-            Event::Noted { link, notes, roll_out } => {
+            Event::Noted { link, notes, roll_out, clock_error_ns } => {
                 if let Some(told) = self.links.get_mut(&link) {
                     (told.hello.notes, told.hello.roll_out) = (notes, roll_out);
+                    told.clock_error_ns = clock_error_ns;
                 }
                 self.note_roll_out(link);
             }

@@ -6,6 +6,7 @@ use crate::apteam::Key;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
 use crate::certs::Role;
 use crate::machine::format_nids;
+use crate::os::host::monotonic_ns;
 use crate::psched::decide::{Event, LinkId};
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
@@ -154,8 +155,19 @@ async fn listen(
                 Input::Event(Box::new(Event::Foreign { link, foreign }))
             }
             (pb::from_node::Message::Notes(notes), None) => {
+                let clock_error_ns = notes.clock_error_ns;
                 let (notes, roll_out) = notes.try_into().map_err(malformed)?;
-                Input::Event(Box::new(Event::Noted { link, notes, roll_out }))
+                Input::Event(Box::new(Event::Noted { link, notes, roll_out, clock_error_ns }))
+            }
+            (pb::from_node::Message::Clock(pb::ClockQuestion { asked_ns }), None) => {
+                // Not by the loop: what it does meanwhile would be taken for time on the way.
+                let told_ns = monotonic_ns();
+                let clock = Some(pb::ClockAnswer { asked_ns, received_ns: told_ns, told_ns });
+                if let Some(sender) = closed.upgrade() {
+                    // (An Err: it does not read, which the loop notices.)
+                    let _ = sender.try_send(Ok(pb::ToNode { clock, ..Default::default() }));
+                }
+                continue;
             }
             (pb::from_node::Message::Report(report), None) => {
                 let report = Box::new(Report::try_from(report).map_err(malformed)?);

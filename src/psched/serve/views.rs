@@ -166,6 +166,7 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>, viewer: &Viewer) -> pb::N
         limits: view.limits,
         back_ends: view.back_ends,
         roll_out: view.roll_out,
+        clock_error_ns: view.clock_error_ns,
         stops: view.apinit.map_or("", |(stops, _)| super::runs_now::stops(stops)).into(),
         apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
         arch: view.arch,

@@ -894,7 +894,7 @@ proptest! {
         prop_assert_eq!(there_and_back::<_, pb::NodeHello>(&hello), Ok(hello));
         prop_assert_eq!(there_and_back::<_, pb::Welcome>(&welcome), Ok(welcome));
         prop_assert_eq!(there_and_back::<_, pb::NodeReport>(&report), Ok(report));
-        let frame = pb::ToNode { seq: 1, commits: 2, message: Some(command.clone().into()) };
+        let frame = pb::ToNode { seq: 1, commits: 2, message: Some(command.clone().into()), clock: None };
         let frame = pb::ToNode::decode(&frame.encode_to_vec()[..]).expect("whole");
         let back = frame.message.expect("there").try_into();
         prop_assert_eq!(back, Ok::<Command, Malformed>(command));

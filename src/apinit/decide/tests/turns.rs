@@ -1,6 +1,7 @@
 //! Applications that share their processors: when they go, what they run, and how they end.
 
 use super::*;
+use crate::apinit::decide::clock::Reading;
 use crate::apinit::decide::switcher::News;
 use crate::apinit::decide::switcher::Ran;
 use crate::apinit::decide::switcher::{Event as TurnEvent, Gang};
@@ -183,6 +184,48 @@ fn times_of_plans_and_changes_are_of_two_clocks() {
     let switches = Switches { switches: vec![switch], ..switches };
     let reported = Action::Report(Report::Switches(Box::new(switches)));
     assert_eq!(act(&mut agent, 13 * S, news), [reported]);
+}
+
+/// What is known of psched's clock gets better with each exchange, and clocks drift.
+#[test]
+fn plans_follow_what_is_known_of_psched_s_clock() {
+    let mut agent = apinit(&[0]);
+    let away = Welcome { boot_id: "another".into(), mono_ns: 100 * S, ..welcome() };
+    agent.apply(10 * S, Event::Linked(away.clone()));
+    let from = SlicePlan { begins_ns: 101 * S, from_ns: 102 * S, ..plan(7, true, &[1]) };
+    agent.apply(10 * S, planned(from));
+    let read = |ahead_ns| Event::Clock(Reading { ahead_ns, error_ns: 1 });
+    let ahead = 90 * i128::from(S);
+    let times = |actions: &[Action]| match told(actions)[..] {
+        [TurnEvent::Plan(plan)] => Some((plan.begins_ns, plan.from_ns)),
+        [] => None,
+        _ => panic!("{actions:?}"),
+    };
+    // psched's welcome was three milliseconds on the way.
+    let better = ahead + 3_000_000;
+    let stepped = agent.apply(11 * S, read(better));
+    assert_eq!(times(&stepped), Some((11 * S - 3_000_000, 12 * S - 3_000_000)));
+    assert!(stepped.iter().any(|action| matches!(action, Action::KeepPlans(_))));
+    assert_eq!(times(&agent.apply(11 * S, read(better + 10_000))), None, "no step at all");
+    // Another connection of the same psched knows no better.
+    agent.apply(12 * S, Event::Linked(away));
+    assert_eq!(times(&agent.apply(12 * S, read(better))), None);
+}
+
+/// Times of plans that a former life of this apinit has kept are right, whatever this one knows yet.
+#[test]
+fn plans_of_a_former_life_keep_their_times() {
+    let kept = SlicePlan { begins_ns: 5 * S, from_ns: 5 * S, ..plan(3, true, &[1]) };
+    let mut agent = apinit(&[0]).planned(vec![kept]);
+    let away = Welcome { boot_id: "another".into(), mono_ns: 100 * S, ..welcome() };
+    agent.apply(10 * S, Event::Linked(away));
+    let read = |ahead_ns| Event::Clock(Reading { ahead_ns, error_ns: 1 });
+    let ahead = 90 * i128::from(S) + 3_000_000;
+    assert!(told(&agent.apply(11 * S, read(ahead))).is_empty());
+    // From now on it is as good as a new one.
+    let later = agent.apply(12 * S, read(ahead + 1_000_000));
+    let [TurnEvent::Plan(plan)] = told(&later)[..] else { panic!("{later:?}") };
+    assert_eq!(plan.begins_ns, 5 * S - 1_000_000);
 }
 
 #[test]

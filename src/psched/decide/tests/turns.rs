@@ -164,6 +164,26 @@ fn a_plan_of_several_nodes_counts_when_all_have_it() {
     );
 }
 
+/// A host whose clock may be ahead by so much would begin before the others have the plan.
+#[test]
+fn a_plan_of_several_nodes_begins_later_by_the_worst_error_of_their_clocks() {
+    for (errors_ms, lead_ms) in [([0, 0], 20), ([0, 7], 27), ([3, 7], 27), ([0, 5_000], 1_020)] {
+        let mut s = cluster(&[&[0], &[1]]);
+        for (link, error) in (1..).map(LinkId).zip(errors_ms) {
+            let (notes, roll_out) = (Vec::new(), Default::default());
+            let clock_error_ns = error * MS;
+            s.apply(ms(0), Event::Noted { link, notes, roll_out, clock_error_ns });
+        }
+        runs(&mut s, ms(0), 1, 4);
+        let asked = format!("asked at +{lead_ms}: 1.1 750ms | 2.1 250ms");
+        assert_eq!(
+            runs(&mut s, ms(100), 2, 4),
+            [format!("1: {asked}"), format!("2: {asked}")],
+            "{errors_ms:?}"
+        );
+    }
+}
+
 #[test]
 fn who_ends_while_a_plan_is_asked_for_has_no_slice_in_the_next() {
     let mut s = cluster(&[&[0], &[1]]);

@@ -16,6 +16,8 @@ use std::time::Duration;
 /// From the sending of a plan to its beginning where one apinit follows it: it need not be waited for
 /// others.
 const SOON: Duration = Duration::from_millis(1);
+/// An apinit that knows less than this of psched's clock delays no plan further, in nanoseconds.
+const CLOCK_ERROR_MAX: u64 = 1_000_000_000;
 
 impl Scheduler {
     /// Plans anew what has changed, as far as that can be done now.
@@ -196,7 +198,11 @@ impl Scheduler {
             true => all,
             false => all.difference(&schedule.silent).copied().collect(),
         };
+        // All are to have the plan before it begins, also by a clock that is ahead of psched's.
+        let worst = asked.iter().filter_map(|link| self.links.get(link));
+        let worst = worst.map(|link| link.clock_error_ns).max().unwrap_or(0).min(CLOCK_ERROR_MAX);
         let lead = if asked.len() > 1 { plan_lead } else { SOON };
+        let lead = lead.saturating_add(Duration::from_nanos(worst));
         let before = former.iter().filter_map(|g| schedule.plans.get(g)).map(|p| p.from_ns).max();
         let from_ns = now.mono_ns.saturating_add(nanos(lead)).max(before.unwrap_or(0));
         for generation in former {
