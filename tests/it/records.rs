@@ -108,9 +108,13 @@ fn what_the_records_have_lost_its_node_brings_back() {
     drop(store);
     hand.start_psched();
     assert_eq!(hand.wait_for("running", 1), [apid]);
-    let said = hand.said();
-    assert!(said.contains(&format!("the record of application {apid} can't be read")), "{said}");
-    assert!(said.contains("psched adopted NID 0, with application"), "{said}");
+    // (The log is written beside what it tells of.)
+    for words in [
+        format!("the record of application {apid} can't be read"),
+        "psched adopted NID 0, with application".to_owned(),
+    ] {
+        eventually(BOUND, &words, || hand.said().contains(&words));
+    }
     assert_eq!(hand.start_script("-q -n 1", "echo on").wait(BOUND).expect(0).out(), "on\n");
     std::fs::write(&go, "").expect("written");
     runs.wait(BOUND).expect(4);
