@@ -51,6 +51,8 @@ pub struct Agent {
     pub(super) clock_ahead_ns: i128,
     /// The boot of the host whose clock that is.
     clock_of: String,
+    /// An exchange has shown how far it is ahead.
+    pub(super) clock_is_read: bool,
     /// Plans that were put on this host's clock by what was known of another boot's clock, or by a
     /// former life of this apinit.
     pub(super) plans_of_before: BTreeSet<u64>,
@@ -77,6 +79,7 @@ impl Agent {
             distrusted: Vec::new(),
             clock_ahead_ns: 0,
             clock_of: String::new(),
+            clock_is_read: false,
             plans_of_before: BTreeSet::new(),
             last_command: 0,
             plans: BTreeMap::new(),
@@ -212,7 +215,9 @@ impl Agent {
     pub(super) fn obey(&mut self, now: u64, welcome: Welcome, out: &mut Out) {
         (self.linked, self.stranger) = (true, None);
         self.distrusted.clear();
-        if self.clock_of != welcome.boot_id {
+        // (A guess from another welcome is no better than one from this.)
+        if self.clock_of != welcome.boot_id || !self.clock_is_read {
+            self.clock_is_read = false;
             self.clock_of.clone_from(&welcome.boot_id);
             self.plans_of_before = self.plans.keys().copied().collect();
             // (On another host a guess, until an exchange has shown more.)

@@ -96,6 +96,7 @@ impl Agent {
 
     /// More is known of psched's clock: what plans say is put anew on this host's.
     pub(super) fn clock_read(&mut self, reading: Reading, out: &mut Out) {
+        self.clock_is_read = true;
         let step = reading.ahead_ns - self.clock_ahead_ns;
         if step.unsigned_abs() < u128::from(STEP_MIN) {
             return;
