@@ -9,6 +9,7 @@
 
 use crate::certs::faults::{sentence, tls_error};
 use crate::certs::{HostCertificate, Keyring, Role, Roles};
+use crate::rpc::caller::HEADERS_MAX;
 use crate::rpc::listen::Flow;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -28,8 +29,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::AbortOnDropHandle;
-use tonic::transport::Channel;
 use tonic::transport::server::Connected;
+use tonic::transport::{Channel, Server};
 
 /// The TCP port of psched where no other is named.
 pub const PORT_PSCHED: u16 = 7117;
@@ -54,9 +55,24 @@ const SAY_AGAIN: Duration = Duration::from_secs(1);
 /// milliseconds.
 const USER_TIMEOUT_MS: u32 = 20_000;
 /// Between two signs of life on a connection, and how long one may take.
-pub const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(15));
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(15));
 /// The first bytes of the other side that are taken before a connection counts as open.
 const FIRST_BYTES: usize = 64;
+
+/// HTTP/2's windows, in bytes, of a stream and of a connection: what may wait to be read.
+const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
+
+/// A server for the connections of hosts, which takes so many requests on each connection at once.
+pub fn server(streams_max: u32) -> Server {
+    let (interval, wait) = KEEPALIVE;
+    Server::builder()
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
+        .http2_keepalive_interval(Some(interval))
+        .http2_keepalive_timeout(Some(wait))
+        .http2_max_header_list_size(HEADERS_MAX)
+        .max_concurrent_streams(streams_max)
+}
 
 /// The host at the other end of a connection, by its certificate.
 #[derive(Clone, Debug)]

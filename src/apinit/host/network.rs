@@ -22,8 +22,6 @@ use tower::util::MapRequestLayer;
 
 /// The runtime directory where psched is on another host and no other is named.
 const RUNTIME_DEFAULT: &str = "/run/psched";
-/// HTTP/2's windows, in bytes, of a stream and of a connection: what may wait to be read.
-const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// Applications that one other host may be the head of here at once.
 const STREAMS_MAX: u32 = 65_536;
 /// Other hosts to which connections are kept.
@@ -170,15 +168,8 @@ impl Network {
     pub fn serve(&self, events: Events) -> anyhow::Result<[AbortOnDropHandle<()>; 2]> {
         let listener = tls::listen(self.listen, "--listen chooses it")?;
         let connections = tls::incoming(listener, Arc::clone(&self.keyring))?;
-        let (interval, wait) = tls::KEEPALIVE;
         let halves = PartialMessages::new(super::HALVES);
-        let server = tonic::transport::Server::builder()
-            .initial_stream_window_size(WINDOWS.0)
-            .initial_connection_window_size(WINDOWS.1)
-            .http2_keepalive_interval(Some(interval))
-            .http2_keepalive_timeout(Some(wait))
-            .http2_max_header_list_size(caller::HEADERS_MAX)
-            .max_concurrent_streams(STREAMS_MAX)
+        let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
             .add_service(attach::service(events.clone()))

@@ -19,8 +19,6 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::InterceptorLayer;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
-/// HTTP/2's windows, in bytes, of a stream and of a connection: what may wait to be read.
-const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// Requests on one connection at once: an apinit passes on those of one user on each.
 const STREAMS_MAX: u32 = 16_384;
 
@@ -67,14 +65,7 @@ impl Network {
         halves: PartialMessages,
         stop: CancellationToken,
     ) -> JoinHandle<Result<(), tonic::transport::Error>> {
-        let (interval, wait) = tls::KEEPALIVE;
-        let server = tonic::transport::Server::builder()
-            .initial_stream_window_size(WINDOWS.0)
-            .initial_connection_window_size(WINDOWS.1)
-            .http2_keepalive_interval(Some(interval))
-            .http2_keepalive_timeout(Some(wait))
-            .http2_max_header_list_size(caller::HEADERS_MAX)
-            .max_concurrent_streams(STREAMS_MAX)
+        let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
             .layer(MapResponseLayer::new(budget::metered))
