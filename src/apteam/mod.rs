@@ -17,6 +17,7 @@ pub mod launch;
 pub mod layout;
 pub mod migration_blocker;
 pub mod oversubscribe;
+pub mod part;
 pub mod place;
 pub mod posting;
 pub mod protocol;

@@ -184,6 +184,15 @@ impl PlacementList {
             && self.0.iter().map(Place::depth).max() == Some(shape.depth)
     }
 
+    /// Whether these are places of a shape: each is whole, and none is deeper than the shape says.
+    pub fn are_of(&self, shape: &Shape) -> bool {
+        self.0.iter().all(|place| {
+            let each = u64::from(place.pes) * u64::from(place.depth());
+            let whole = place.processors.len() as u64 == each && place.depth() > 0;
+            place.pes > 0 && place.depth() <= shape.depth && (place.shares() || whole)
+        })
+    }
+
     /// The same, also where PEs share processors: no processor is named without a PE, and a PE has one.
     pub fn fits_or_shares(&self, shape: &Shape) -> bool {
         let whole = |p: &Place| p.shares() || p.pes as usize == p.processors.len();

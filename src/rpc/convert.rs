@@ -27,6 +27,7 @@ mod node;
 mod notice;
 mod peers;
 mod posting;
+mod runs;
 mod shepherd;
 mod table;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod turns;
 
 pub use common::{placement_list, wire_places};
 pub use node::wire_roll_out;
+pub use runs::{end_with_runs, host_with_runs, place_runs, places_of};
 
 use crate::variables::units::nanos;
 use std::fmt::Display;

@@ -343,7 +343,7 @@ impl World {
             return Err("it has no images".to_owned());
         };
         let alike = had.0.iter().map(|part| part.pes).eq(place.places.0.iter().map(|p| p.pes));
-        if !alike || place.hosts.len() != 1 {
+        if !alike || place.host_count() != 1 {
             let text = format!("{key} is on {:?}, and its checkpoint has {had:?}", place.places);
             self.checks.broken(text);
             return Err("its placement has another shape than its checkpoint".to_owned());

@@ -9,7 +9,6 @@ use super::timed::Timed;
 use super::waits::REPORT_AGAIN;
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::place::HostPart;
 use crate::apteam::posting::Owner;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::ToPeer;
@@ -132,7 +131,7 @@ impl Agent {
     /// Which part of an application is here, and of how many.
     pub fn part(&self, key: Key) -> Option<(usize, usize)> {
         let app = self.apps.get(&key)?;
-        Some((app.index as usize, app.place.hosts.len()))
+        Some((app.index as usize, app.place.host_count() as usize))
     }
 
     /// How many applications and streams of front ends and heads it holds.
@@ -297,10 +296,4 @@ impl Agent {
 /// The nodes of a part that are also in a placement, in the placement's order.
 pub(super) fn own_nids(place: &PlaceCommand, nids: &BTreeSet<Nid>) -> Vec<Nid> {
     place.places.nids().filter(|nid| nids.contains(nid)).collect()
-}
-
-/// Which of the hosts offers these nodes.
-pub(super) fn own_index(hosts: &[HostPart], nids: &BTreeSet<Nid>) -> Option<u32> {
-    let own = hosts.iter().position(|h| h.nids.iter().any(|nid| nids.contains(nid)))?;
-    u32::try_from(own).ok()
 }

@@ -188,7 +188,7 @@ impl App {
         let processors =
             own.flat_map(|p| p.processors.iter().map(move |number| (p.nid, *number))).collect();
         let peers = match index {
-            0 => (1..).take(place.hosts.len().saturating_sub(1)).map(Peer::new).collect(),
+            0 => (1..place.host_count()).map(Peer::new).collect(),
             _ => Vec::new(),
         };
         App {
@@ -249,8 +249,7 @@ impl App {
 
     /// The rank of the first of the PEs here.
     pub fn first_rank(&self) -> u32 {
-        let before = self.place.places.0.iter().take_while(|part| !self.nids.contains(&part.nid));
-        before.fold(0, |sum, part| sum.saturating_add(part.pes))
+        self.place.mapped().next().map_or(0, |(_, node)| node.first_rank)
     }
 
     /// The node by which this host is named in causes.
@@ -260,8 +259,7 @@ impl App {
 
     /// The node by which another host of it is named.
     pub fn nid_of(&self, index: u32) -> Nid {
-        let part = self.place.hosts.get(index as usize);
-        part.and_then(|h| h.nids.first()).copied().unwrap_or_default()
+        self.place.part.map.first_nid(index).unwrap_or_default()
     }
 
     /// (Head.) A former life of this apinit had the launch and may not have passed it on to every

@@ -4,7 +4,7 @@ use super::application::{App, End, Shepherd};
 use super::out_stage::OutStage;
 use super::streams::Told;
 use super::switcher::Event as TurnEvent;
-use super::{Action, Agent, Found, Front, Out, ns, own_index, own_nids};
+use super::{Action, Agent, Found, Front, Out, ns, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::node::{Command, PlaceCommand, Report, Restoring};
@@ -48,11 +48,13 @@ impl Agent {
 
     fn place(&mut self, now: u64, place: PlaceCommand, out: &mut Out) {
         let key = place.key;
+        let place = place.narrowed(&self.me.nids);
         if let Some(app) = self.apps.get_mut(&key) {
             // Sent again after a break of the link: only the ticket's time is new. (A psched that starts on
             // an old copy of its store may give a key to another place. The ticket of that place is refused
             // here, and lapses.)
-            if app.launched_ns.is_none() && app.place.places == place.places {
+            let same = app.place.places == place.places && app.place.part.map == place.part.map;
+            if app.launched_ns.is_none() && same {
                 app.ticket_until_ns = now.saturating_add(ns(place.ticket_left));
                 app.place.ticket = place.ticket;
             }
@@ -68,11 +70,8 @@ impl Agent {
             self.discard(now, old, out);
         }
         let nids = own_nids(&place, &self.me.nids);
-        let index = own_index(&place.hosts, &self.me.nids);
-        let obstacle = if nids.is_empty()
-            || index.is_none()
-            || !place.places.fits_or_shares(&place.shape)
-        {
+        let index = place.part.index.filter(|_| nids.len() == place.places.0.len());
+        let obstacle = if index.is_none() || !place.fits() {
             let text = "psched's placement does not fit the nodes of this apinit: correct their \
                         processors in psched.yaml, or --nids";
             Some(Cause::NodeLost { nid: self.some_nid(), text: text.into() })
@@ -161,8 +160,9 @@ impl Agent {
         if self.apps.contains_key(&key) {
             return;
         }
+        let place = place.narrowed(&self.me.nids);
         let nids = own_nids(&place, &self.me.nids);
-        let index = own_index(&place.hosts, &self.me.nids).filter(|_| !nids.is_empty());
+        let index = place.part.index.filter(|_| !nids.is_empty());
         let Some(index) = index else {
             // apinit has been started with other nodes: what is on the old ones is nobody's.
             out.push(Action::KillGroups { key, shepherd: true });
@@ -170,7 +170,7 @@ impl Agent {
             return;
         };
         // Of several parts none goes before all are back, and the others may not be.
-        let parted = place.restart.is_some() && place.hosts.len() > 1;
+        let parted = place.restart.is_some() && place.host_count() > 1;
         let undone = match place.moved.restoring {
             Restoring::No => false,
             Restoring::Begun => true,

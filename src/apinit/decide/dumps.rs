@@ -51,7 +51,7 @@ impl Agent {
             return out.push(Action::RefuseDump(number, why));
         }
         if let Some(app) = self.apps.get_mut(&key) {
-            let holds = end || app.place.hosts.len() > 1;
+            let holds = end || app.place.host_count() > 1;
             app.dumping = Some(Dumping { number, uid, end, holds, until_ns: None });
         }
         out.push(Action::Turns(TurnEvent::Hold(key)));
@@ -171,7 +171,7 @@ impl App {
 
     /// How long it stands when it is dumped.
     fn dump_wait(&self) -> Duration {
-        if self.place.hosts.len() > 1 { PARTS_WAIT } else { NAME_WAIT }
+        if self.place.host_count() > 1 { PARTS_WAIT } else { NAME_WAIT }
     }
 
     /// When it goes on, if nobody says anything.

@@ -3,7 +3,6 @@
 use super::application::{App, Shepherd};
 use super::streams::Told;
 use super::{Action, Agent, Out};
-use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
@@ -14,7 +13,6 @@ use crate::apteam::protocol::node::Report;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::machine::Nid;
-use crate::variables::Isolation;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -92,12 +90,8 @@ impl Agent {
             depth: pes.iter().map(|pe| pe.depth).max().unwrap_or(place.shape.depth),
             launch,
             pes,
-            process_mapping: mapping_of(
-                &place.places,
-                &place.hosts,
-                place.isolation != Isolation::Off,
-            ),
-            alone: place.hosts.len() == 1,
+            process_mapping: place.part.process_mapping.clone(),
+            alone: place.host_count() == 1,
             cpu_limit: place.cpu_limit,
             stdin: app.head(),
             kill_grace: place.kill_grace,
@@ -113,25 +107,21 @@ impl Agent {
     /// application does not have (with which no launch is taken).
     fn local_pes(&self, app: &App, binding: &Binding) -> Option<Vec<LocalPe>> {
         let mut pes = Vec::new();
-        let mut first = 0u32;
-        for part in app.place.places.0.iter() {
-            if app.nids.contains(&part.nid) {
-                let node = self.node(part.nid);
-                let nice = app.place.yields.on(part.nid);
-                let real = |p: u32| node.and_then(|node| node.cpu(p, &self.me.cpus));
-                let numa = |p: u32| self.me.numa.get(&real(p)?).copied();
-                let depth = part.depth();
-                let sets = binding.sets(&part.processors, part.pes, depth, numa).ok()?;
-                let all: BTreeSet<u32> = self.cpus_at(part).into_iter().collect();
-                pes.extend((first..).zip(sets).map(|(rank, set)| {
-                    let cpus: BTreeSet<u32> = set.into_iter().filter_map(real).collect();
-                    // One that is bound to none has those of its application, and nobody else's.
-                    let cpus = if cpus.is_empty() { all.clone() } else { cpus };
-                    let cpus = cpus.into_iter().collect();
-                    LocalPe { rank, nid: part.nid, cpus, nice, depth }
-                }));
-            }
-            first = first.saturating_add(part.pes);
+        for (part, mapped) in app.place.mapped() {
+            let node = self.node(part.nid);
+            let nice = app.place.yields.on(part.nid);
+            let real = |p: u32| node.and_then(|node| node.cpu(p, &self.me.cpus));
+            let numa = |p: u32| self.me.numa.get(&real(p)?).copied();
+            let depth = part.depth();
+            let sets = binding.sets(&part.processors, part.pes, depth, numa).ok()?;
+            let all: BTreeSet<u32> = self.cpus_at(part).into_iter().collect();
+            pes.extend((mapped.first_rank..).zip(sets).map(|(rank, set)| {
+                let cpus: BTreeSet<u32> = set.into_iter().filter_map(real).collect();
+                // One that is bound to none has those of its application, and nobody else's.
+                let cpus = if cpus.is_empty() { all.clone() } else { cpus };
+                let cpus = cpus.into_iter().collect();
+                LocalPe { rank, nid: part.nid, cpus, nice, depth }
+            }));
         }
         Some(pes)
     }
@@ -143,7 +133,7 @@ impl Agent {
     /// Every PE here stands before its first instruction.
     pub(super) fn own_ready(&self, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key).filter(|app| app.may_be_ready()) else { return };
-        let own = app.place.places.0.iter().filter(|place| app.nids.contains(&place.nid));
+        let own = app.place.places.0.iter();
         let pes = own.map(|place| (place.nid, place.pes)).collect();
         out.push(Action::VerifyPlaces { key, pes });
     }

@@ -187,7 +187,7 @@ impl Agent {
 impl App {
     /// Why its memory stays here, in words.
     fn stays(&self) -> Option<String> {
-        if self.place.hosts.len() > 1 {
+        if self.place.host_count() > 1 {
             return Some("it is on several apinits, and its host has no swap".to_owned());
         }
         self.undumpable().map(|why| format!("it {why}"))

@@ -41,7 +41,7 @@ use crate::apteam::binding::Binding;
 use crate::apteam::ending::Decisive;
 use crate::apteam::launch::Launch;
 use crate::apteam::migration_blocker::MigrationBlocker;
-use crate::apteam::place::{HostPart, Place};
+use crate::apteam::place::Place;
 use crate::apteam::protocol::node::{MoveCommand, Moved, PlaceCommand, Report};
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::machine::Nid;
@@ -203,7 +203,7 @@ impl Agent {
 pub(super) fn gang(app: &App) -> Gang {
     let processors = app.processors.iter().copied().collect();
     let spread = app.place.places.nids().nth(1).is_some();
-    Gang { key: app.key(), processors, spread, whole: app.place.hosts.len() <= 1 }
+    Gang { key: app.key(), processors, spread, whole: app.place.host_count() <= 1 }
 }
 
 fn processors(places: &[Place]) -> impl Iterator<Item = (Nid, u32)> + '_ {
@@ -216,14 +216,8 @@ fn moved_to(place: &PlaceCommand, order: &MoveCommand) -> PlaceCommand {
         true => place.places.nids().collect(),
         false => place.moved.born.clone(),
     };
-    let nids: BTreeSet<Nid> = order.places.nids().collect();
-    let host = |part: &HostPart| HostPart { nids: nids.iter().copied().collect(), ..part.clone() };
-    PlaceCommand {
-        places: order.places.clone(),
-        hosts: place.hosts.iter().map(host).collect(),
-        moved: Moved { number: order.number, born, ..place.moved },
-        ..place.clone()
-    }
+    let moved = Moved { number: order.number, born, ..place.moved };
+    PlaceCommand { moved, ..place.alone(order.places.clone()) }
 }
 
 impl App {
@@ -263,7 +257,7 @@ impl App {
 
     /// Why it can't be moved at all, nor its processors be changed.
     fn migration_blocker(&self) -> Option<MigrationBlocker> {
-        if self.place.hosts.len() > 1 {
+        if self.place.host_count() > 1 {
             Some(MigrationBlocker::SeveralHosts)
         } else if self.place.moved.fixed {
             Some(MigrationBlocker::ProcessorsNamed)

@@ -127,7 +127,7 @@ impl Agent {
         let Some(Purpose::Has(key)) = purpose else { return u64::MAX };
         let Some(app) = self.apps.get(key) else { return u64::MAX };
         let each = app.output_window().saturating_add(FRAME_MAX as u64);
-        each.saturating_mul(app.place.hosts.len() as u64)
+        each.saturating_mul(app.place.host_count().into())
     }
 
     /// The front end has written output of a source.

@@ -65,7 +65,7 @@ impl Driver {
         place: PlaceCommand,
         nids: &[Nid],
     ) -> Result<(), String> {
-        let (key, alone) = (place.key, place.hosts.len() == 1);
+        let (key, alone) = (place.key, place.host_count() == 1);
         out.make_folder(&self.agent, &place, nids)?;
         out.keep(Record::Groups { key, nids: nids.to_vec(), alone })?;
         out.make_groups(&self.agent, &place, nids)?;

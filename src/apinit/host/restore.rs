@@ -25,7 +25,7 @@ use super::shepherd_handle::room_of_shepherd;
 use super::shepherd_sockets::{self, Connection};
 use crate::apinit::decide::Back;
 use crate::apteam::SealKey;
-use crate::apteam::place::{Place, PlacementList};
+use crate::apteam::part::RankMap;
 use crate::apteam::protocol::node::{PlaceCommand, Restart};
 use crate::checkpoint::{BackEnd, Flaw, HostImages, Image, Kind, Manifest, manifest_of};
 use crate::machine::Nid;
@@ -179,7 +179,7 @@ impl Restoring {
         let manifest = manifest_of(&dir, Some(&self.sealing)).map_err(flawed)?;
         manifest.may_be_restarted_by(&self.place.owner).map_err(flawed)?;
         let nids: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
-        let name = fits(&manifest, &self.restart, &self.place.places, &nids)?.to_owned();
+        let name = fits(&manifest, &self.restart, &self.place.part.map, &nids)?.to_owned();
         let only = manifest.only(&name);
         has_room(self.copy.parent().unwrap_or(&self.copy), only.bytes())?;
         let to = fresh_folder(&self.copy);
@@ -219,7 +219,7 @@ impl Restoring {
 fn fits<'m>(
     manifest: &'m Manifest,
     restart: &Restart,
-    places: &PlacementList,
+    map: &RankMap,
     nids: &[Nid],
 ) -> Result<&'m str, Why> {
     let recovery = &manifest.recovery;
@@ -234,12 +234,11 @@ fn fits<'m>(
     else {
         return Err("its checkpoint has no process images to restore".into());
     };
-    let alike = |(a, b): (&Place, &Place)| a.pes == b.pes;
-    if had.0.len() != places.0.len() || !had.0.iter().zip(places.0.iter()).all(alike) {
+    if !had.0.iter().map(|part| part.pes).eq(map.all().map(|node| node.pes)) {
         return Err("its placement has another shape than its checkpoint".into());
     }
     // What sits on these nodes sat together on the nodes of one apinit.
-    let then = had.nids().zip(places.nids()).filter(|(_, now)| nids.contains(now));
+    let then = had.nids().zip(map.all()).filter(|(_, now)| nids.contains(&now.nid));
     let mut then: Vec<Nid> = then.map(|(then, _)| then).collect();
     then.sort_unstable();
     let same = |host: &&HostImages| {
@@ -263,6 +262,7 @@ fn open_folder(at: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apteam::place::{Place, PlacementList};
     use crate::apteam::{Apid, Incarnation, Key};
     use crate::checkpoint::example;
 
@@ -271,20 +271,21 @@ mod tests {
         Restart { from, run: Duration::ZERO, parts: Vec::new() }
     }
 
-    fn places(pes: &[u32]) -> PlacementList {
+    fn places(pes: &[u32]) -> RankMap {
         let place = |(n, pes): (usize, &u32)| Place {
             nid: Nid(n as u32 + 8),
             processors: (0..*pes).collect(),
             pes: *pes,
         };
-        PlacementList(pes.iter().enumerate().map(place).collect())
+        let places = PlacementList(pes.iter().enumerate().map(place).collect());
+        RankMap::alone(&places)
     }
 
     #[test]
     fn it_is_of_what_was_posted_and_of_its_shape() {
         let mut manifest = example();
         let both = [Nid(8), Nid(9)];
-        let fits = |manifest: &Manifest, apid, places: &PlacementList| {
+        let fits = |manifest: &Manifest, apid, places: &RankMap| {
             fits(manifest, &restart(apid), places, &both).map(str::to_owned)
         };
         assert_eq!(fits(&manifest, 12, &places(&[1, 1])), Ok("host-0".into()));

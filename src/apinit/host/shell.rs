@@ -262,6 +262,7 @@ impl Task {
             host: network.as_ref().map(|n| n.host.clone()).unwrap_or_default(),
             address: network.as_ref().map(|n| n.told()).unwrap_or_default(),
             remote: false,
+            parts: true,
         };
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {

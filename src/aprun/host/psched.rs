@@ -9,7 +9,7 @@ use crate::aprun::decide::session::{Ask, Event, Looked, Placement, PschedEvent};
 use crate::apteam::Apid;
 use crate::apteam::launch::Launch;
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
-use crate::rpc::convert::placement_list;
+use crate::rpc::convert::places_of;
 use crate::rpc::{Malformed, pb};
 use pb::application_event::Event::Accepted;
 use pb::psched_client::PschedClient;
@@ -204,7 +204,7 @@ fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
     };
     Ok(Placement {
         key: wire.key.map(TryInto::try_into).transpose()?.unwrap_or_default(),
-        places: placement_list(wire.places)?,
+        places: places_of(wire.places, wire.place_runs)?,
         hosts,
         ticket: crate::apteam::Ticket(ticket),
         front_host: wire.front_host,

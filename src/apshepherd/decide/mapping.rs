@@ -13,21 +13,22 @@
 //! assert_eq!(process_mapping([("a", 2), ("a", 2), ("b", 4)]), "(vector,(0,2,4))");
 //! ```
 
-use crate::apteam::place::{HostPart, PlacementList};
+use crate::apteam::part::RankMap;
+use crate::apteam::place::HostPart;
+use std::collections::BTreeMap;
 
 /// The mapping of an application, from its places in rank order: host and PEs of each.
-pub fn process_mapping<'a>(places: impl IntoIterator<Item = (&'a str, u32)>) -> String {
-    let mut hosts: Vec<&str> = Vec::new();
+pub fn process_mapping<H: Ord, N: Into<u64>>(places: impl IntoIterator<Item = (H, N)>) -> String {
+    let mut hosts: BTreeMap<H, usize> = BTreeMap::new();
     // (number of the host, its consecutive ranks)
     let mut runs: Vec<(usize, u64)> = Vec::new();
-    for (host, pes) in places.into_iter().filter(|(_, pes)| *pes > 0) {
-        let number = hosts.iter().position(|h| *h == host).unwrap_or_else(|| {
-            hosts.push(host);
-            hosts.len() - 1
-        });
+    let places = places.into_iter().map(|(host, pes)| (host, pes.into()));
+    for (host, pes) in places.filter(|(_, pes)| *pes > 0) {
+        let next = hosts.len();
+        let number = *hosts.entry(host).or_insert(next);
         match runs.last_mut() {
-            Some((last, count)) if *last == number => *count += u64::from(pes),
-            _ => runs.push((number, u64::from(pes))),
+            Some((last, count)) if *last == number => *count += pes,
+            _ => runs.push((number, pes)),
         }
     }
     let mut blocks: Vec<(usize, usize, u64)> = Vec::new();
@@ -44,29 +45,19 @@ pub fn process_mapping<'a>(places: impl IntoIterator<Item = (&'a str, u32)>) -> 
     format!("(vector{blocks})")
 }
 
-/// The mapping of a placement. A node that no host claims counts as a host of its own. `apart`: each
-/// apinit keeps its PEs to themselves, so that those of two on one host share no memory either.
-pub fn mapping_of(places: &PlacementList, hosts: &[HostPart], apart: bool) -> String {
-    let unclaimed: Vec<String> =
-        places.nids().map(|nid| format!("(no host claims NID {nid})")).collect();
-    let names: Vec<String> = hosts
-        .iter()
-        .enumerate()
-        .map(|(index, host)| match apart {
-            true => format!("{} {index}", host.host_id),
-            false => host.host_id.clone(),
-        })
-        .collect();
-    process_mapping(places.0.iter().zip(&unclaimed).map(|(place, unclaimed)| {
-        let host = hosts.iter().position(|h| h.nids.contains(&place.nid));
-        (host.map_or(unclaimed.as_str(), |host| names[host].as_str()), place.pes)
+/// The mapping of a placement, whose apinits have these ids of hosts. An apinit that is not among them is a host of its
+/// own. `apart`: each apinit keeps its PEs to themselves, so that those of two on one host share no memory either.
+pub fn mapping_of(map: &RankMap, hosts: &[HostPart], apart: bool) -> String {
+    process_mapping(map.pes_by_host().map(|(index, pes)| {
+        let host = hosts.get(index as usize).filter(|_| !apart);
+        (host.map_or(Err(index), |host| Ok(&host.host_id)), pes)
     }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::place::Place;
+    use crate::apteam::place::{Place, PlacementList};
     use crate::machine::Nid;
     use proptest::prelude::*;
 
@@ -74,7 +65,7 @@ mod tests {
     #[test]
     fn golden() {
         for (places, text) in [
-            (&[("a", 1)][..], "(vector,(0,1,1))"),
+            (&[("a", 1u32)][..], "(vector,(0,1,1))"),
             (&[("a", 8)], "(vector,(0,1,8))"),
             (&[("a", 2), ("a", 2)], "(vector,(0,1,4))"),
             (&[("a", 2), ("b", 2), ("c", 2)], "(vector,(0,3,2))"),
@@ -98,12 +89,13 @@ mod tests {
             host_id: id.into(),
             ..HostPart::default()
         };
+        let of = |hosts: &[HostPart], apart| mapping_of(&RankMap::of(&places, hosts), hosts, apart);
         let two = [host(&[0, 1], "x"), host(&[2], "y")];
-        assert_eq!(mapping_of(&places, &two, false), "(vector,(0,1,4),(1,1,3))");
+        assert_eq!(of(&two, false), "(vector,(0,1,4),(1,1,3))");
         let same = [host(&[0, 1], "x"), host(&[2], "x")];
-        assert_eq!(mapping_of(&places, &same, false), "(vector,(0,1,7))");
-        assert_eq!(mapping_of(&places, &same, true), "(vector,(0,1,4),(1,1,3))");
-        assert_eq!(mapping_of(&places, &[], true), "(vector,(0,2,2),(2,1,3))");
+        assert_eq!(of(&same, false), "(vector,(0,1,7))");
+        assert_eq!(of(&same, true), "(vector,(0,1,4),(1,1,3))");
+        assert_eq!(of(&[], true), "(vector,(0,2,2),(2,1,3))");
     }
 
     /// What MPICH reads out of the text: the host of each rank.

@@ -5,7 +5,8 @@ use super::turns::{SlicePlan, StopMeans, Switches};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::ending::{Cause, HostEnd};
 use crate::apteam::migration_blocker::MigrationBlocker;
-use crate::apteam::place::{HostPart, PlacementList};
+use crate::apteam::part::{MappedNode, Part, RankMap};
+use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, Owner};
 use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Key, SealKey, Ticket};
@@ -13,6 +14,7 @@ use crate::machine::node_memory::Bank;
 use crate::machine::{Nid, Node, nids_text};
 use crate::variables::Isolation;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,6 +104,9 @@ pub struct Hello {
     /// It has called over the network. (It does not say so itself.)
     #[serde(default)]
     pub remote: bool,
+    /// It takes its own part of a placement; one of a release before wants all of it.
+    #[serde(default)]
+    pub parts: bool,
 }
 
 /// Whether an apinit can bring the memory of a gang that stands to swap, or else into a checkpoint.
@@ -248,10 +253,12 @@ pub struct PlaceCommand {
     pub owner: Owner,
     /// Its shape.
     pub shape: Shape,
-    /// All its places.
+    /// Its places: those of the part, or all.
     pub places: PlacementList,
-    /// All apinits concerned; the first is the head.
+    /// Its apinits, the head first: for the head and for psched all of them, else that of the part alone.
     pub hosts: Arc<[HostPart]>,
+    /// Whose part it is.
+    pub part: Part,
     /// What the front end will show.
     pub ticket: Ticket,
     /// For how long it is good.
@@ -292,6 +299,75 @@ pub struct PlaceCommand {
     pub moved: Moved,
     /// Its processes are brought back from a checkpoint, and none is executed.
     pub restart: Option<Restart>,
+}
+
+impl PlaceCommand {
+    /// How many apinits it is on.
+    pub fn host_count(&self) -> u32 {
+        self.part.map.hosts()
+    }
+
+    /// Its places with their nodes in the map, in rank order.
+    pub fn mapped(&self) -> impl Iterator<Item = (&Place, MappedNode)> + '_ {
+        let (all, own) = match self.part.index {
+            None => (Some(self.part.map.all()), None),
+            Some(host) => (None, Some(self.part.map.of_host(host))),
+        };
+        self.places.0.iter().zip(all.into_iter().flatten().chain(own.into_iter().flatten()))
+    }
+
+    /// Whether it is whole, as psched has it, or a whole part: its places are those of the map, and each has
+    /// processors as the shape says.
+    pub fn fits(&self) -> bool {
+        let PlaceCommand { places, shape, part, .. } = self;
+        let Some(host) = part.index else { return places.fits_or_shares(shape) };
+        let own = part.map.of_host(host).map(|node| (node.nid, node.pes));
+        part.map.pes() == u64::from(shape.width)
+            && !places.0.is_empty()
+            && places.0.iter().map(|place| (place.nid, place.pes)).eq(own)
+            && places.are_of(shape)
+    }
+
+    /// The part of one of its apinits, of the whole. None: it has none.
+    pub fn part_of(&self, index: u32) -> Option<PlaceCommand> {
+        let host = self.hosts.get(index as usize)?;
+        let own = self.mapped().filter(|(_, node)| node.host == index);
+        let places = PlacementList(own.map(|(place, _)| place.clone()).collect());
+        if places.0.is_empty() {
+            return None;
+        }
+        let yields = self.yields.nids.iter().copied().filter(|nid| host.nids.contains(nid));
+        Some(PlaceCommand {
+            places,
+            hosts: match index {
+                0 => self.hosts.clone(),
+                _ => [host.clone()].into(),
+            },
+            part: Part { index: Some(index), ..self.part.clone() },
+            yields: Yields { nids: yields.collect(), ..self.yields },
+            ..self.clone()
+        })
+    }
+
+    /// The part of the apinit with these nodes: itself, unless it is the whole. Also the whole where that apinit has
+    /// no part.
+    pub fn narrowed(self, nids: &BTreeSet<Nid>) -> PlaceCommand {
+        if self.part.index.is_some() {
+            return self;
+        }
+        let index =
+            self.hosts.iter().position(|host| host.nids.iter().any(|nid| nids.contains(nid)));
+        index.and_then(|index| self.part_of(index as u32)).unwrap_or(self)
+    }
+
+    /// As one apinit has it, on which all of it is.
+    pub fn alone(&self, places: PlacementList) -> PlaceCommand {
+        let nids: Vec<Nid> = places.nids().collect::<BTreeSet<Nid>>().into_iter().collect();
+        let host = |part: &HostPart| HostPart { nids: nids.clone(), ..part.clone() };
+        let map = RankMap::alone(&places);
+        let hosts = self.hosts.iter().map(host).collect();
+        PlaceCommand { hosts, places, part: Part { map, ..self.part.clone() }, ..self.clone() }
+    }
 }
 
 /// What an application is brought back from.

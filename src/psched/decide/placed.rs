@@ -6,11 +6,14 @@
 
 use super::ends::Said;
 use super::{Effect, LinkId, News, Now, Scheduler};
+use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::ending::{Cause, Decisive};
+use crate::apteam::part::{Part, RankMap};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::protocol::node::{Command, PlaceCommand};
 use crate::apteam::record::State;
 use crate::apteam::{Apid, Key, Ticket};
+use crate::variables::Isolation;
 use crate::variables::units::nanos;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,7 +104,11 @@ impl Scheduler {
             State::Launching => self.settings.ticket_time,
             _ => Duration::from_nanos(team.ticket_until_ns.saturating_sub(now.mono_ns)),
         };
+        let map = RankMap::of(&team.places, &team.hosts);
+        let apart = self.settings.isolation != Isolation::Off;
+        let process_mapping = mapping_of(&map, &team.hosts, apart);
         let command = PlaceCommand {
+            part: Part { index: None, map, process_mapping },
             key: team.key(),
             owner: team.owner.clone(),
             shape: team.posting.shape,
@@ -127,8 +134,17 @@ impl Scheduler {
             moved: Default::default(),
             restart: team.restart.clone(),
         };
+        let at = |(index, host): (u32, &HostPart)| {
+            Some((host.nids.iter().find_map(|nid| self.offered.get(nid).copied())?, index))
+        };
+        let indices: BTreeMap<LinkId, u32> =
+            (0..team.hosts.len() as u32).zip(team.hosts.iter()).rev().filter_map(at).collect();
         for link in self.links_of(team).into_iter().filter(|l| only.is_none_or(|o| o == *l)) {
-            out.push(Effect::Command { link, command: Command::Place(Box::new(command.clone())) });
+            let takes_parts = self.links.get(&link).is_some_and(|link| link.hello.parts);
+            let index = indices.get(&link).filter(|_| takes_parts);
+            let part = index.and_then(|index| command.part_of(*index));
+            let place = Box::new(part.unwrap_or_else(|| command.clone()));
+            out.push(Effect::Command { link, command: Command::Place(place) });
         }
     }
 

@@ -13,7 +13,9 @@ use crate::apteam::record::{Apteam, FrontProcess, Moves, State};
 use crate::apteam::{Key, Ticket};
 use crate::config;
 use crate::os::host;
-use crate::rpc::convert::{LIST_MAX, NODES_MAX, placement_list, wire_places};
+use crate::rpc::convert::{
+    LIST_MAX, NODES_MAX, end_with_runs, host_with_runs, place_runs, places_of,
+};
 use crate::rpc::{Malformed, pb};
 use prost::Message;
 use std::sync::OnceLock;
@@ -58,8 +60,9 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         front_pid: team.front.as_ref().map_or(0, |f| f.pid),
         front_started: team.front.as_ref().map_or(0, |f| f.started),
         front_host: team.front.as_ref().map(|f| f.host.to_string()).unwrap_or_default(),
-        places: wire_places(&team.places),
-        hosts: team.hosts.iter().cloned().map(Into::into).collect(),
+        places: Vec::new(),
+        place_runs: place_runs(&team.places),
+        hosts: team.hosts.iter().map(host_with_runs).collect(),
         ticket: team.ticket.0.to_vec().into(),
         ticket_until_ns: team.ticket_until_ns,
         boot_id: clocks.boot_id.clone(),
@@ -68,7 +71,7 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         posted_at_ns: team.posted_at_ns,
         running_at_ns: team.running_at_ns,
         ended_at_ns: team.ended_at_ns,
-        end: team.end.clone().map(Into::into),
+        end: team.end.as_ref().map(end_with_runs),
         doomed: team.doomed.clone().map(Into::into),
         signals: team.signals.iter().copied().map(Into::into).collect(),
         last_signal: team.last_signal,
@@ -76,7 +79,8 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         shares: team.shares,
         domain: team.domain.to_string(),
         moves_told: team.moves.told,
-        moves_to: team.moves.to.as_ref().map(wire_places).unwrap_or_default(),
+        moves_to: Vec::new(),
+        moves_to_runs: team.moves.to.as_ref().map(place_runs).unwrap_or_default(),
         restart: team.restart.clone().map(Into::into),
     };
     record.encode_to_vec()
@@ -154,7 +158,7 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
         posting: record.posting.ok_or(RecordError::Missing("posting"))?.try_into()?,
         owner: record.owner.ok_or(RecordError::Missing("owner"))?.try_into()?,
         front,
-        places: placement_list(record.places)?,
+        places: places_of(record.places, record.place_runs)?,
         hosts: record.hosts.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         ticket: Ticket(ticket),
         ticket_until_ns,
@@ -170,9 +174,9 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
         domain: record.domain.into(),
         moves: Moves {
             told: record.moves_told,
-            to: match record.moves_to.is_empty() {
+            to: match record.moves_to.is_empty() && record.moves_to_runs.is_empty() {
                 true => None,
-                false => Some(placement_list(record.moves_to)?),
+                false => Some(places_of(record.moves_to, record.moves_to_runs)?),
             },
         },
         restart: record.restart.map(TryInto::try_into).transpose()?,

@@ -8,7 +8,7 @@ use crate::psched::decide::{NodeView, Scheduler, When};
 use crate::psched::reason::Reason;
 use crate::psched::serve::clock::now;
 use crate::psched::serve::private::Viewer;
-use crate::rpc::convert::wire_places;
+use crate::rpc::convert::{place_runs, wire_places};
 use crate::rpc::pb;
 use crate::variables::units::nanos;
 
@@ -183,12 +183,21 @@ fn names(flavors: Flavors) -> Vec<String> {
     flavors.iter().map(|flavor| flavor.name().to_owned()).collect()
 }
 
+/// Up to so many places go to a front end as they are: one of a release before, which waits for its placement
+/// while psched is replaced, knows no runs.
+const PLACES_SHORT: usize = 256;
+
 /// A placement, for its front end.
 pub fn placement(team: &Apteam) -> pb::Placement {
     let left = team.ticket_until_ns.saturating_sub(crate::os::host::monotonic_ns());
+    let (places, place_runs) = match team.places.0.len() <= PLACES_SHORT {
+        true => (wire_places(&team.places), Vec::new()),
+        false => (Vec::new(), place_runs(&team.places)),
+    };
     pb::Placement {
         key: Some(team.key().into()),
-        places: wire_places(&team.places),
+        places,
+        place_runs,
         hosts: team.hosts.iter().cloned().map(Into::into).collect(),
         ticket: team.ticket.0.to_vec().into(),
         ticket_left_ms: left / 1_000_000,

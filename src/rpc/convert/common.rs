@@ -4,6 +4,7 @@ use super::codec::{
     AtMost, COUNT, Codec, Cut, Else, ExitCode, Given, List, Millis, NodeId, Numbers, Optional,
     OrDefault, POSITIVE, Required, SIGNAL, Same, Text, Via,
 };
+use super::runs::nids_of;
 use super::table::{flat, message};
 use super::{Field, Malformed, NODES_MAX, TEXT_MAX, given};
 use crate::apteam::bounds::Bounds;
@@ -13,6 +14,7 @@ use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Explanation, Owner};
 use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation, Key};
+use crate::machine::Nid;
 use crate::rpc::pb;
 
 /// The most ways for PEs to end that are told apart: 256 codes and 64 signals, each by itself and
@@ -77,6 +79,18 @@ fn as_many_for_each(place: Place) -> Result<Place, Malformed> {
     }
 }
 
+/// Nodes: as a list, or as runs where the writer has made these.
+struct NidsOrRuns;
+
+impl Codec<Vec<Nid>, (Vec<u32>, Vec<u32>)> for NidsOrRuns {
+    fn write(self, plain: Vec<Nid>) -> (Vec<u32>, Vec<u32>) {
+        (NodeId.write(plain), Vec::new())
+    }
+    fn read(self, of: Field, (nids, runs): (Vec<u32>, Vec<u32>)) -> Result<Vec<Nid>, Malformed> {
+        nids_of(of, nids, &runs)
+    }
+}
+
 /// A placement list.
 pub(super) struct Places;
 
@@ -102,7 +116,7 @@ pub fn placement_list(places: Vec<pb::Place>) -> Result<PlacementList, Malformed
 
 message! {
     HostPart = HostPart;
-    nids: NodeId,
+    nids = (nids, nid_runs): NidsOrRuns,
     socket: Text,
     host_id: Text,
     host: Text,
@@ -182,7 +196,7 @@ message! {
 message! {
     HostEnd = HostEnd;
     key: Required,
-    nids: NodeId,
+    nids = (nids, nid_runs): NidsOrRuns,
     launched: Same,
     first: Optional,
     ends: List(ENDS_MAX),
@@ -191,7 +205,7 @@ message! {
     output_lost: Same,
     run = run_ms: Millis,
     frozen = frozen_ms: Millis,
-    lost: NodeId,
+    lost = (lost, lost_runs): NidsOrRuns,
     peak_memory: Same,
 }
 

@@ -9,13 +9,17 @@ use super::common::Places;
 use super::posting::AccountName;
 use super::table::{kinds, message, variants};
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, NODES_MAX, all, ms, nanos};
+use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::bounds::HostBounds;
+use crate::apteam::part::{MapRun, Part, RankMap};
+use crate::apteam::place::HostPart;
 use crate::apteam::protocol::attach::NumberedSignal;
 use crate::apteam::protocol::node::{
     Command, Foreign, ForeignApplication, Hello, HostNote, MoveCommand, Moved, NodeSpec, NoteAbout,
     Phase, PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome, Yields,
 };
 use crate::apteam::{Key, SealKey};
+use crate::machine::Nid;
 use crate::machine::node_memory::Bank;
 use crate::rpc::pb;
 use crate::variables::{Isolation, Variables};
@@ -45,6 +49,7 @@ message! {
     banks: List(BANKS_MAX),
     host: Text,
     address: Text,
+    parts: Same,
     // The kernel tells it.
     here pid: 0,
     here remote: false,
@@ -220,6 +225,7 @@ message! {
     shape: Required,
     places: Places,
     hosts: List(NODES_MAX),
+    part: PartOrAll,
     ticket: Secret,
     ticket_left = ticket_left_ms: Millis,
     cpu_limit = cpu_limit_ms: LimitMillis,
@@ -249,21 +255,74 @@ message! {
     checked by places_of_shape,
 }
 
-fn places_of_shape(command: PlaceCommand) -> Result<PlaceCommand, Malformed> {
+fn places_of_shape(mut command: PlaceCommand) -> Result<PlaceCommand, Malformed> {
     let of = |field| Field("PlaceCommand", field);
+    if command.part.index.is_none() {
+        let map = RankMap::of(&command.places, &command.hosts);
+        let apart = command.isolation != Isolation::Off;
+        let process_mapping = mapping_of(&map, &command.hosts, apart);
+        command.part = Part { index: None, map, process_mapping };
+    }
     // Ranks are counted along the list, so a list of another shape would give wrong ones.
-    if !command.places.fits_or_shares(&command.shape) {
+    if !command.fits() {
         return of("places").wrong("they do not add up to the shape");
     }
     let born = command.moved.born.len();
-    let of_host = |host: &crate::apteam::place::HostPart| host.nids.len() == born;
+    let of_host = |host: &HostPart| host.nids.len() == born;
     if born != 0 && born != command.places.0.len() && !command.hosts.iter().any(of_host) {
         return of("born_nids").wrong("their number is not the number of its places");
     }
-    if command.hosts.is_empty() {
-        return of("hosts").wrong("no node holds PE 0");
+    let hosts = match command.part.index {
+        Some(0) => command.host_count() as usize,
+        Some(_) => 1,
+        None => command.hosts.len(),
+    };
+    match command.hosts.len() {
+        0 => of("hosts").wrong("no node holds PE 0"),
+        n if n != hosts => of("hosts").wrong(format_args!("{n}, and its part has {hosts}")),
+        _ => Ok(command),
     }
-    Ok(command)
+}
+
+/// A part, or the whole.
+struct PartOrAll;
+
+impl Codec<Part, Option<pb::Part>> for PartOrAll {
+    fn write(self, plain: Part) -> Option<pb::Part> {
+        let Part { index, map, process_mapping } = plain;
+        let run = |run: &MapRun| pb::MapRun {
+            first_nid: run.first_nid.0,
+            nodes: run.nodes,
+            pes: run.pes,
+            first_host: run.first_host,
+            hosts: run.hosts,
+        };
+        let index = index?;
+        Some(pb::Part { index, map: map.0.iter().map(run).collect(), process_mapping })
+    }
+    fn read(self, _: Field, wire: Option<pb::Part>) -> Result<Part, Malformed> {
+        let Some(pb::Part { index, map, process_mapping }) = wire else {
+            return Ok(Part::default());
+        };
+        let of = |field| Field("MapRun", field);
+        let run = |run: pb::MapRun| {
+            of("nodes").between(run.nodes, 1, NODES_MAX as u32)?;
+            of("hosts").between(run.hosts, 1, NODES_MAX as u32)?;
+            of("pes").between(run.pes, 1, u32::MAX)?;
+            of("first_host").between(run.first_host, 0, NODES_MAX as u32)?;
+            let last = u64::from(run.first_nid) + u64::from(run.nodes) * u64::from(run.hosts);
+            of("first_nid").between(last, 1, 1 << 32)?;
+            let pb::MapRun { first_nid, nodes, pes, first_host, hosts } = run;
+            Ok(MapRun { first_nid: Nid(first_nid), nodes, pes, first_host, hosts })
+        };
+        of("nodes").bounded(&map, NODES_MAX)?;
+        let map: Vec<MapRun> = map.into_iter().map(run).collect::<Result<_, Malformed>>()?;
+        let map = RankMap(map.into());
+        of("nodes").between(map.nodes(), 1, NODES_MAX as u64)?;
+        Field("Part", "index").between(index, 0, map.hosts().saturating_sub(1))?;
+        let process_mapping = Field("Part", "process_mapping").text(process_mapping)?;
+        Ok(Part { index: Some(index), map, process_mapping })
+    }
 }
 
 /// Where its PEs give way to the system.

@@ -2,6 +2,7 @@
 //! meant is refused by name.
 
 use super::{placement_list, wire_places};
+use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::choice::Choice;
@@ -10,6 +11,7 @@ use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Pa
 use crate::apteam::layout::Layout;
 use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
+use crate::apteam::part::{self, RankMap};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting};
 use crate::apteam::protocol::attach::{
@@ -476,6 +478,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
                 host: texts.5,
                 address: texts.6,
                 remote: false,
+                parts: memory % 2 == 0,
             }
         },
     )
@@ -556,7 +559,21 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
             ) = seat;
             let born = if number > 0 { places.nids().collect() } else { Vec::new() };
             let moved = node::Moved { number, born, fixed, restoring };
-            PlaceCommand {
+            // Of two apinits if that can be, else of others than its nodes say.
+            let hosts: Vec<HostPart> = match (places.0.split_first(), fixed) {
+                (Some((first, rest)), true) if !rest.is_empty() => {
+                    let of = |places: &[Place]| HostPart {
+                        nids: places.iter().map(|place| place.nid).collect(),
+                        ..hosts[0].clone()
+                    };
+                    vec![of(std::slice::from_ref(first)), of(rest)]
+                }
+                _ => hosts,
+            };
+            let map = RankMap::of(&places, &hosts);
+            let process_mapping = mapping_of(&map, &hosts, isolation != Isolation::Off);
+            let whole = PlaceCommand {
+                part: part::Part { index: None, map, process_mapping },
                 key,
                 owner,
                 shape,
@@ -581,6 +598,17 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 yields,
                 moved,
                 restart,
+            };
+            match whole.hosts.len() {
+                2 if number % 3 < 2 => match whole.part_of(number % 3) {
+                    None => whole,
+                    Some(part) => {
+                        let born =
+                            if number > 0 { part.places.nids().collect() } else { Vec::new() };
+                        PlaceCommand { moved: node::Moved { born, ..part.moved }, ..part }
+                    }
+                },
+                _ => whole,
             }
         },
     )

@@ -2,6 +2,7 @@
 //! left.
 
 use super::Checks;
+use crate::apteam::place::PlacementList;
 use crate::apteam::record::{Apteam, State};
 use crate::torture::SECOND;
 use crate::torture::store::Disk;
@@ -40,8 +41,8 @@ impl World {
         for (key, directory) in self.slots.iter().flat_map(|slot| &slot.apps) {
             let team = psched.driver.scheduler().team(key.apid).filter(|team| team.key() == *key);
             let (Some(team), Some(place)) = (team, &directory.place) else { continue };
-            let known =
-                team.places == place.places || team.moves.to.as_ref() == Some(&place.places);
+            let has = |list: &PlacementList| place.places.0.iter().all(|own| list.0.contains(own));
+            let known = has(&team.places) || team.moves.to.as_ref().is_some_and(has);
             if team.state == State::Running && !known {
                 let nids: Vec<_> = place.places.nids().collect();
                 found = Some(format!("{key} sits on {nids:?}, of which its record knows nothing"));

@@ -1,6 +1,8 @@
 //! psched, played, and the real apinit that dials it.
 
+use psched::apshepherd::decide::mapping::mapping_of;
 use psched::apteam::ending::HostEnd;
+use psched::apteam::part::{Part, RankMap};
 use psched::apteam::place::{HostPart, Place, PlacementList};
 use psched::apteam::posting::Owner;
 use psched::apteam::protocol::node::{
@@ -254,14 +256,19 @@ impl Instance {
             host_id: format!("host{}", nids[0]),
             ..HostPart::default()
         };
+        let places = PlacementList(nids.iter().map(place).collect());
+        let hosts: Vec<HostPart> = hosts.iter().map(part).collect();
+        let map = RankMap::of(&places, &hosts);
+        let process_mapping = mapping_of(&map, &hosts, true);
         PlaceCommand {
+            part: Part { index: None, map, process_mapping },
             isolation: psched::variables::Isolation::Auto,
             user_bus: false,
             key: key(name),
             owner: own_ids(),
             shape: Shape { width: nids.len() as u32 * per_node, depth: 1, per_node: None },
-            places: PlacementList(nids.iter().map(place).collect()),
-            hosts: hosts.iter().map(part).collect(),
+            places,
+            hosts: hosts.into(),
             ticket: TICKET,
             ticket_left: Duration::from_secs(60),
             cpu_limit: None,

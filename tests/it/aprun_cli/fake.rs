@@ -168,6 +168,7 @@ impl Services {
             front_host: String::new(),
             key: Some(KEY),
             places,
+            place_runs: Vec::new(),
             hosts: vec![host],
             ticket: vec![7; 16].into(),
             ticket_left_ms: 60_000,

@@ -74,7 +74,8 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
         let foreign = told(&actions);
         assert_eq!((foreign.why.as_str(), foreign.epoch), (why, 3));
         assert_eq!(foreign.store_id, "0123456789abcdef");
-        let place = PlaceCommand { ticket_left: Duration::from_secs(55), ..place(key, &[&[0, 1]]) };
+        let place =
+            PlaceCommand { ticket_left: Duration::from_secs(55), ..own(place(key, &[&[0, 1]]), 0) };
         let run = Duration::from_secs(3);
         let phase = Phase::Running;
         assert_eq!(foreign.applications, [ForeignApplication { place, phase, run }]);

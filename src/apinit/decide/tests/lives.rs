@@ -9,7 +9,7 @@ fn a_whole_life() {
     let place = place(key, &[&[0, 1]]);
     assert_eq!(
         act(&mut agent, 0, placed(place.clone())),
-        [Action::MakeAndSpawn { place: Box::new(place), nids: vec![Nid(0), Nid(1)] }]
+        [Action::MakeAndSpawn { place: Box::new(own(place, 0)), nids: vec![Nid(0), Nid(1)] }]
     );
     assert_eq!(act(&mut agent, 0, Event::ShepherdSpawned(key)), []);
     assert_eq!(act(&mut agent, S, opened(FRONT, OWNER)), []);

@@ -19,11 +19,13 @@ mod versions;
 
 use super::application::App;
 use super::*;
+use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::launch::{Launch, LocalPe};
+use crate::apteam::part::{Part, RankMap};
 use crate::apteam::place::HostPart;
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::Owner;
@@ -103,6 +105,11 @@ fn linked(nids: &[u32]) -> Agent {
     agent
 }
 
+/// The part of one of its apinits.
+fn own(place: PlaceCommand, index: u32) -> PlaceCommand {
+    place.part_of(index).expect("it has a part")
+}
+
 /// One PE on each processor of the given nodes; each inner list is the nodes of one apinit.
 fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
     let nids: Vec<u32> = hosts.concat();
@@ -113,7 +120,12 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         host_id: format!("host{}", nids[0]),
         ..HostPart::default()
     };
+    let places = PlacementList(nids.iter().map(place).collect());
+    let hosts: Vec<HostPart> = hosts.iter().map(part).collect();
+    let map = RankMap::of(&places, &hosts);
+    let process_mapping = mapping_of(&map, &hosts, true);
     PlaceCommand {
+        part: Part { index: None, map, process_mapping },
         key,
         owner: Owner {
             uid: OWNER,
@@ -123,8 +135,8 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
             terminal: false,
         },
         shape: Shape { width: nids.len() as u32 * 2, depth: 1, per_node: None },
-        places: PlacementList(nids.iter().map(place).collect()),
-        hosts: hosts.iter().map(part).collect(),
+        places,
+        hosts: hosts.into(),
         ticket: TICKET,
         ticket_left: Duration::from_secs(60),
         cpu_limit: None,

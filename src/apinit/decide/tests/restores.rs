@@ -16,7 +16,7 @@ fn from() -> Key {
 fn restart() -> PlaceCommand {
     PlaceCommand {
         restart: Some(Restart { from: from(), run: BEFORE, parts: Vec::new() }),
-        ..place(key(12, 1), &[&[1]])
+        ..own(place(key(12, 1), &[&[1]]), 0)
     }
 }
 

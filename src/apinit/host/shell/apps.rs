@@ -343,7 +343,7 @@ impl Shell {
     ) -> anyhow::Result<()> {
         let limits: BTreeMap<Nid, Limits> =
             nids.iter().map(|nid| (*nid, self.limits_of(agent, place, *nid))).collect();
-        let (key, alone, room) = (place.key, place.hosts.len() == 1, room_of_shepherd(place));
+        let (key, alone, room) = (place.key, place.host_count() == 1, room_of_shepherd(place));
         if let Some((app, groups)) = self.apps.get_mut(&key).zip(self.groups.as_ref()) {
             let made = groups.make(&app.mark, key, &limits, alone, room);
             app.groups = Some(made.context("can't make its groups")?);

@@ -13,6 +13,8 @@ use super::{Order, name, nids_text};
 use crate::apteam::Apid;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::Oversubscribe;
+use crate::apteam::part::{MappedNode, Part};
+use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{COMMAND_MAX, Posting, cut};
 use crate::apteam::protocol::node::{ForeignApplication, Phase, PlaceCommand};
 use crate::apteam::record::{Apteam, Moves, State};
@@ -26,11 +28,32 @@ use std::time::Duration;
 
 /// An application that is to be ours: what its nodes say of it, put together.
 struct Candidate {
+    /// All of it. (Of nodes that have not told their part no processors are known.)
     place: PlaceCommand,
+    /// What nodes have told of their places.
+    told: BTreeMap<Nid, Place>,
     phase: Phase,
     run: Duration,
     /// The nodes that have it.
     on: BTreeSet<Nid>,
+}
+
+impl Candidate {
+    /// Nodes say that it is elsewhere than those that have been heard.
+    fn is_another(&self, place: &PlaceCommand) -> bool {
+        let differs = |own: &Place| self.told.get(&own.nid).is_some_and(|told| told != own);
+        // (The index of a part says nothing here, and a whole has the same map as its parts.)
+        self.place.part.map != place.part.map || place.places.0.iter().any(differs)
+    }
+
+    /// All its places, in rank order.
+    fn places(&self) -> PlacementList {
+        let place = |node: MappedNode| {
+            let unknown = || Place { nid: node.nid, processors: Vec::new(), pes: node.pes };
+            self.told.get(&node.nid).cloned().unwrap_or_else(unknown)
+        };
+        PlacementList(self.place.part.map.all().map(place).collect())
+    }
 }
 
 /// All that an adoption changes, found to be possible.
@@ -117,9 +140,14 @@ impl Scheduler {
     /// One that is on record sits elsewhere, or was told moves of which the record has none.
     fn has_moved(&self, candidate: &Candidate) -> bool {
         let PlaceCommand { key, places, moved, .. } = &candidate.place;
-        self.teams
-            .get(&key.apid)
-            .is_some_and(|team| team.places != *places || team.moves.told < moved.number)
+        self.teams.get(&key.apid).is_some_and(|team| {
+            let known = team.places.0.iter().map(|place| (place.nid, place));
+            let known: BTreeMap<Nid, &Place> = known.collect();
+            let same = |(nid, told): (&Nid, &Place)| known.get(nid) == Some(&told);
+            known.len() != places.0.len()
+                || !candidate.told.iter().all(same)
+                || team.moves.told < moved.number
+        })
     }
 
     /// What the nodes of these links hold, each application once, in its newest incarnation.
@@ -136,6 +164,7 @@ impl Scheduler {
                 let here = place.places.nids().filter(|n| link.hello.nids.contains(n));
                 let found = Candidate {
                     place: place.clone(),
+                    told: place.places.0.iter().map(|own| (own.nid, own.clone())).collect(),
                     phase: *phase,
                     run: *run,
                     on: here.collect(),
@@ -156,7 +185,7 @@ impl Scheduler {
                     }
                     Some(known) if known.place.key < place.key => *known = found,
                     Some(known) if known.place.key > place.key => {}
-                    Some(known) if known.place.places != place.places => {
+                    Some(known) if known.is_another(place) => {
                         problems.push(format!(
                             "application {} runs twice, on {} and on {}: purge the nodes of one \
                              of the two",
@@ -169,9 +198,16 @@ impl Scheduler {
                         known.phase = known.phase.max(found.phase);
                         known.run = known.run.max(found.run);
                         known.on.extend(found.on);
+                        known.told.extend(found.told);
                     }
                 }
             }
+        }
+        for candidate in all.values_mut() {
+            let places = candidate.places();
+            let hosts = self.hosts_of(&places).into();
+            let place = candidate.place.clone();
+            candidate.place = PlaceCommand { places, hosts, part: Part::default(), ..place };
         }
         all
     }

@@ -86,9 +86,9 @@ impl Node {
 
     /// Whether it can be moved, as the node of PE 0 says.
     fn movable(&self, place: &PlaceCommand) -> Option<Report> {
-        let spread = !place.places.nids().all(|nid| self.offers(nid));
+        let spread = place.host_count() > 1;
         let blocker = spread.then_some(MigrationBlocker::SeveralHosts);
-        let head = place.places.nids().next().is_some_and(|nid| self.offers(nid));
+        let head = place.part.map.all().next().is_some_and(|node| self.offers(node.nid));
         head.then_some(Report::Movable { key: place.key, blocker })
     }
 
@@ -111,10 +111,8 @@ impl Node {
                 failed(MigrationBlocker::NotBound("it has failed before".into()))
             }
             Some(Held::Running(place)) => {
-                let mut all = place.places.nids().chain(order.places.nids());
-                let here = all.all(|nid| self.offers(nid));
-                drop(all);
-                if here {
+                let here = order.places.nids().all(|nid| self.offers(nid));
+                if here && place.host_count() == 1 {
                     // (Said again it is one move.)
                     if self.moving.get(&key).is_none_or(|known| known.number < number) {
                         self.moving.insert(key, order);
@@ -156,7 +154,8 @@ impl Node {
                     }
                 }
                 false => {
-                    (place.places, place.moved.number) = (places, number);
+                    **place = place.alone(places);
+                    place.moved.number = number;
                     Report::Moved { key, number, frozen: Duration::ZERO }
                 }
             };
@@ -189,6 +188,8 @@ impl World {
         let link = LinkId(self.links);
         node.link = Some(link);
         let mut hello = hello(&node.nids);
+        // Some are of the release before, which wants whole placements.
+        hello.parts = number % 3 != 2;
         if self.swaps && !node.without_swap {
             hello.roll_out = RollOut::Can;
         }
@@ -310,7 +311,7 @@ impl World {
     /// Launches, with whatever placement its nodes still hold: a front end may be late.
     pub fn launch(&mut self, apid: Apid) {
         let hosts_of = |place: &PlaceCommand| -> BTreeSet<usize> {
-            place.places.nids().map(|nid| self.host_of(nid)).collect()
+            place.part.map.all().map(|node| self.host_of(node.nid)).collect()
         };
         let holds = |at: &usize, wanted: &PlaceCommand| {
             let held = self.nodes[*at].held.get(&wanted.key);

@@ -5,6 +5,7 @@ use crate::apteam::Apid;
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::change::Orders;
+use crate::apteam::part::{Part, RankMap};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::Account;
 use crate::apteam::protocol::node::{ForeignApplication, PlaceCommand, Restart};
@@ -17,12 +18,15 @@ use std::collections::BTreeSet;
 fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
     let place = |nid: &u32| Place { nid: Nid(*nid), processors: vec![0], pes: 1 };
     let nid_list: Vec<Nid> = nids.iter().map(|n| Nid(*n)).collect();
+    let places = PlacementList(nids.iter().map(place).collect());
+    let hosts = [HostPart { nids: nid_list, ..HostPart::default() }];
     let place = PlaceCommand {
+        part: Part { map: RankMap::of(&places, &hosts), ..Part::default() },
         key: key(apid, 1),
         owner: Owner { uid: 1001, gid: 1001, groups: vec![], name: "bob".into(), terminal: false },
         shape: Shape { width: nids.len() as u32, depth: 1, per_node: None },
-        places: PlacementList(nids.iter().map(place).collect()),
-        hosts: [HostPart { nids: nid_list, ..HostPart::default() }].into(),
+        places,
+        hosts: hosts.into(),
         ticket: Ticket([9; 16]),
         ticket_left: Duration::from_secs(30),
         cpu_limit: None,
@@ -89,6 +93,39 @@ fn answered(effects: &[Effect], words: &str) {
 
 fn inventory(s: &mut Scheduler, link: u64, items: &[(Key, Phase)]) -> Vec<Effect> {
     s.apply(at(6), Event::Inventory { link: LinkId(link), items: items.to_vec() })
+}
+
+/// Each apinit has told its own part: together they are the application.
+#[test]
+fn parts_are_put_together() {
+    let whole = stranger(12, &[0, 1], Phase::Running);
+    let host = |nid| HostPart { nids: vec![Nid(nid)], ..HostPart::default() };
+    let hosts = [host(0), host(1)];
+    let map = RankMap::of(&whole.place.places, &hosts);
+    let part = Part { map, ..Part::default() };
+    let place = PlaceCommand { hosts: hosts.into(), part, ..whole.place.clone() };
+    let part = |index| ForeignApplication {
+        place: place.part_of(index).expect("it has two"),
+        phase: Phase::Running,
+        run: whole.run,
+    };
+    let mut s = Scheduler::new(machine(2, 2), alone());
+    assert_eq!(call(&mut s, 1, &[0], vec![part(0)]), ["warn"]);
+    refused(&order(&mut s, Manage::Adopt, &[0]), &["its part on NID 1 is missing"]);
+    assert_eq!(call(&mut s, 2, &[1], vec![part(1)]), ["warn"]);
+    order(&mut s, Manage::Adopt, &[0, 1]);
+    let team = s.team(Apid(12)).expect("it is on record");
+    assert_eq!(team.places, whole.place.places);
+    let nids: Vec<&[Nid]> = team.hosts.iter().map(|host| &host.nids[..]).collect();
+    assert_eq!(nids, [[Nid(0)], [Nid(1)]]);
+    // One that says that it is elsewhere is another.
+    let mut s = Scheduler::new(machine(2, 2), alone());
+    call(&mut s, 1, &[0], vec![part(0)]);
+    call(&mut s, 2, &[1], vec![stranger(12, &[1], Phase::Running)]);
+    let Effect::Managed { problems, .. } = &order(&mut s, Manage::Adopt, &[0, 1])[0] else {
+        panic!("it is adopted");
+    };
+    assert!(problems[0].contains("runs twice"), "{problems:?}");
 }
 
 /// Of an application whose record can't be read its nodes know enough. Those of another store are no such nodes.

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::apteam::Apid;
-use crate::apteam::protocol::node::Command;
+use crate::apteam::part::MapRun;
+use crate::apteam::protocol::node::{Command, PlaceCommand};
+use crate::machine::Nid;
 
 /// The apinit of a host that is not the head's died before it had heard of the placement.
 #[test]
@@ -19,6 +21,75 @@ fn a_host_that_missed_the_placement_is_told_again_while_it_is_launched() {
     s.apply(at(2), Event::Report { link: LinkId(1), report: Box::new(Report::Running(key(1, 1))) });
     let effects = brief(&link(&mut s, 4, &[1], &[]));
     assert!(effects.contains(&"log 1 lost".to_owned()), "{effects:?}");
+}
+
+/// Apinits of four hosts with five nodes each; the last one is of the release before.
+fn four_hosts(s: &mut Scheduler) {
+    for host in 0..4u32 {
+        let nids: Vec<u32> = (host * 5..host * 5 + 5).collect();
+        let hello = Hello {
+            socket: format!("/run/{host}.sock"),
+            hostname: format!("h{host}"),
+            parts: host < 3,
+            ..*hello(&nids)
+        };
+        let link = LinkId(host.into());
+        s.apply(at(0), Event::LinkOpened { link, hello: Box::new(hello) });
+        s.apply(at(0), Event::Inventory { link, items: Vec::new() });
+    }
+}
+
+fn told(effects: &[Effect]) -> Vec<&PlaceCommand> {
+    let mut places = Vec::new();
+    for effect in effects {
+        if let Effect::Command { command: Command::Place(place), .. } = effect {
+            places.push(&**place);
+        }
+    }
+    places
+}
+
+#[test]
+fn each_apinit_is_told_its_own_part_and_one_map_of_all() {
+    let mut s = Scheduler::new(machine(20, 2), alone());
+    four_hosts(&mut s);
+    let effects = s.apply(at(1), posted(1, 40));
+    let told = told(&effects);
+    let own = |at: usize| told[at].places.nids().map(|nid| nid.0).collect::<Vec<_>>();
+    assert_eq!([own(0), own(1)], [vec![0, 1, 2, 3, 4], vec![5, 6, 7, 8, 9]]);
+    // The head reaches the others; these are reached.
+    assert_eq!(told.iter().map(|place| place.hosts.len()).collect::<Vec<_>>(), [4, 1, 1, 4]);
+    assert_eq!(told[2].hosts[0].socket, "/run/2.sock");
+    for (index, place) in told.iter().enumerate() {
+        let run = MapRun { first_nid: Nid(0), nodes: 5, pes: 2, first_host: 0, hosts: 4 };
+        assert_eq!(place.part.map.0[..], [run]);
+        assert_eq!(place.part.process_mapping, "(vector,(0,4,10))");
+        // One of the release before is told everything.
+        assert_eq!(place.part.index, (index < 3).then_some(index as u32));
+        assert!(place.fits());
+    }
+    assert_eq!(told[3].places.0.len(), 20);
+    assert_eq!(told[2].mapped().next().map(|(_, node)| node.first_rank), Some(20));
+}
+
+/// What a host is told does not grow with the others.
+#[test]
+fn a_part_is_as_long_among_many_hosts_as_among_few() {
+    let length = |hosts: u64| {
+        let mut s = Scheduler::new(machine(hosts as u32 * 2, 2), alone());
+        for host in 0..hosts {
+            let nids = [host as u32 * 2, host as u32 * 2 + 1];
+            let hello = Hello { parts: true, ..*hello(&nids) };
+            let link = LinkId(host);
+            s.apply(at(0), Event::LinkOpened { link, hello: Box::new(hello) });
+            s.apply(at(0), Event::Inventory { link, items: Vec::new() });
+        }
+        let effects = s.apply(at(1), posted(1, hosts as u32 * 4));
+        let last = (*told(&effects).last().expect("it is placed")).clone();
+        (last.places.0.len(), last.hosts.len(), last.part.map.0.len())
+    };
+    assert_eq!(length(200), (2, 1, 1));
+    assert_eq!(length(200), length(3));
 }
 
 #[test]

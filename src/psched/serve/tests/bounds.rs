@@ -344,3 +344,28 @@ fn an_application_on_as_many_nodes_as_there_can_be_is_read_again() {
         assert!(read.places == team.places && read.hosts.len() == nodes as usize);
     }
 }
+
+/// A record grows with hosts and with runs of nodes that are alike, and not with nodes or PEs.
+#[test]
+fn a_record_is_as_long_as_it_has_hosts_and_runs() {
+    let bytes = |hosts: u32, nodes: u32| {
+        let place = |nid| Place { nid: Nid(nid), processors: vec![0, 1, 2, 3], pes: 4 };
+        let places = PlacementList((0..hosts * nodes).map(place).collect());
+        let host = |host| HostPart {
+            nids: (host * nodes..(host + 1) * nodes).map(Nid).collect(),
+            socket: "/run/psched/apinit.sock".into(),
+            ..HostPart::default()
+        };
+        let nids = places.nids().collect();
+        let end = HostEnd { nids, ..HostEnd::default() };
+        let team = Apteam {
+            hosts: (0..hosts).map(host).collect(),
+            places,
+            end: Some(end),
+            ..team(7, State::Running)
+        };
+        records::encode(&team).len()
+    };
+    let (few, many) = (bytes(10, 10), bytes(10, 10_000));
+    assert!(many <= few + 64, "{few} bytes, and with a thousand times as many nodes {many}");
+}
