@@ -1,7 +1,7 @@
 //! EXAMPLES of every manual page: each command is typed as it stands there, and prints what stands there.
 //!
 //! [`crate::support::transcripts`] has the form. psched-tutorial(7) has no such section: `tutorial.rs` types
-//! all of it.
+//! all of it, as `hosts_manual.rs` does with psched-hosts(7).
 
 use crate::support::transcripts::{Step, examples, plain, play, sh_words};
 use crate::support::*;

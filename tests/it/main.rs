@@ -20,6 +20,7 @@ mod foreign;
 mod fronts;
 mod hand;
 mod hosts;
+mod hosts_manual;
 mod inherits;
 mod inside;
 mod installed;

@@ -162,6 +162,11 @@ impl Cluster {
         }
     }
 
+    /// The folder that all hosts share.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The root of a host's file system.
     pub fn root(&self, host: usize) -> PathBuf {
         format!("/proc/{}/root", self.hosts[host].pid).into()
