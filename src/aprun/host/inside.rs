@@ -113,7 +113,7 @@ impl Home {
             depth,
             launch,
             pes,
-            process_mapping: process_mapping([("", place.pes)]),
+            process_mapping: process_mapping([("", place.pes.into())]),
             alone: true,
             cpu_limit: *cpu_limit,
             stdin: true,

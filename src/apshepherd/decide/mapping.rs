@@ -18,12 +18,11 @@ use crate::apteam::place::HostPart;
 use std::collections::BTreeMap;
 
 /// The mapping of an application, from its places in rank order: host and PEs of each.
-pub fn process_mapping<H: Ord, N: Into<u64>>(places: impl IntoIterator<Item = (H, N)>) -> String {
+pub fn process_mapping<H: Ord>(places: impl IntoIterator<Item = (H, u64)>) -> String {
     let mut hosts: BTreeMap<H, usize> = BTreeMap::new();
     // (number of the host, its consecutive ranks)
     let mut runs: Vec<(usize, u64)> = Vec::new();
-    let places = places.into_iter().map(|(host, pes)| (host, pes.into()));
-    for (host, pes) in places.filter(|(_, pes)| *pes > 0) {
+    for (host, pes) in places.into_iter().filter(|(_, pes)| *pes > 0) {
         let next = hosts.len();
         let number = *hosts.entry(host).or_insert(next);
         match runs.last_mut() {
@@ -65,7 +64,7 @@ mod tests {
     #[test]
     fn golden() {
         for (places, text) in [
-            (&[("a", 1u32)][..], "(vector,(0,1,1))"),
+            (&[("a", 1)][..], "(vector,(0,1,1))"),
             (&[("a", 8)], "(vector,(0,1,8))"),
             (&[("a", 2), ("a", 2)], "(vector,(0,1,4))"),
             (&[("a", 2), ("b", 2), ("c", 2)], "(vector,(0,3,2))"),
@@ -114,7 +113,7 @@ mod tests {
     proptest! {
         #[test]
         fn ranks_share_a_number_exactly_when_they_share_a_host(
-            places in prop::collection::vec((0usize..5, 1u32..4), 1..12)
+            places in prop::collection::vec((0usize..5, 1u64..4), 1..12)
         ) {
             const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
             let text = process_mapping(places.iter().map(|(h, n)| (NAMES[*h], *n)));

@@ -135,7 +135,7 @@ fn two_made_up_hosts_meet_in_the_barrier() {
     let mut second = Rig::new();
     let mut whole = mpi(3, &program, &[]);
     whole.alone = false;
-    whole.process_mapping = process_mapping([("one", 2u32), ("other", 1)]);
+    whole.process_mapping = process_mapping([("one", 2), ("other", 1)]);
     let mut rest = whole.clone();
     rest.pes = whole.pes.split_off(2);
     first.launch(whole);
