@@ -44,6 +44,11 @@ impl Roles {
     pub fn has(&self, role: Role) -> bool {
         self.0.contains(&role)
     }
+
+    /// These and another one: what a new certificate is to have.
+    pub fn with(&self, role: Role) -> Roles {
+        Roles(self.0.iter().copied().chain([role]).collect())
+    }
 }
 
 impl fmt::Display for Roles {

@@ -1,7 +1,9 @@
 //! Authorities, certificates and revocations: made, read and written.
 
 use super::contents::{HostCertificate, Roles, authority};
-use super::{AUTHORITIES, AUTHORITY_KEY, CertsError, HOST, HOST_KEY, HOSTS, PREVIOUS_KEY, REVOKED};
+use super::{
+    AUTHORITIES, AUTHORITY_KEY, CertsError, HOST, HOST_KEY, HOSTS, PREVIOUS_KEY, REPLACED, REVOKED,
+};
 use crate::machine::is_host;
 use crate::os::new_file::NewFile;
 use crate::os::regular::open_regular;
@@ -262,6 +264,7 @@ impl Workshop {
         let made = self.newest()?.issue(name, roles, days)?;
         let folder = if here { self.folder.clone() } else { self.of_host(name) };
         make_folder(&folder)?;
+        self.keep_replaced(name, &folder.join(HOST))?;
         write(&folder.join(HOST_KEY), &made.key)?;
         write(&folder.join(HOST), &made.certificate)?;
         self.hand_out_to(&folder)?;
@@ -279,19 +282,62 @@ impl Workshop {
         certificate(&folder.join(HOST))
     }
 
-    /// Revokes the certificate of a host.
+    /// Keeps the certificate that is about to be replaced: it stays valid until it expires, and is revoked together
+    /// with the one that replaces it.
+    fn keep_replaced(&self, name: &str, host: &Path) -> Result<(), CertsError> {
+        if !host.exists() {
+            return Ok(());
+        }
+        let kept = self.replaced(name);
+        let mut all = text(read(host)?)?;
+        if kept.exists() {
+            all += &text(read(&kept)?)?;
+        }
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let is_valid = |pem: &str| {
+            let der = CertificateDer::from_pem_slice(pem.as_bytes());
+            der.is_ok_and(|der| HostCertificate::read(&der).is_ok_and(|c| c.not_after >= now))
+        };
+        let mut valid = String::new();
+        while !all.is_empty() {
+            let first = first_of(&all);
+            all.drain(..first.len());
+            if is_valid(&first) {
+                valid += &first;
+            }
+        }
+        make_folder(&self.at(REPLACED))?;
+        write(&kept, &valid)
+    }
+
+    /// Certificates of a host that were replaced and have not expired.
+    fn replaced(&self, name: &str) -> PathBuf {
+        self.at(REPLACED).join(format!("{name}.pem"))
+    }
+
+    /// Revokes the certificate of a host, and those that it has replaced and that have not expired. Returned: all of
+    /// them, the newest first.
     ///
     /// # Errors
     /// There is none, or it can't be written.
-    pub fn revoke(&self, name: &str) -> Result<HostCertificate, CertsError> {
-        let der = read_certificates(&self.of_host(name).join(HOST))?;
-        let revoked = HostCertificate::read(&der[0]).map_err(CertsError::new)?;
-        let (_, read) = x509_parser::certificate::X509Certificate::from_der(&der[0])
-            .map_err(|_| CertsError::new("it is not an X.509 certificate"))?;
+    pub fn revoke(&self, name: &str) -> Result<Vec<HostCertificate>, CertsError> {
+        let mut all = read_certificates(&self.of_host(name).join(HOST))?;
+        all.truncate(1);
+        let replaced = self.replaced(name);
+        // (Empty where all have expired.)
+        if fs::metadata(&replaced).is_ok_and(|file| file.len() > 0) {
+            all.extend(read_certificates(&replaced)?);
+        }
         let lists = read_revocations(&self.at(REVOKED))?;
         let mut serials = revoked_serials(&lists);
-        let serial = read.tbs_certificate.raw_serial().to_vec();
-        serials.entry(serial).or_insert_with(|| OffsetDateTime::now_utc().unix_timestamp());
+        let mut revoked = Vec::new();
+        for der in &all {
+            revoked.push(HostCertificate::read(der).map_err(CertsError::new)?);
+            let (_, read) = x509_parser::certificate::X509Certificate::from_der(der)
+                .map_err(|_| CertsError::new("it is not an X.509 certificate"))?;
+            let serial = read.tbs_certificate.raw_serial().to_vec();
+            serials.entry(serial).or_insert_with(|| OffsetDateTime::now_utc().unix_timestamp());
+        }
         self.write_revocations(&serials)?;
         self.hand_out()?;
         Ok(revoked)

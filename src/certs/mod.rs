@@ -20,8 +20,9 @@
 //! | `host.pem`, `host.key` | the certificate of the host, and its private key |
 //! | `revoked.pem` | revocation lists of the authorities; may be absent |
 //!
-//! The folder in which certificates are made has the `authority.key` of the newest authority, and
-//! `hosts/NAME` with a folder for each host, to be copied there.
+//! The folder in which certificates are made has the `authority.key` of the newest authority,
+//! `hosts/NAME` with a folder for each host, to be copied there, and `replaced/NAME.pem` with the certificates that a
+//! host has had before, as long as they are valid.
 
 pub mod contents;
 pub mod faults;
@@ -47,6 +48,9 @@ pub const AUTHORITY_KEY: &str = "authority.key";
 pub const PREVIOUS_KEY: &str = "authority-previous.key";
 /// Folders of hosts, in the folder in which certificates are made.
 pub const HOSTS: &str = "hosts";
+
+/// Certificates that others have replaced, in the folder in which certificates are made.
+pub const REPLACED: &str = "replaced";
 
 /// What stood in the way, in a sentence that names the file and the cure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

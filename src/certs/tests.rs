@@ -163,13 +163,13 @@ fn a_revoked_certificate_is_on_the_list_of_every_host() {
     let (n1, n2) = (place.host("n1", "node"), place.host("n2", "node"));
     let keyring = Keyring::open(&n2).expect("good");
     let revocations = keyring.revocations();
-    let revoked = place.workshop().revoke("n1").expect("revoked");
+    let revoked = place.workshop().revoke("n1").expect("revoked").remove(0);
     assert_eq!(revoked.serial, certificate(&n1.join(HOST)).expect("readable").serial);
     keyring.refresh();
     assert!(revocations.borrow().contains(&revoked.serial));
     // The list outlives the authority.
     place.workshop().next("authority B").expect("made");
-    let second = place.workshop().revoke("n2").expect("revoked");
+    let second = place.workshop().revoke("n2").expect("revoked").remove(0);
     keyring.refresh();
     let now = revocations.borrow().clone();
     assert!(now.contains(&revoked.serial) && now.contains(&second.serial), "{now:?}");
@@ -177,4 +177,29 @@ fn a_revoked_certificate_is_on_the_list_of_every_host() {
     place.host("n1", "node");
     let new = Keyring::open(&n1).expect("good").keys();
     assert!(!new.revoked.contains(&new.own.serial));
+}
+
+/// Whoever has a copy of a certificate that was replaced is out with it.
+#[test]
+fn a_host_is_revoked_with_all_certificates_that_it_has_had() {
+    let place = Place::cluster("replaced");
+    let n1 = place.host("n1", "node");
+    let serial = || certificate(&n1.join(HOST)).expect("readable").serial;
+    let mut had = vec![serial()];
+    for _ in 0..2 {
+        place.workshop().renew(&n1, 30).expect("renewed");
+        had.insert(0, serial());
+    }
+    let revoked = place.workshop().revoke("n1").expect("revoked");
+    let revoked: Vec<String> = revoked.into_iter().map(|one| one.serial).collect();
+    assert_eq!(revoked, had);
+    let keys = Keyring::open(&n1).expect("good").keys();
+    assert!(had.iter().all(|serial| keys.revoked.contains(serial)));
+    // What it gets then is not revoked; nor is another host's that is renewed.
+    let n2 = place.host("n2", "node");
+    for folder in [&n1, &n2] {
+        place.workshop().renew(folder, 30).expect("renewed");
+        let new = Keyring::open(folder).expect("good").keys();
+        assert!(!new.revoked.contains(&new.own.serial));
+    }
 }

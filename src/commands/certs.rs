@@ -67,7 +67,7 @@ enum Command {
         #[command(flatten)]
         folder: Folder,
     },
-    /// Revoke the certificate of a host: no host of the cluster accepts it any more
+    /// Revoke the certificate of a host and those that it has replaced: no host accepts them any more
     Revoke {
         /// The host
         #[arg(value_name = "NAME")]
@@ -206,11 +206,13 @@ fn is_due(certificate: &HostCertificate, now: i64) -> bool {
 
 fn revoke(folder: &Path, name: &str) -> Result<String, CertsError> {
     let revoked = Workshop::new(folder).revoke(name)?;
+    let serials: Vec<&str> = revoked.iter().map(|one| one.serial.as_str()).collect();
+    let are = if serials.len() == 1 { "certificate" } else { "certificates" };
+    let is = if serials.len() == 1 { "is" } else { "are" };
     Ok(format!(
-        "{}: the certificate {} is revoked; psched ends its connections within seconds if this \
+        "{name}: the {are} {} {is} revoked; psched ends its connections within seconds if this \
          is its folder; copy {REVOKED} from {} to {FOLDER_DEFAULT} of every other host\n",
-        revoked.name,
-        revoked.serial,
+        serials.join(", "),
         folder.display()
     ))
 }

@@ -106,7 +106,7 @@ impl HostPeer {
                 self.roles,
                 role.name(),
                 self.name,
-                role.name()
+                self.roles.with(role)
             ))),
         }
     }

@@ -134,7 +134,7 @@ impl Network {
             own.roles,
             role.name(),
             own.name,
-            role.name()
+            own.roles.with(role)
         );
         Ok(Some(Network {
             host: own.name,

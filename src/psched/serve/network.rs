@@ -41,10 +41,10 @@ impl Network {
         anyhow::ensure!(
             own.roles.has(Role::Control),
             "the certificate in {folder} has the roles {}, and psched needs control: make one on \
-             this host with `psched certs init`, or elsewhere with `psched certs host {} --role \
-             control`",
+             this host with `psched certs init`, or elsewhere with `psched certs host {} --role {}`",
             own.roles,
-            own.name
+            own.name,
+            own.roles.with(Role::Control)
         );
         let listener = tls::listen(address, "`network` in psched.yaml chooses it")?;
         tracing::info!(%address, host = own.name, "psched answers other hosts");

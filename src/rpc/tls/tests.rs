@@ -74,7 +74,7 @@ async fn hosts_of_a_cluster_know_each_other() {
     assert_eq!(
         role,
         "the host n2 may not offer nodes: the roles of its certificate are login, and it needs \
-         node; make it another one with `psched certs host n2 --role node`"
+         node; make it another one with `psched certs host n2 --role login,node`"
     );
     let named = Expect { name: Some("n7".into()), role: Role::Control };
     let wrong = call(&address, &n1, named).await.expect_err("another host");
