@@ -15,6 +15,7 @@ mod emulated;
 mod ends;
 mod escape;
 mod examples;
+mod fakes;
 mod flat;
 mod foreign;
 mod fronts;

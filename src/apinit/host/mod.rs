@@ -43,6 +43,7 @@ mod attach;
 mod claims;
 mod dump;
 mod events;
+mod fake;
 mod fd_channel;
 mod hardware;
 mod heads;
@@ -140,6 +141,12 @@ pub struct Options {
     /// Kill everything and go when this descriptor, a pipe's end, reports that the other end is closed
     #[arg(long, value_name = "FD", value_parser = descriptor)]
     pub lifeline: Option<RawFd>,
+    /// Fake so many hosts, which share the nodes evenly: nothing is executed, and a PE ends after as many
+    /// seconds as its program's first argument says
+    #[arg(long, value_name = "HOSTS", requires_all = ["socket", "nids"],
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(fake::HOSTS_MAX)),
+          conflicts_with_all = ["psched", "certificates", "listen", "groups", "roll_out", "lifeline"])]
+    pub fake: Option<u32>,
     /// Look like another host (for tests)
     #[arg(long, value_name = "TEXT", hide = true)]
     pub host_id: Option<String>,
@@ -251,6 +258,9 @@ fn run(options: &Options) -> anyhow::Result<()> {
         let helper = SignalHelper::start();
         helper.inspect_err(|error| tracing::warn!(%error, "can't send SIGUSR1 to front ends")).ok()
     });
+    if let Some(count) = options.fake {
+        return fake::run(options, count, &directory, &psched);
+    }
     if options.nids.is_none() {
         return login_only(options, &directory, psched, network, helper);
     }

@@ -1,6 +1,7 @@
 //! The link to psched while it is open.
 
 use crate::apinit::decide::Agent;
+use crate::apinit::drive::Said as FromDriver;
 use crate::rpc::pb;
 use crate::rpc::pb::from_node::Message as Said;
 use std::sync::Arc;
@@ -21,6 +22,17 @@ impl Link {
         if self.sender.try_send(pb::FromNode { message: Some(message) }).is_err() {
             self.hang_up();
         }
+    }
+
+    /// What the driver says.
+    pub fn say(&self, said: FromDriver) {
+        self.send(match said {
+            FromDriver::Inventory(items, last_command) => {
+                Said::Inventory(pb::Inventory { last_command, ..pb::Inventory::from(items) })
+            }
+            FromDriver::Report(report) => Said::Report((*report).into()),
+            FromDriver::Foreign(foreign) => Said::Foreign((*foreign).into()),
+        });
     }
 
     pub fn hang_up(&self) {

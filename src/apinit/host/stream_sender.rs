@@ -1,5 +1,7 @@
 //! What an apinit says to its front ends and heads, with a bound on what may wait.
 
+use crate::apteam::protocol::attach::FromApinit;
+use crate::apteam::protocol::peers::FromPeer;
 use crate::rpc::pb;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -75,6 +77,56 @@ impl<P: Send + 'static> StreamSender<P> {
     }
 }
 
+/// What is said on a stream, and how many bytes of output are in it.
+pub(super) trait OnStream: Into<Self::Wire> {
+    /// Its message.
+    type Wire: Send + 'static;
+    /// Whom it is for, for the log.
+    const READER: &'static str;
+    /// Bytes of output in it; 0: something else.
+    fn output(&self) -> u64;
+}
+
+impl OnStream for FromApinit {
+    type Wire = pb::FromApinit;
+    const READER: &'static str = "front end";
+    fn output(&self) -> u64 {
+        match self {
+            FromApinit::Output(output) => output.data.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+impl OnStream for FromPeer {
+    type Wire = pb::FromPeer;
+    const READER: &'static str = "head";
+    fn output(&self) -> u64 {
+        match self {
+            FromPeer::Output(output) => output.data.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
+/// Tells whoever is at the other end, for whom so many bytes of output may wait. False: he does not read, and his
+/// connection has been closed.
+pub(super) fn tell<M: OnStream>(
+    sender: &mut Option<StreamSender<M::Wire>>,
+    message: M,
+    room: u64,
+) -> bool {
+    let bytes = message.output();
+    let mut message = Some(message.into());
+    let full = sender
+        .take_if(|sender| message.take().is_some_and(|message| !sender.send(message, bytes, room)));
+    if let Some(sender) = &full {
+        tracing::warn!("a {} does not read its messages; its connection is closed", M::READER);
+        sender.hang_up();
+    }
+    full.is_none()
+}
+
 /// Towards a head.
 pub(super) type HeadSender = StreamSender<pb::FromPeer>;
 
@@ -96,7 +148,7 @@ impl Head {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::protocol::attach::{FromApinit, Output};
+    use crate::apteam::protocol::attach::Output;
 
     #[tokio::test]
     async fn what_waits_for_a_front_end_is_bounded() {

@@ -27,6 +27,25 @@ impl Hand {
     /// The same, where a program starts the daemons: its command line, to which theirs is added.
     #[track_caller]
     pub fn start_by(prefix: &[OsString], config: &str, apinits: &[(&str, Option<&str>)]) -> Hand {
+        let mut hand = Hand::without_apinits(prefix, config);
+        for (nids, host) in apinits {
+            hand.start_apinit(nids, *host);
+        }
+        hand.wait_until_up();
+        hand
+    }
+
+    /// psched with so many faked hosts, which share these nodes.
+    #[track_caller]
+    pub fn start_faked(config: &str, hosts: u32, nids: &str) -> Hand {
+        let mut hand = Hand::without_apinits(&[], config);
+        hand.spawn_apinit(nids, &["--fake", &hosts.to_string()]);
+        hand.wait_until_up();
+        hand
+    }
+
+    #[track_caller]
+    fn without_apinits(prefix: &[OsString], config: &str) -> Hand {
         let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
         let path = folder.path().display();
         let config = unshared(config);
@@ -39,10 +58,6 @@ impl Hand {
         let mut hand =
             Hand { folder, psched: None, apinits: apinits_here, offered, prefix, apinit, unread };
         hand.start_psched();
-        for (nids, host) in apinits {
-            hand.start_apinit(nids, *host);
-        }
-        hand.wait_until_up();
         hand
     }
 
@@ -107,6 +122,11 @@ impl Hand {
 
     /// apinit --socket PATH --nids LIST.
     pub fn start_apinit(&mut self, nids: &str, host: Option<&str>) {
+        let host: Vec<&str> = host.into_iter().flat_map(|host| ["--host-id", host]).collect();
+        self.spawn_apinit(nids, &host);
+    }
+
+    fn spawn_apinit(&mut self, nids: &str, options: &[&str]) {
         let socket = self.socket();
         let mut command = self.daemon(&self.apinit);
         command
@@ -114,7 +134,7 @@ impl Hand {
             .arg(socket)
             .stdout(Stdio::null())
             .stderr(self.stderr());
-        command.args(host.into_iter().flat_map(|host| ["--host-id", host]));
+        command.args(options);
         self.apinits.push(command.spawn().expect("apinit starts"));
         self.offered.push(nids.to_owned());
     }

@@ -7,6 +7,7 @@ use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
 use crate::apinit::host::peers::Peer;
 use crate::apinit::host::places;
 use crate::apinit::host::shepherd_handle::Shepherd;
+use crate::apinit::host::stream_sender::tell;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::place::HostAddress;
@@ -20,7 +21,6 @@ use crate::node::checkpoint::break_off;
 use crate::node::checkpoint::fd_channel::Answer;
 use crate::node::groups::AppGroups;
 use crate::os::host::monotonic_ns;
-use crate::rpc::pb;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -217,37 +217,11 @@ impl Outside for Shell {
     }
 
     fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool {
-        let Some(front) = self.fronts.get_mut(&conn) else { return true };
-        let bytes = match &message {
-            FromApinit::Output(output) => output.data.len() as u64,
-            _ => 0,
-        };
-        let mut message = Some(message.into());
-        let full = front.sender.take_if(|sender| {
-            message.take().is_some_and(|message| !sender.send(message, bytes, room))
-        });
-        if let Some(sender) = &full {
-            tracing::warn!("a front end does not read its messages; its connection is closed");
-            sender.hang_up();
-        }
-        full.is_none()
+        self.fronts.get_mut(&conn).is_none_or(|front| tell(&mut front.sender, message, room))
     }
 
     fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool {
-        let Some(head) = self.heads.get_mut(&conn) else { return true };
-        let bytes = match &message {
-            FromPeer::Output(output) => output.data.len() as u64,
-            _ => 0,
-        };
-        let mut message = Some(message.into());
-        let full = head.sender.take_if(|sender| {
-            message.take().is_some_and(|message| !sender.send(message, bytes, u64::MAX))
-        });
-        if let Some(sender) = &full {
-            tracing::warn!("a head does not read its messages; its connection is closed");
-            sender.hang_up();
-        }
-        full.is_none()
+        self.heads.get_mut(&conn).is_none_or(|head| tell(&mut head.sender, message, u64::MAX))
     }
 
     fn close_stream(&mut self, conn: Conn) {
@@ -272,24 +246,16 @@ impl Outside for Shell {
     }
 
     fn tell_psched(&mut self, said: Said) {
-        let message = match said {
-            Said::Inventory(items, last_command) => {
-                let inventory = pb::Inventory { last_command, ..pb::Inventory::from(items) };
-                pb::from_node::Message::Inventory(inventory)
-            }
-            Said::Report(report) => pb::from_node::Message::Report((*report).into()),
-            Said::Foreign(foreign) => {
-                tracing::warn!(
-                    applications = foreign.applications.len(),
-                    "this apinit does not obey this psched: {}; use psmgr adopt or psmgr purge \
-                     (psmgr(8))",
-                    foreign.why
-                );
-                pb::from_node::Message::Foreign((*foreign).into())
-            }
-        };
+        if let Said::Foreign(foreign) = &said {
+            tracing::warn!(
+                applications = foreign.applications.len(),
+                "this apinit does not obey this psched: {}; use psmgr adopt or psmgr purge \
+                 (psmgr(8))",
+                foreign.why
+            );
+        }
         if let Some(link) = &self.link {
-            link.send(message);
+            link.say(said);
         }
     }
 
