@@ -10,7 +10,7 @@
 //!   8G        8G               6G, and the other 2G are nobody's
 //! ```
 
-use super::{Nid, Node};
+use super::{Machine, Nid, Node};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -89,6 +89,73 @@ pub fn divided<'a>(
     nodes.iter().zip(&counts).filter_map(of).collect()
 }
 
+/// What a host tells of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told<'a> {
+    /// Real processors that are used by number.
+    pub cpus: &'a [u32],
+    /// Its NUMA nodes.
+    pub banks: &'a [Bank],
+    /// Its memory in bytes.
+    pub memory: u64,
+}
+
+/// The memory of nodes by host, for a machine whose hosts tell of themselves one after the other: what a host tells is
+/// worked out for its nodes alone, and once where several apinits of it tell the same.
+#[derive(Clone, Debug, Default)]
+pub struct Divisions {
+    /// The nodes of each host; none: it has not been looked.
+    nodes: Option<BTreeMap<String, Vec<Nid>>>,
+    last: Option<Division>,
+}
+
+#[derive(Clone, Debug)]
+struct Division {
+    host: String,
+    cpus: Vec<u32>,
+    banks: Vec<Bank>,
+    memory: u64,
+    found: BTreeMap<Nid, u64>,
+}
+
+impl Divisions {
+    /// [`divided`] for a host of this machine, which has to be the same each time. `firsts`: processors in nodes of
+    /// lower NID on the same host.
+    pub fn of_host(
+        &mut self,
+        machine: &Machine,
+        firsts: &BTreeMap<Nid, u32>,
+        host: &str,
+        told: Told<'_>,
+    ) -> &BTreeMap<Nid, u64> {
+        let same = |last: &Division| {
+            let Division { host: of, cpus, banks, memory, .. } = last;
+            of == host && told == Told { cpus, banks, memory: *memory }
+        };
+        let nodes = self.nodes.get_or_insert_with(|| {
+            let mut by_host: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
+            for node in machine.nodes.values() {
+                match by_host.get_mut(&node.host) {
+                    Some(nids) => nids.push(node.nid),
+                    None => drop(by_host.insert(node.host.clone(), vec![node.nid])),
+                }
+            }
+            by_host
+        });
+        let last = self.last.take().filter(same).unwrap_or_else(|| {
+            let nids = nodes.get(host).into_iter().flatten();
+            let of_host = nids.filter_map(|nid| machine.nodes.get(nid));
+            let first = |node: &Node| firsts.get(&node.nid).copied().unwrap_or(0);
+            let of_host = of_host.map(|node| (node, first(node)));
+            let found = divided(of_host, told.cpus, told.banks, told.memory);
+            let Told { cpus, banks, memory } = told;
+            let (cpus, banks) = (cpus.to_vec(), banks.to_vec());
+            Division { host: host.to_owned(), cpus, banks, memory, found }
+        });
+        &self.last.insert(last).found
+    }
+}
+
 /// So many parts of `all`.
 fn part(bytes: u64, parts: u64, all: u64) -> u64 {
     let part = u128::from(bytes) * u128::from(parts) / u128::from(all.max(1));
@@ -114,6 +181,31 @@ mod tests {
 
     fn node(nid: u32, processors: u32, memory: u64) -> Node {
         Node { memory: memory * G, ..Node::plain(Nid(nid), processors) }
+    }
+
+    /// Whoever tells after whom: each host has what it has alone.
+    #[test]
+    fn hosts_tell_one_after_the_other() {
+        let of = |nid, host: &str| Node { host: host.into(), ..node(nid, 2, 0) };
+        let nodes = [of(0, "a"), of(1, "b"), of(2, "a"), of(3, "b")];
+        let nodes = nodes.map(|node| (node.nid, node)).into();
+        let machine = Machine { nodes, ..Machine::default() };
+        let firsts = machine.first_processors();
+        let mut divisions = Divisions::default();
+        for (host, memory, nids) in [
+            ("a", 8, [0, 2]),
+            ("a", 8, [0, 2]),
+            ("b", 4, [1, 3]),
+            ("a", 8, [0, 2]),
+            ("a", 6, [0, 2]),
+        ] {
+            let told = Told { cpus: &[0, 1, 2, 3], banks: &[], memory: memory * G };
+            let found = divisions.of_host(&machine, &firsts, host, told);
+            let each = nids.map(|nid| (Nid(nid), memory * G / 2));
+            assert_eq!(*found, each.into(), "{host}");
+        }
+        let nobody = Told { cpus: &[], banks: &[], memory: G };
+        assert!(divisions.of_host(&machine, &firsts, "c", nobody).is_empty());
     }
 
     #[test]

@@ -131,7 +131,14 @@ impl<'a> Board<'a> {
         };
         board.cut_runners();
         let shut = &occupancy.notable().shut;
-        let mut walls: Vec<Range<u32>> = shut.iter().map(|at| board.node(*at)).collect();
+        // (While a machine comes up almost every node is shut.)
+        let mut walls: Vec<Range<u32>> = Vec::new();
+        for node in shut.iter().map(|at| board.node(*at)) {
+            match walls.last_mut() {
+                Some(last) if last.end == node.start => last.end = node.end,
+                _ => walls.push(node),
+            }
+        }
         let most = occupancy.rules_in(rules.domain).highest_level();
         // (With a resident that shares with nobody it is more than any level.)
         let over =

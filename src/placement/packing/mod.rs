@@ -158,6 +158,9 @@ pub fn pack(
     chosen: &dyn Fn(&Candidate<'_>) -> Vec<Range<usize>>,
     room: &mut Room,
 ) -> Packing {
+    if order.is_empty() {
+        return Packing::default();
+    }
     let mut packer = Packer::new(occupancy, order, rules, loses, std::mem::take(room));
     let (mut party, mut keepers) = (Vec::with_capacity(order.len()), 0);
     for (at, candidate) in order.iter().enumerate() {

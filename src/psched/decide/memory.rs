@@ -32,7 +32,7 @@ use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::gang::plan::LENGTHENED_MAX;
-use crate::machine::node_memory::divided;
+use crate::machine::node_memory::Told;
 use crate::machine::{Machine, Nid};
 use crate::variables::units::nanos;
 use std::collections::BTreeSet;
@@ -184,10 +184,9 @@ impl Scheduler {
             return;
         }
         let host = self.configured.nodes.get(first).map_or("", |node| &node.host);
-        let of_host = self.configured.nodes.values().filter(|node| node.host == host);
-        let number = |nid: Nid| self.first_processors.get(&nid).copied().unwrap_or(0);
-        let nodes = of_host.map(|node| (node, number(node.nid)));
-        let found = divided(nodes, &hello.cpus, &hello.banks, hello.memory);
+        let told = Told { cpus: &hello.cpus, banks: &hello.banks, memory: hello.memory };
+        let (machine, firsts) = (&self.configured, &self.first_processors);
+        let found = self.divisions.of_host(machine, firsts, host, told);
         let new = hello.nids.iter().filter_map(|nid| Some((*nid, *found.get(nid)?)));
         let new: Vec<(Nid, u64)> =
             new.filter(|(nid, bytes)| self.found.get(nid) != Some(bytes)).collect();

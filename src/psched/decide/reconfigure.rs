@@ -18,6 +18,7 @@ use super::retired::{leaving, with_retired};
 use super::{Effect, LinkId, Now, Scheduler, domain, flavor_orders};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
+use crate::machine::node_memory::Divisions;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::occupancy::Occupancy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +63,7 @@ impl Scheduler {
 
     /// Puts in force what is configured and ordered now.
     pub(super) fn machine_anew(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.divisions = Divisions::default();
         let (machine, kept) = flavor_orders::in_force(self.configured.clone(), &self.flavors);
         out.extend(flavor_orders::warning(&kept));
         let machine = self.with_found(machine);

@@ -21,6 +21,7 @@ use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::protocol::node::{Command, Hello};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
+use crate::machine::node_memory::Divisions;
 use crate::machine::{Machine, Nid};
 use crate::occupancy::Occupancy;
 use crate::psched::reason::{AppName, sees_all};
@@ -71,6 +72,9 @@ pub struct Scheduler {
     pub(super) refused: BTreeMap<Nid, String>,
     /// Bytes of memory of nodes for which psched.yaml gives none, as their hosts have told.
     pub(super) found: BTreeMap<Nid, u64>,
+    /// By which these are worked out; it is made anew with the machine.
+    #[serde(skip)]
+    pub(super) divisions: Divisions,
     /// When the last link of a node closed that has closed, and when this psched was started.
     pub(super) left_ns: BTreeMap<Nid, u64>,
     pub(super) born_ns: u64,
@@ -157,6 +161,7 @@ impl Scheduler {
             links: BTreeMap::new(),
             offered: BTreeMap::new(),
             found: BTreeMap::new(),
+            divisions: Divisions::default(),
             left_ns: BTreeMap::new(),
             refused: BTreeMap::new(),
             born_ns: 0,

@@ -42,6 +42,7 @@ use crate::apteam::protocol::node::Start;
 use crate::apteam::{Apid, SealKey};
 use crate::psched::decide::outbox::Outbox;
 use crate::psched::decide::{Effect, Event, LinkId, Looked, ReplyId, Scheduler};
+pub use nodes::Came;
 use nodes::LinkOut;
 use recorder::{Recorder, Recording};
 use std::collections::BTreeMap;
@@ -145,17 +146,9 @@ impl<O: Outside> Driver<O> {
         self.decide(out, [event]);
     }
 
-    /// Applies events that came together. What they leave to be kept is one commit: none of it is seen
-    /// outside before all of it is durable.
-    pub fn events(&mut self, out: &mut O, mut events: Vec<Event>) {
-        let fails = out.waits().is_some();
-        events.retain(|event| !self.outbox.leaves_out(event, fails));
-        for event in &events {
-            if let Event::LinkClosed { link } = event {
-                self.links.remove(link);
-            }
-        }
-        self.decide(out, events);
+    /// Applies events that came together, as [`Driver::come`] does.
+    pub fn events(&mut self, out: &mut O, events: Vec<Event>) {
+        self.come(out, events.into_iter().map(Came::Event));
     }
 
     /// Has the recorder begin anew, with so many events in a part.

@@ -14,16 +14,56 @@ pub(super) struct LinkOut<L> {
     commits: u64,
 }
 
+/// What has come that may be decided about together.
+pub enum Came<L> {
+    /// An event of which nobody waits for an answer.
+    Event(Event),
+    /// An apinit has called, and introduces itself.
+    Link {
+        /// By this number.
+        id: LinkId,
+        /// What it says.
+        hello: Box<Hello>,
+        /// The way out to it.
+        link: L,
+    },
+}
+
 impl<O: Outside> Driver<O> {
+    /// Applies what came together. What it leaves to be kept is one commit: none of it is seen outside before all of
+    /// it is durable.
+    pub fn come(&mut self, out: &mut O, all: impl IntoIterator<Item = Came<O::Link>>) {
+        let fails = out.waits().is_some();
+        let mut events = Vec::new();
+        for came in all {
+            let event = match came {
+                Came::Event(event) => event,
+                Came::Link { id, hello, link } => {
+                    self.links.insert(id, LinkOut { link, seq: 0, commits: 0 });
+                    Event::LinkOpened { link: id, hello }
+                }
+            };
+            match (&event, self.outbox.leaves_out(&event, fails)) {
+                (Event::LinkOpened { link, .. }, true) => {
+                    let why = self.takes_nothing(out).unwrap_or_default();
+                    self.refuse_link(out, *link, why);
+                }
+                (_, true) => {}
+                (Event::LinkClosed { link }, false) => {
+                    self.links.remove(link);
+                    events.push(event);
+                }
+                (_, false) => events.push(event),
+            }
+        }
+        if !events.is_empty() {
+            self.decide(out, events);
+        }
+    }
+
     /// An apinit has called, and introduces itself.
     pub fn link_opened(&mut self, out: &mut O, id: LinkId, hello: Box<Hello>, link: O::Link) {
-        self.links.insert(id, LinkOut { link, seq: 0, commits: 0 });
-        let event = Event::LinkOpened { link: id, hello };
-        if self.outbox.leaves_out(&event, out.waits().is_some()) {
-            let why = self.takes_nothing(out).unwrap_or_default();
-            return self.refuse_link(out, id, why);
-        }
-        self.event(out, event);
+        self.come(out, [Came::Link { id, hello, link }]);
     }
 
     /// An apinit's heartbeat is answered with the commits that have become durable, if there are new

@@ -135,14 +135,8 @@ impl Core {
                 }
                 input = inputs.recv(), if hears => {
                     let Some(input) = input else { break };
-                    let behind = match input {
-                        Input::Event(event) => {
-                            let (events, behind) = together::gather(*event, &mut inputs);
-                            self.driver.events(&mut self.out, events);
-                            behind
-                        }
-                        other => Some(other),
-                    };
+                    let (came, behind) = together::gather(input, &mut inputs);
+                    self.driver.come(&mut self.out, came);
                     match behind {
                         Some(Input::Stop) => break,
                         Some(input) => self.input(input),
