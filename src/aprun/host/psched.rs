@@ -7,10 +7,13 @@ use super::note::{Note, Store};
 use crate::aprun::decide::closing::Ended;
 use crate::aprun::decide::session::{Ask, Event, Looked, Placement, PschedEvent};
 use crate::apteam::Apid;
+use crate::apteam::ending::HostEnd;
 use crate::apteam::launch::Launch;
+use crate::os::host::monotonic_ns;
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
 use crate::rpc::convert::places_of;
 use crate::rpc::{Malformed, pb};
+use crate::variables::units::nanos;
 use pb::application_event::Event::Accepted;
 use pb::psched_client::PschedClient;
 use std::error::Error as _;
@@ -211,7 +214,37 @@ fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
     })
 }
 
+/// An end, whose times are of this host's clock: that of psched's host may have begun at any other time.
 fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
-    let (status, end) = wire.try_into()?;
+    let ago = wire.ago_ms.map(Duration::from_millis);
+    let (status, mut end): (u8, HostEnd) = wire.try_into()?;
+    if let (Some(ago), Some(first)) = (ago, &mut end.first) {
+        first.at_ns = monotonic_ns().saturating_sub(nanos(ago));
+    }
     Ok(Ended { status, end, told: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// psched's host has been up for a day more than this one, or for a day less.
+    #[test]
+    fn an_end_is_told_by_the_clock_of_this_host() {
+        let now = monotonic_ns();
+        for at_mono_ns in [now + 86_400_000_000_000, 1] {
+            let cause = pb::Cause { kind: pb::cause::Kind::FrontGone.into(), ..Default::default() };
+            let first = Some(pb::Decisive { at_mono_ns, cause: Some(cause) });
+            let key = Some(pb::ApplicationKey { apid: 7, incarnation: 1 });
+            let end = Some(pb::HostEnd { key, first, ..Default::default() });
+            let told = |ago_ms| {
+                let wire = pb::Ended { status: 137, end: end.clone(), ago_ms };
+                ended(wire).expect("read").end.first.expect("told").at_ns
+            };
+            let ago = told(Some(5)).abs_diff(now.saturating_sub(5_000_000));
+            assert!(ago < 1_000_000_000, "{ago}");
+            // A psched of the release before does not say.
+            assert_eq!(told(None), at_mono_ns);
+        }
+    }
 }

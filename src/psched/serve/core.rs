@@ -14,7 +14,7 @@ mod store_watch;
 mod streams;
 mod together;
 
-pub use streams::status;
+pub use streams::{ended, status};
 
 use super::clock::now;
 use super::committer::{Commit, Outcome, Trouble};

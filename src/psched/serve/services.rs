@@ -6,7 +6,7 @@
 use super::budget::Budgets;
 use super::clock::now;
 use super::committer::Trouble;
-use super::core::status;
+use super::core::{ended, status};
 use super::deposits::Deposits;
 use super::fair;
 use super::front_handle::FrontHandle;
@@ -436,7 +436,7 @@ impl pb::psched_server::Psched for Service {
                 let team = self.ended(&peer, apid).await?;
                 self.may_front(&peer, apid, &team.owner)?;
                 let end = team.end.unwrap_or_default();
-                pb::look_reply::Answer::Ended(end.into())
+                pb::look_reply::Answer::Ended(ended(end))
             }
         };
         Ok(Response::new(pb::LookReply { answer: Some(answer) }))
@@ -666,7 +666,7 @@ impl pb::psched_server::Psched for Service {
 
 /// A stream that tells of an end, and nothing else.
 fn only_ended(end: &HostEnd) -> Events {
-    let event = pb::application_event::Event::Ended(end.clone().into());
+    let event = pb::application_event::Event::Ended(ended(end.clone()));
     Box::pin(tokio_stream::once(Ok(pb::ApplicationEvent { event: Some(event) })))
 }
 

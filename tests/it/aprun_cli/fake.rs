@@ -45,6 +45,7 @@ impl Posted {
     /// Ended with this status and this cause.
     pub fn end(&self, status: u32, cause: Option<pb::Cause>) {
         self.tell(Event::Ended(pb::Ended {
+            ago_ms: None,
             status,
             end: Some(pb::HostEnd {
                 key: Some(KEY),

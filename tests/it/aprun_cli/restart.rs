@@ -222,6 +222,7 @@ async fn a_signal_before_its_place_ends_it() {
     let kind = pb::cause::Kind::Kill.into();
     let cause = pb::Cause { kind, signal: 15, uid: 5, ..Default::default() };
     posted.tell(Event::Ended(pb::Ended {
+        ago_ms: None,
         status: 143,
         end: Some(pb::HostEnd {
             key: Some(KEY),

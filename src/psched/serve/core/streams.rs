@@ -1,5 +1,7 @@
 //! What those are told who follow an application, as the protocol has it.
 
+use crate::apteam::ending::HostEnd;
+use crate::os::host::monotonic_ns;
 use crate::psched::decide::Refusal;
 use crate::psched::drive::{Refused, Told};
 use crate::psched::serve::private::Viewer;
@@ -13,10 +15,17 @@ pub(super) fn event(told: &Told, accepted: &pb::Accepted) -> pb::ApplicationEven
         Told::Accepted(apid) => Event::Accepted(pb::Accepted { apid: apid.0, ..accepted.clone() }),
         Told::Placed(incarnation) => Event::Placed(pb::Placed { incarnation: incarnation.0 }),
         Told::Launched(incarnation) => Event::Launched(pb::Launched { incarnation: incarnation.0 }),
-        Told::Ended(end) => Event::Ended((**end).clone().into()),
+        Told::Ended(end) => Event::Ended(ended((**end).clone())),
         Told::AskLaunch => Event::AskLaunch(pb::AskLaunch {}),
     };
     pb::ApplicationEvent { event: Some(event) }
+}
+
+/// An end. What decided it is timed by psched's clock, and the reader may be on a host that has another.
+pub fn ended(end: HostEnd) -> pb::Ended {
+    let first = end.first.as_ref().filter(|first| first.at_ns > 0);
+    let ago = first.map(|first| monotonic_ns().saturating_sub(first.at_ns) / 1_000_000);
+    pb::Ended { ago_ms: ago, ..end.into() }
 }
 
 /// A refusal as gRPC has it, for this reader.
