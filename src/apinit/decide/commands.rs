@@ -210,6 +210,10 @@ impl Agent {
         if gone {
             // How much was thrown away is not known: some, most likely.
             (app.front, app.output_lost) = (Front::Gone, true);
+            if hello.is_none() && !silent {
+                // The former apinit has ended it for that.
+                app.first = Some(Decisive { at_ns: now, cause: Cause::FrontGone });
+            }
         } else if let Some(conn) = front {
             app.front = Front::Away { conn, since_ns: now, watched: app.head() };
         } else if app.launched_ns.is_some() {

@@ -351,7 +351,13 @@ impl Agent {
             return self.refuse(stream, text, None, out);
         }
         if app.shepherd == Shepherd::Silent {
-            // How much of output and stdin it has is not known before it speaks.
+            // How much of output and stdin it has is not known before it speaks. Its front end is there, and is
+            // waited for as long as it asks.
+            if let Some(Front::Away { since_ns, .. }) =
+                self.apps.get_mut(&key).map(|app| &mut app.front)
+            {
+                *since_ns = now;
+            }
             let text =
                 format!("the apshepherd of application {key} has not connected to its apinit yet");
             return self.put_off(stream, text, out);

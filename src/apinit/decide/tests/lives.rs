@@ -547,6 +547,65 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     assert!(actions.contains(&Action::KillGroups { key, shepherd: true }), "{actions:?}");
 }
 
+/// It is not known which process its front end is. One that asks is there, though it can be told nothing yet.
+#[test]
+fn a_front_end_that_asks_is_there() {
+    let key = key(12, 1);
+    let mut agent = apinit(&[0, 1]);
+    let place = place(key, &[&[0, 1]]);
+    let found = Found {
+        place,
+        going_ns: Some(5 * S),
+        ran_ns: None,
+        hello: None,
+        silent: true,
+        away: None,
+        front: None,
+        gone: false,
+    };
+    act(&mut agent, 10 * S, Event::Found(Box::new(found)));
+    let last = 10 * S + 3 * ns(AWAY_MAX);
+    for (conn, at) in (100..).zip((10 * S..=last).step_by(S as usize)) {
+        act(&mut agent, at, opened(Conn(conn), OWNER));
+        let text = "the apshepherd of application 12.1 has not connected to its apinit yet";
+        let answer = act(&mut agent, at, resume(Conn(conn), key, &[]));
+        assert!(answer.starts_with(&not_now(Conn(conn), text)), "{answer:?}");
+        assert_eq!(act(&mut agent, at + S / 2, Event::Tick), []);
+    }
+    let ended = |actions: Vec<Action>| {
+        let gone = |a: &Action| matches!(a, Action::KeepGone(of) if *of == key);
+        actions.iter().any(gone)
+    };
+    assert!(!ended(act(&mut agent, last + ns(AWAY_MAX) - 1, Event::Tick)));
+    assert!(ended(act(&mut agent, last + ns(AWAY_MAX), Event::Tick)));
+}
+
+/// A former apinit has ended it because its front end was gone, and was killed in its turn.
+#[test]
+fn one_that_was_ended_for_its_front_end_has_ended_for_that() {
+    let key = key(12, 1);
+    let mut agent = apinit(&[0, 1]);
+    let place = place(key, &[&[0, 1]]);
+    let found = Found {
+        place,
+        going_ns: Some(5 * S),
+        ran_ns: None,
+        hello: None,
+        silent: false,
+        away: None,
+        front: None,
+        gone: true,
+    };
+    act(&mut agent, 10 * S, Event::Found(Box::new(found)));
+    act(&mut agent, 10 * S, Event::Linked(welcome()));
+    let actions = act(&mut agent, 11 * S, Event::GroupsEmpty(key));
+    let first = actions.iter().find_map(|action| match action {
+        Action::Report(Report::Ended(end)) => end.first.clone(),
+        _ => None,
+    });
+    assert_eq!(first, Some(Decisive { at_ns: 10 * S, cause: Cause::FrontGone }), "{actions:?}");
+}
+
 /// The life before died when its PEs went, before it had that on the disk. A later one may find it without
 /// its apshepherd, whose memory is out.
 #[test]
