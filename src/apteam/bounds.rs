@@ -32,6 +32,30 @@ impl From<&Variables> for Bounds {
     }
 }
 
+/// The least window of a host's output, in bytes.
+const OUTPUT_LEAST: u64 = 64 << 10;
+/// So many hosts of an application have a whole window each, at least.
+const WHOLE_WINDOWS: u32 = 32;
+
+impl Bounds {
+    /// Those of each of so many hosts. What is under way from all of them together is no more than from as many as
+    /// their head speaks with, with a whole window each: more would have to be kept where it comes together.
+    #[must_use]
+    pub fn among(self, hosts: u32, fan_out: u32) -> Bounds {
+        let (hosts, whole) = (u64::from(hosts), u64::from(whole_windows(fan_out)));
+        if hosts <= whole {
+            return self;
+        }
+        let share = self.output.saturating_mul(whole) / hosts;
+        Bounds { output: share.max(OUTPUT_LEAST.min(self.output)), ..self }
+    }
+}
+
+/// How many hosts of an application have a whole window each, where its head speaks with so many (0: with all).
+pub fn whole_windows(fan_out: u32) -> u32 {
+    fan_out.max(WHOLE_WINDOWS)
+}
+
 impl Default for Bounds {
     fn default() -> Bounds {
         (&Variables::default()).into()
@@ -83,5 +107,24 @@ impl From<&Variables> for HostBounds {
 impl Default for HostBounds {
     fn default() -> HostBounds {
         (&Variables::default()).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_hosts_share_the_room_of_a_few() {
+        let all = Bounds { output: 2 << 20, stdin: 5, pmi: 7 };
+        let window = |hosts| all.among(hosts, 32).output;
+        assert_eq!([1, 32, 64, 1_000].map(window), [2 << 20, 2 << 20, 1 << 20, 67_108]);
+        assert_eq!(window(1_000_000), OUTPUT_LEAST);
+        assert_eq!(all.among(1_000, 32), Bounds { output: 67_108, ..all });
+        // With a small fan-out, or none, they are no smaller.
+        assert_eq!([all.among(32, 2), all.among(64, 0)], [all, all.among(64, 32)]);
+        // A smaller one stays as it is.
+        let little = Bounds { output: 1_000, ..all };
+        assert_eq!(little.among(1_000, 32), little);
     }
 }

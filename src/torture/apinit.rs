@@ -531,6 +531,7 @@ impl World {
             roll_out: at.roll_out.clone(),
             // Some are of the release before, which wants the whole placement.
             parts: slot % 4 != 3,
+            leads_on: slot % 4 != 3,
             ..Hello::default()
         };
         let host = at.host;

@@ -78,6 +78,8 @@ impl Play {
         let options = Options { postings: 0, faults: Some(BTreeSet::new()), ..Options::new(1) };
         let mut world = World::new(options, lines);
         world.memory = Memory::none();
+        // A host leads on to the next, and that one to its next.
+        world.settings.fan_out = 1;
         let mut chance = fastrand::Rng::with_seed(1);
         world.cpr = Cpr::none(chance.fork());
         world.cpr.sure = true;
@@ -213,11 +215,19 @@ impl Play {
         Ok(pid)
     }
 
+    /// Streams that an apinit has opened to others lose all that is on its way, and break.
+    pub fn lose_peers(&mut self, slot: usize) {
+        self.lose(|ends| matches!(ends[0], Who::ApinitPeer(of, ..) if of == slot));
+    }
+
     /// Connections between psched and an apinit lose all that is on its way, and break.
     pub fn lose_link(&mut self, slot: usize) {
-        let own = |ends: &[Who; 2]| ends.contains(&Who::ApinitLink(slot));
+        self.lose(|ends| ends.contains(&Who::ApinitLink(slot)));
+    }
+
+    fn lose(&mut self, which: impl Fn(&[Who; 2]) -> bool) {
         let ids: Vec<WireId> =
-            self.world.wires.iter().filter(|(_, w)| own(&w.ends)).map(|(id, _)| *id).collect();
+            self.world.wires.iter().filter(|(_, w)| which(&w.ends)).map(|(id, _)| *id).collect();
         for id in ids {
             for side in 0..2 {
                 if let Some(wire) = self.world.wires.get_mut(&id) {
@@ -317,6 +327,11 @@ impl World {
             (Who::PschedLink(link), Who::ApinitLink(of)) if of == slot => Some(link),
             _ => None,
         })
+    }
+
+    /// An apinit has a stream to another.
+    pub fn leads_on(&self, slot: usize) -> bool {
+        self.wires.values().any(|w| matches!(w.ends[0], Who::ApinitPeer(of, ..) if of == slot))
     }
 
     /// The record on the disk.

@@ -51,7 +51,7 @@ const fn scenario(
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 20] = [
+pub const SCENARIOS: [Scenario; 21] = [
     scenario("claimed-uid", "a client's claimed uid is believed", 1, claimed_uid),
     scenario("open-agent-port", "an agent's port lets anybody in", 1, open_agent_port),
     scenario(
@@ -107,6 +107,12 @@ pub const SCENARIOS: [Scenario; 20] = [
     ),
     scenario("row-ended", "the end of what has ended is acknowledged", 2, row_ended),
     scenario("row-ticket", "a ticket goes on for its rest", 1, row_ticket),
+    scenario(
+        "branch-lost",
+        "a host is lost through which others are reached, and they are lost with it",
+        120,
+        branch_lost,
+    ),
 ];
 
 /// The scenario of that name.
@@ -607,6 +613,27 @@ fn row_ticket(play: &mut Play, _: u64) -> Played {
     play.ends(aprun, 0)
 }
 
+/// The head speaks with the second host alone, which leads on to the third. While an MPI program is launched, meets in
+/// barriers, writes and ends, the apinit of the second is killed, or what is between it and the third breaks, or the
+/// head is killed. It ends as without that.
+fn branch_lost(play: &mut Play, form: u64) -> Played {
+    let (step, what) = (form / 3, form % 3);
+    let round = [Step::Put, Step::Barrier, Step::Get, Step::Say(100), Step::Barrier];
+    let mut steps = vec![Step::Init];
+    (0..2).for_each(|_| steps.extend(round.iter().cloned()));
+    steps.extend([Step::Finalize, Step::End(PeEnd::Exit(0))]);
+    let pe = PePlan { steps, ignores_term: false, bad: None };
+    let aprun = play.posts(USER, ALL, Plan { mpi: true, stdin: 0, pes: vec![pe] });
+    play.until("the second host leads on", |w| w.leads_on(1))?;
+    play.pass(step * step * MS / 40);
+    match what {
+        0 => play.world.kill_apinit(1),
+        1 => play.lose_peers(1),
+        _ => play.world.kill_apinit(0),
+    }
+    play.ends(aprun, 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -650,5 +677,6 @@ mod tests {
         an_older_incarnation_is_ended: "row-older-incarnation",
         the_end_of_what_has_ended_is_acknowledged: "row-ended",
         a_ticket_goes_on_for_its_rest: "row-ticket",
+        a_host_on_the_way_is_lost_alone: "branch-lost",
     }
 }

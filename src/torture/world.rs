@@ -318,6 +318,8 @@ impl World {
             apkill_grace: Duration::from_secs(10),
             postings_max: 60,
             postings_user_max: 40,
+            // (Not drawn, so that everything else of a seed is as before.)
+            fan_out: 1 + (options.seed % 3) as u32,
             turns: Turns {
                 max_resident: shared,
                 time_slice,

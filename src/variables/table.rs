@@ -313,6 +313,11 @@ variables! {
         "An aprun has one to psched and one to an apinit, so this is also how many apruns a user \
          may have. A command that is refused says so: an aprun that has posted nothing yet ends \
          with 125 after five seconds, any other waits.";
+    fan_out: Count, 2 => 1_024, default 32,
+        "hosts with which one host of an application speaks at most",
+        "Launches, signals and PMI barriers go through a tree of hosts: from the host of PE 0 to so \
+         many, and from each of them to so many others. If a host is lost, the host of PE 0 speaks \
+         itself with those that were reached through it.";
     freeze_wait: Duration, 0 => SECOND, default MS,
         "how long apinit waits for a frozen gang's last process before it lets the next gang run";
     front_kill_grace: Duration, 0 => MINUTE, default 2 * SECOND,

@@ -38,6 +38,23 @@ fn programs_run_on_faked_hosts_as_long_as_they_say() {
     hand.end();
 }
 
+/// Forty hosts, each of which speaks with two others at most.
+#[test]
+fn a_program_runs_on_a_tree_of_hosts() {
+    let config = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n  - { nids: 1-39, \
+                  processors: 2 }\nvariables: { fan_out: 2 }\n";
+    let hand = Hand::start_faked(config, 40, "0-39");
+    for seconds in ["0", "0.3"] {
+        aprun(&hand, "80", seconds).wait(BOUND).expect(0);
+    }
+    let long = aprun(&hand, "80", "1000");
+    let apid = hand.wait_for("running", 1)[0].to_string();
+    run(&mut hand.command("apkill", ["-9", &apid])).expect(0);
+    assert_eq!(long.wait(BOUND).status, 137);
+    hand.wait_until_up();
+    hand.end();
+}
+
 #[test]
 fn faked_gangs_take_turns() {
     let hand = faked("variables:\n  application.max_resident: 3\n  application.time_slice: 50ms\n");

@@ -3,7 +3,7 @@
 //! The hosts share nothing but the processors and the file system of this machine: each has a
 //! network, /run, /dev/shm, /etc/passwd, a host name, a boot id and monotonic clocks of its own.
 
-use crate::support::hosts::{Cluster, may_be};
+use crate::support::hosts::{Cluster, NETWORK, may_be};
 use crate::support::users::{ANNA, BERT, Bins};
 use crate::support::*;
 use std::process::Stdio;
@@ -236,6 +236,54 @@ fn a_revoked_host_is_out_of_the_cluster() {
     cluster.copy_certificates(1);
     cluster.wait_until_up();
     script(&cluster, 1, "-q -n 4", "true").wait(BOUND).expect(0);
+}
+
+/// With a fan-out of 2 the first host speaks with the third through the second. The apinits of these are killed while
+/// PEs write, are interrupted and end: it is as if nothing had been between.
+#[test]
+fn a_host_on_the_way_to_others_is_lost_alone() {
+    if !may_be("hosts::a_host_on_the_way_to_others_is_lost_alone") {
+        return;
+    }
+    let mut cluster = Cluster::start(4, 1);
+    run(&mut cluster.command(0, "psmgr", words("set fan_out=2"))).expect(0);
+    let counts = "trap 'echo told' USR1; i=0; \
+                  while [ $i -lt 40 ]; do i=$((i+1)); echo $i; sleep 0.1; done";
+    let printed = cluster.folder().join("printed");
+    let mut command = cluster.command(3, "aprun", words("-q -n 8 sh -c").chain([counts]));
+    command.stdout(std::fs::File::create(&printed).expect("made")).stderr(Stdio::null());
+    let mut aprun = command.spawn().expect("it starts");
+    let lines = || -> Vec<String> {
+        let text = std::fs::read_to_string(&printed).expect("read");
+        text.lines().map(str::to_owned).collect()
+    };
+    let apid = cluster.wait_for("running", 1)[0].to_string();
+    // The second host has a connection to the third, and the first has none.
+    let to_third = |host: usize| {
+        let mut ss = cluster.on(host, "ss".as_ref());
+        let third = format!("{NETWORK}.3:7118");
+        ss.args(["-Htn", "state", "established", "dst", &third]);
+        !run(&mut ss).expect(0).out().trim().is_empty()
+    };
+    eventually(BOUND, "the second host leads on", || to_third(1));
+    assert!(!to_third(0), "the first host speaks with the third itself");
+    for (killed, told) in [(1, 1), (2, 2)] {
+        cluster.kill_apinit(killed);
+        run(&mut cluster.command(0, "apkill", ["-s", "USR1", &apid])).expect(0);
+        cluster.start_apinit(killed, 1);
+        eventually(BOUND, "everybody is told", || {
+            lines().iter().filter(|line| *line == "told").count() >= 8 * told
+        });
+    }
+    eventually(BOUND, "it ends", || aprun.try_wait().expect("asked").is_some());
+    assert!(aprun.wait().expect("reaped").success());
+    let mut expected: Vec<String> = (1..=40).flat_map(|i| vec![i.to_string(); 8]).collect();
+    expected.extend(vec!["told".to_owned(); 16]);
+    expected.sort();
+    let mut lines = lines();
+    lines.sort();
+    assert_eq!(lines, expected);
+    cluster.wait_until_up();
 }
 
 /// A user who names hosts that do not answer has few attempts at once, and delays no other user.

@@ -7,7 +7,7 @@ use crate::apteam::Key;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
-use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::peers::{FromPeer, Onward, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::machine::Nid;
@@ -95,9 +95,13 @@ pub enum Action {
         index: u32,
         /// Where.
         at: HostAddress,
+        /// It leads on to these.
+        beyond: Vec<Onward>,
+        /// It has so many streams for that at most.
+        fan_out: u32,
     },
-    /// Tell it.
-    SendPeer(Key, u32, ToPeer),
+    /// Tell these, by their indices, which count up.
+    SendPeers(Key, Vec<u32>, ToPeer),
     /// Tell psched what is here: first after it has welcomed this node.
     Inventory {
         /// The applications.

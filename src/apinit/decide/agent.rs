@@ -134,6 +134,11 @@ impl Agent {
         Some((app.index as usize, app.place.host_count() as usize))
     }
 
+    /// Whether this is the stream of a head that it listens to.
+    pub fn hears_head(&self, conn: Conn) -> bool {
+        self.heads.contains_key(&conn)
+    }
+
     /// How many applications and streams of front ends and heads it holds.
     pub fn held(&self) -> (usize, usize) {
         (self.apps.len(), self.fronts.len() + self.heads.len())

@@ -60,7 +60,7 @@ impl Agent {
         } else if generation == over {
             // It has not heard of the end, or it can't be known whether it has.
             for piece in &app.barrier_out {
-                send(app, key, index, piece, out);
+                send(app, key, &[index], piece, out);
             }
         }
     }
@@ -85,21 +85,22 @@ impl Agent {
             merged.extend(peer.arrivals.take(generation));
         }
         app.barrier_out = BarrierOut::pieces(generation, merged);
-        let hosts = std::iter::once(0).chain(app.peers.iter().map(|p| p.index));
-        for index in hosts {
-            for piece in &app.barrier_out {
-                send(app, key, index, piece, out);
-            }
+        let hosts: Vec<u32> = std::iter::once(0).chain(app.peers.iter().map(|p| p.index)).collect();
+        for piece in &app.barrier_out {
+            send(app, key, &hosts, piece, out);
         }
     }
 }
 
-/// To the shepherd here, which is that of host 0, or to another host.
-fn send(app: &App, key: Key, index: u32, piece: &BarrierOut, out: &mut Out) {
-    let there = app.peers.iter().find(|p| p.index == index);
-    if index == 0 && app.running() {
+/// To the shepherd here, which is that of host 0, and to other hosts.
+fn send(app: &App, key: Key, hosts: &[u32], piece: &BarrierOut, out: &mut Out) {
+    if hosts.contains(&0) && app.running() {
         out.push(Action::SendShepherd(key, ToShepherd::BarrierOut(piece.clone())));
-    } else if there.is_some_and(|p| p.open && !p.done) {
-        out.push(Action::SendPeer(key, index, ToPeer::BarrierOut(piece.clone())));
+    }
+    let hear =
+        app.peers.iter().filter(|p| p.open && !p.done && hosts.binary_search(&p.index).is_ok());
+    let hear: Vec<u32> = hear.map(|p| p.index).collect();
+    if !hear.is_empty() {
+        out.push(Action::SendPeers(key, hear, ToPeer::BarrierOut(piece.clone())));
     }
 }

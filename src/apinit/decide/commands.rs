@@ -251,8 +251,6 @@ impl Agent {
             Some(misfit) if !going => self.shepherd_lost(now, key, misfit, out),
             _ => {}
         }
-        for index in peers {
-            self.open_peer(now, key, index, out);
-        }
+        self.open_peers(now, key, peers, out);
     }
 }

@@ -269,9 +269,8 @@ impl Agent {
                 let Some(app) = self.apps.get_mut(&key) else { return };
                 app.launch = Some(launch);
                 let closed = app.peers.iter().filter(|p| !p.open && !p.done).map(|p| p.index);
-                for index in closed.collect::<Vec<_>>() {
-                    self.open_peer(now, key, index, out);
-                }
+                let closed = closed.collect();
+                self.open_peers(now, key, closed, out);
             }
             return self.resume(now, stream, key, ticket, &[], out);
         }
@@ -304,9 +303,7 @@ impl Agent {
         if head {
             self.report(Report::Launched(key), out);
         }
-        for index in peers {
-            self.open_peer(now, key, index, out);
-        }
+        self.open_peers(now, key, peers, out);
         self.start_or_refuse(now, key, out);
     }
 
@@ -511,6 +508,8 @@ impl Agent {
                     app.tell_shepherd(ToShepherd::BarrierOut(piece), out);
                 }
             }
+            // (Who passes them on has read these.)
+            ToPeer::Lead { .. } | ToPeer::Pass(_) => {}
             ToPeer::Launch { .. } => out.push(head.tell(Told::Notice(Notice::LaunchedAlready))),
             // The head's own front end has come back: once more from here.
             ToPeer::Resume { key: same, ticket, taken } => {

@@ -9,6 +9,7 @@ use super::application::App;
 use super::streams::{Purpose, Told};
 use super::{Action, Agent, Conn, Front, Out};
 use crate::apteam::Key;
+use crate::apteam::bounds::whole_windows;
 use crate::apteam::protocol::attach::{Output, OutputTaken};
 use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::protocol::shepherd::{FRAME_MAX, ToShepherd};
@@ -126,8 +127,11 @@ impl Agent {
         let purpose = self.fronts.get(&conn).map(|front| &front.opening.purpose);
         let Some(Purpose::Has(key)) = purpose else { return u64::MAX };
         let Some(app) = self.apps.get(key) else { return u64::MAX };
+        let (hosts, whole) = (app.place.host_count(), whole_windows(app.place.fan_out));
         let each = app.output_window().saturating_add(FRAME_MAX as u64);
-        each.saturating_mul(app.place.host_count().into())
+        // More hosts share these windows, or have one each that is smaller than a frame (`Bounds::among`).
+        let more = 2 * FRAME_MAX as u64 * u64::from(hosts.saturating_sub(whole));
+        each.saturating_mul(hosts.min(whole).into()).saturating_add(more)
     }
 
     /// The front end has written output of a source.
@@ -142,7 +146,7 @@ impl Agent {
                 peer.taken = offset;
                 if peer.open && !peer.done {
                     let taken = OutputTaken { source: taken.source, offset };
-                    out.push(Action::SendPeer(key, peer.index, ToPeer::OutputTaken(taken)));
+                    out.push(Action::SendPeers(key, vec![peer.index], ToPeer::OutputTaken(taken)));
                 }
             }
         }
@@ -158,7 +162,7 @@ impl Agent {
         if end <= peer.taken {
             // It has not heard that this is written: its apinit was restarted.
             let taken = OutputTaken { source: index, offset: peer.taken };
-            out.push(Action::SendPeer(key, index, ToPeer::OutputTaken(taken)));
+            out.push(Action::SendPeers(key, vec![index], ToPeer::OutputTaken(taken)));
             return;
         }
         if end <= peer.forwarded {
@@ -181,7 +185,11 @@ impl Agent {
                 peer.holes += 1;
                 peer.asked_again = true;
                 let taken = vec![OutputTaken { source: index, offset: peer.taken }];
-                out.push(Action::SendPeer(key, index, ToPeer::Resume { key, ticket, taken }));
+                out.push(Action::SendPeers(
+                    key,
+                    vec![index],
+                    ToPeer::Resume { key, ticket, taken },
+                ));
                 return;
             }
             // The front end, which sees the hole too, decides about it.

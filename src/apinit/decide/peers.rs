@@ -3,11 +3,11 @@
 use super::application::App;
 use super::peer::Peer;
 use super::streams::Told;
-use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, ns};
+use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, branches, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::protocol::attach::OutputTaken;
-use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::peers::{FromPeer, Onward, ToPeer};
 use std::time::Duration;
 
 impl Agent {
@@ -15,36 +15,68 @@ impl Agent {
         self.apps.get_mut(&key)?.peers.iter_mut().find(|p| p.index == index)
     }
 
-    /// Opens a stream to another host and begins the conversation: anew where its PEs are known to
-    /// be ready, else with the launch, which is taken for that where it has come before. (An apinit
-    /// that is killed before its shepherd has the launch comes back without it.)
-    pub(super) fn open_peer(&mut self, now: u64, key: Key, index: u32, out: &mut Out) {
+    /// Opens streams to other hosts, where there are many through others, and begins the conversations. Their
+    /// indices count up.
+    pub(super) fn open_peers(&mut self, now: u64, key: Key, indices: Vec<u32>, out: &mut Out) {
+        let Some(app) = self.apps.get(&key) else { return };
+        let onward = |index: u32| {
+            let host = app.place.hosts.get(index as usize)?;
+            Some(Onward { index, at: host.at() })
+        };
+        let fan_out = match app.place.fan_out {
+            0 => u32::MAX,
+            fan_out => fan_out,
+        };
+        let hosts: Vec<Onward> = indices.iter().filter_map(|index| onward(*index)).collect();
+        for (Onward { index, at }, beyond) in branches(hosts, fan_out as usize) {
+            out.push(Action::OpenPeer { key, index, at, beyond, fan_out });
+        }
+        self.greet(now, key, &indices, out);
+    }
+
+    /// Begins the conversation on streams that were just opened: anew with hosts whose PEs are known to be ready,
+    /// else with the launch, which is taken for that where it has come before. (An apinit that is killed before its
+    /// shepherd has the launch comes back without it.)
+    fn greet(&mut self, now: u64, key: Key, indices: &[u32], out: &mut Out) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        let Some(host) = app.place.hosts.get(index as usize) else { return };
-        let at = host.at();
         let ticket = app.place.ticket;
-        let doom = app.doom.clone();
         let launch = app.launch.clone();
-        let Some(peer) = app.peers.iter_mut().find(|p| p.index == index) else { return };
-        (peer.open, peer.asked_again) = (true, true);
-        peer.again_ns = None;
-        let first = match launch {
-            Some(launch) if !peer.ready => ToPeer::Launch { key, ticket, launch },
-            _ => {
+        let (mut all, mut launched, mut first) = (Vec::new(), Vec::new(), Vec::new());
+        for peer in app.peers.iter_mut().filter(|peer| indices.binary_search(&peer.index).is_ok()) {
+            let index = peer.index;
+            (peer.open, peer.asked_again) = (true, true);
+            peer.again_ns = None;
+            all.push(index);
+            if launch.is_some() && !peer.ready {
+                launched.push(index);
+            } else {
                 // What it says again that has gone to the front end is on its way there still, or is
                 // asked for anew when that one comes back.
                 let taken = vec![OutputTaken { source: index, offset: peer.taken }];
-                ToPeer::Resume { key, ticket, taken }
+                first.push(Action::SendPeers(
+                    key,
+                    vec![index],
+                    ToPeer::Resume { key, ticket, taken },
+                ));
             }
-        };
-        out.push(Action::OpenPeer { key, index, at });
-        out.push(Action::SendPeer(key, index, first));
-        let signals = app.signals.kept().filter(|signal| !peer.signals_taken.has(signal.number));
-        out.extend(signals.map(|s| Action::SendPeer(key, index, ToPeer::Signal(*s))));
-        if let Some(doom) = doom {
+        }
+        if let Some(launch) = launch.filter(|_| !launched.is_empty()) {
+            out.push(Action::SendPeers(key, launched, ToPeer::Launch { key, ticket, launch }));
+        }
+        out.append(&mut first);
+        for signal in app.signals.kept() {
+            let wants = |p: &&Peer| {
+                all.binary_search(&p.index).is_ok() && !p.signals_taken.has(signal.number)
+            };
+            let wanting: Vec<u32> = app.peers.iter().filter(wants).map(|p| p.index).collect();
+            if !wanting.is_empty() {
+                out.push(Action::SendPeers(key, wanting, ToPeer::Signal(*signal)));
+            }
+        }
+        if let Some(doom) = app.doom.clone().filter(|_| !all.is_empty()) {
             let kill_after = Duration::from_nanos(doom.kill_at_ns.saturating_sub(now));
             let terminate = ToPeer::Terminate { cause: doom.cause, kill_after };
-            out.push(Action::SendPeer(key, index, terminate));
+            out.push(Action::SendPeers(key, all, terminate));
         }
     }
 
@@ -95,7 +127,7 @@ impl Agent {
                 peer.ready = true;
                 self.drop_launch(key);
                 if self.apps.get(&key).is_some_and(|app| app.going_ns.is_some()) {
-                    out.push(Action::SendPeer(key, index, ToPeer::Go));
+                    out.push(Action::SendPeers(key, vec![index], ToPeer::Go));
                 } else {
                     self.try_go(now, key, out);
                 }
@@ -110,6 +142,8 @@ impl Agent {
                     self.end_all(now, key, decisive.cause, grace, Some(index), out);
                 }
             }
+            // (Who passes them on has read these.)
+            FromPeer::Beyond(_) | FromPeer::Lost(_) => {}
             FromPeer::Going => {
                 // A former life of this head has let its PEs go, and died before it could tell
                 // everybody.
@@ -153,8 +187,9 @@ impl Agent {
         let Some(app) = self.apps.get(&key) else { return };
         let due = |p: &&Peer| !p.done && p.again_ns.is_some_and(|at| at <= now);
         let due: Vec<u32> = app.peers.iter().filter(due).map(|p| p.index).collect();
+        // Not through others: one of them was perhaps what stood in the way.
         for index in due {
-            self.open_peer(now, key, index, out);
+            self.open_peers(now, key, vec![index], out);
         }
     }
 
@@ -167,8 +202,10 @@ impl Agent {
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get(&key) else { return };
-        for peer in app.peers.iter().filter(|p| p.open && !p.done && Some(p.index) != except) {
-            out.push(Action::SendPeer(key, peer.index, message.clone()));
+        let hear = app.peers.iter().filter(|p| p.open && !p.done && Some(p.index) != except);
+        let hear: Vec<u32> = hear.map(|p| p.index).collect();
+        if !hear.is_empty() {
+            out.push(Action::SendPeers(key, hear, message.clone()));
         }
     }
 
@@ -194,7 +231,7 @@ impl Agent {
             if peer.open && peer.accepted && !peer.done {
                 let taken = vec![OutputTaken { source: peer.index, offset: peer.taken }];
                 let resume = ToPeer::Resume { key, ticket, taken };
-                out.push(Action::SendPeer(key, peer.index, resume));
+                out.push(Action::SendPeers(key, vec![peer.index], resume));
             }
         }
     }

@@ -83,8 +83,7 @@ impl Driver {
 
     /// Removes all of it.
     pub(super) fn remove(&mut self, out: &mut impl Outside, key: Key) {
-        self.peers.retain(|(of, _), _| *of != key);
-        out.close_peers(key);
+        self.close_own_ways(out, key);
         let Some(app) = self.apps.remove(&key) else { return };
         // At once, so that a restart does not take it up.
         self.keep(out, Record::NoPlace(key));

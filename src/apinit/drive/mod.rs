@@ -23,10 +23,12 @@
 //! | --- | --- |
 //! | [`mod@outside`] | the trait, and what is said through it |
 //! | `making` | what is made, found again and removed |
+//! | `relay` | streams to other apinits, and from one to the next |
 //! | `shepherd` | an apshepherd that does not hear, because it is dumped or away |
 
 mod making;
 pub mod outside;
+mod relay;
 mod shepherd;
 
 pub use making::Left;
@@ -37,7 +39,9 @@ use crate::apinit::decide::{Action, Agent, Event};
 use crate::apteam::Key;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::Command;
+use crate::apteam::protocol::peers::Onward;
 use crate::apteam::protocol::turns::SlicePlan;
+use relay::{Relay, Whose};
 use shepherd::App;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,9 +50,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct Driver {
     agent: Agent,
     apps: BTreeMap<Key, App>,
-    /// The generation of the stream to each other apinit, and the last that was given.
-    peers: BTreeMap<(Key, u32), u64>,
-    generation: u64,
+    relay: Relay,
     /// What has happened while something was done.
     pending: VecDeque<Heard>,
     /// Slice plans that are still to be kept.
@@ -62,8 +64,7 @@ impl Driver {
         Driver {
             agent,
             apps: BTreeMap::new(),
-            peers: BTreeMap::new(),
-            generation: 0,
+            relay: Relay::default(),
             pending: VecDeque::new(),
             plans: None,
         }
@@ -99,19 +100,16 @@ impl Driver {
 
     fn hear(&mut self, out: &mut impl Outside, heard: Heard) {
         let event = match heard {
+            Heard::Happens(Event::HeadMessage(conn, message)) => {
+                return self.head_says(out, conn, message);
+            }
+            Heard::Happens(Event::StreamClosed(conn)) => return self.stream_closed(out, conn),
             Heard::Happens(event) => event,
             Heard::PeerSaid(key, index, generation, message) => {
-                if self.peers.get(&(key, index)) != Some(&generation) {
-                    return;
-                }
-                Event::PeerMessage(key, index, message)
+                return self.peer_says(out, (key, index), generation, message);
             }
             Heard::PeerLost(key, index, generation, text) => {
-                if self.peers.get(&(key, index)) != Some(&generation) {
-                    return;
-                }
-                self.peers.remove(&(key, index));
-                Event::PeerLost { key, index, text }
+                return self.peer_lost(out, (key, index), generation, &text);
             }
             Heard::ShepherdSilent(key, text) => return self.silent(out, key, text),
             Heard::GroupsEmpty(key) => return self.groups_empty(out, key),
@@ -169,12 +167,8 @@ impl Driver {
                     self.later(Event::StreamClosed(conn));
                 }
             }
-            Action::SendHead(conn, message) => {
-                if !out.tell_head(conn, message) {
-                    self.later(Event::StreamClosed(conn));
-                }
-            }
-            Action::CloseStream(conn) => out.close_stream(conn),
+            Action::SendHead(conn, message) => self.tell_head(out, conn, message),
+            Action::CloseStream(conn) => self.close_stream(out, conn),
             Action::KeepFront(key, conn) => self.keep(out, Record::Front(key, conn)),
             Action::KeepGone(key) => self.keep(out, Record::Gone(key)),
             Action::KeepGoing(key, at_ns) => self.keep(out, Record::Going(key, at_ns)),
@@ -204,15 +198,12 @@ impl Driver {
             }
             Action::Turns(event) => self.turns(out, event),
             Action::TellRan(key) => self.tell_ran(out, key),
-            Action::OpenPeer { key, index, at } => {
-                self.generation += 1;
-                self.peers.insert((key, index), self.generation);
-                out.open_peer(key, index, self.generation, at);
+            Action::OpenPeer { key, index, at, beyond, fan_out } => {
+                self.open_way(out, Whose::Agent, key, Onward { index, at }, beyond, fan_out);
             }
-            Action::SendPeer(key, index, message) => {
-                if self.peers.contains_key(&(key, index)) {
-                    out.tell_peer(key, index, message);
-                }
+            Action::SendPeers(key, to, message) => {
+                let among = |index: u32| to.binary_search(&index).is_ok();
+                self.pass_on(out, Whose::Agent, key, &among, &message);
             }
             Action::Inventory { items, last_command } => {
                 out.tell_psched(Said::Inventory(items, last_command));

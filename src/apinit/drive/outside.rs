@@ -125,8 +125,8 @@ pub trait Outside {
     /// Tells another apinit. A stream that has broken tells so itself.
     fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer);
 
-    /// Closes the streams to other apinits for this application.
-    fn close_peers(&mut self, key: Key);
+    /// Closes it.
+    fn close_peer(&mut self, key: Key, index: u32);
 
     /// Tells psched, if it is connected.
     fn tell_psched(&mut self, said: Said);

@@ -1,7 +1,7 @@
 //! Front ends: the Apinit service.
 
 use super::events::{Events, TaskEvent};
-use super::stream_sender::{FrontSender, StreamSender};
+use super::stream_sender::{FRONT_WORDS_MAX, FrontSender, StreamSender};
 use crate::apinit::decide::Conn;
 use crate::rpc::convert::Malformed;
 use crate::rpc::listen::Peer;
@@ -48,7 +48,7 @@ impl Apinit for AttachService {
         let peer = peer
             .ok_or_else(|| Status::internal("the kernel does not report the caller's user id"))?;
         let conn = next_conn();
-        let (sender, told) = StreamSender::new(peer.hang_up.clone());
+        let (sender, told) = StreamSender::new(peer.hang_up.clone(), FRONT_WORDS_MAX);
         let events = self.events.clone();
         let over = CancellationToken::new();
         let listening = over.clone().drop_guard();

@@ -173,6 +173,7 @@ fn hello(number: usize, nids: &[Nid], socket: &Path) -> Hello {
         arch: hardware::arch(),
         roll_out: RollOut::Cant("its nodes are faked".to_owned()),
         parts: true,
+        leads_on: true,
         ..Hello::default()
     }
 }
@@ -600,8 +601,8 @@ impl Outside for Fake {
         }
     }
 
-    fn close_peers(&mut self, key: Key) {
-        self.peers.retain(|(of, _), _| *of != key);
+    fn close_peer(&mut self, key: Key, index: u32) {
+        self.peers.remove(&(key, index));
     }
 
     fn tell_psched(&mut self, said: Said) {

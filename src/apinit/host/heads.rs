@@ -2,7 +2,7 @@
 
 use super::attach::{listen_to, next_conn};
 use super::events::{Events, TaskEvent};
-use super::stream_sender::{Head, StreamSender};
+use super::stream_sender::{HEAD_WORDS_MAX, Head, StreamSender};
 use crate::certs::Role;
 use crate::node::frames::MESSAGE_MAX;
 use crate::rpc::listen::Peer;
@@ -46,7 +46,7 @@ impl Peers for RelayService {
     ) -> Result<Response<Self::RelayStream>, Status> {
         let (uid, hang_up) = caller(&request)?;
         let conn = next_conn();
-        let (sender, told) = StreamSender::new(hang_up);
+        let (sender, told) = StreamSender::new(hang_up, HEAD_WORDS_MAX);
         let over = CancellationToken::new();
         let listening = over.clone().drop_guard();
         let opened = TaskEvent::HeadOpened { conn, uid, head: Head::new(sender, listening) };

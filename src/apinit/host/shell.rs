@@ -263,6 +263,7 @@ impl Task {
             address: network.as_ref().map(|n| n.told()).unwrap_or_default(),
             remote: false,
             parts: true,
+            leads_on: true,
         };
         let bounds = watch::Sender::new(listening(agent.bounds(), files));
         let shell = Shell {

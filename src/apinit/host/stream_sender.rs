@@ -13,17 +13,21 @@ use tonic::Status;
 
 /// Messages other than output that may wait for a front end that does not read. It has seldom more
 /// than a few; but each that it sends may have an answer.
-const WORDS_MAX: usize = 1_024;
+pub(super) const FRONT_WORDS_MAX: usize = 1_024;
+/// The same for a head, or a host on the way to it, which is an apinit and reads: some from each of the
+/// thousands of hosts that may be beyond this one.
+pub(super) const HEAD_WORDS_MAX: usize = 256 * 1_024;
 
 /// Towards a front end, or a head. Its output is bounded by the window, of each host if there are many, unless
 /// it says that it has written what it has not even read; what else there is to tell it, by
-/// [`WORDS_MAX`].
+/// a number of messages.
 #[derive(Clone, Debug)]
 pub(super) struct StreamSender<P> {
     /// Each with the bytes of output in it; 0: something else.
     queue: mpsc::UnboundedSender<(u64, Result<P, Status>)>,
-    /// Messages in the queue that are not output.
+    /// Messages in the queue that are not output, and how many there may be.
     words: Arc<AtomicUsize>,
+    words_max: usize,
     /// Bytes of output in the queue.
     output: Arc<AtomicU64>,
     /// Ends the connection.
@@ -36,6 +40,7 @@ pub(super) type FrontSender = StreamSender<pb::FromApinit>;
 impl<P: Send + 'static> StreamSender<P> {
     pub fn new(
         hang_up: CancellationToken,
+        words_max: usize,
     ) -> (StreamSender<P>, impl Stream<Item = Result<P, Status>> + Send) {
         let (queue, receiver) = mpsc::unbounded_channel();
         let (words, output) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
@@ -45,7 +50,7 @@ impl<P: Send + 'static> StreamSender<P> {
             waiting.1.fetch_sub(bytes, Ordering::AcqRel);
             told
         });
-        (StreamSender { queue, words, output, hang_up }, told)
+        (StreamSender { queue, words, words_max, output, hang_up }, told)
     }
 
     /// Sends a message that has so many bytes of output. False: too much waits for it already; of output, more than
@@ -54,7 +59,7 @@ impl<P: Send + 'static> StreamSender<P> {
         let words = self.words.fetch_add(usize::from(bytes == 0), Ordering::AcqRel);
         let output = self.output.fetch_add(bytes, Ordering::AcqRel);
         let full =
-            if bytes == 0 { words >= WORDS_MAX } else { output.saturating_add(bytes) > room };
+            if bytes == 0 { words >= self.words_max } else { output.saturating_add(bytes) > room };
         if full {
             return false;
         }
@@ -152,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_for_a_front_end_is_bounded() {
-        let (sender, told) = FrontSender::new(CancellationToken::new());
+        let (sender, told) = FrontSender::new(CancellationToken::new(), FRONT_WORDS_MAX);
         let mut told = std::pin::pin!(told);
         let output = |bytes: usize| {
             let data = vec![b'x'; bytes].into();
@@ -167,13 +172,13 @@ mod tests {
         assert!(sender.send(output(4), 4, 10));
         assert!(!sender.clone().send(output(1), 1, 10));
         // What it has read does not wait.
-        let (sender, read) = FrontSender::new(CancellationToken::new());
+        let (sender, read) = FrontSender::new(CancellationToken::new(), FRONT_WORDS_MAX);
         told.set(read);
         for _ in 0..2 {
             assert!(sender.send(output(10), 10, 10));
             assert!(told.next().await.is_some());
         }
-        for _ in 0..WORDS_MAX {
+        for _ in 0..FRONT_WORDS_MAX {
             assert!(sender.send(going(), 0, 0));
         }
         assert!(!sender.send(going(), 0, 0));

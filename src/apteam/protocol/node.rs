@@ -107,6 +107,9 @@ pub struct Hello {
     /// It takes its own part of a placement; one of a release before wants all of it.
     #[serde(default)]
     pub parts: bool,
+    /// A stream to it may lead on to other hosts of an application.
+    #[serde(default)]
+    pub leads_on: bool,
 }
 
 /// Whether an apinit can bring the memory of a gang that stands to swap, or else into a checkpoint.
@@ -287,6 +290,8 @@ pub struct PlaceCommand {
     /// For display.
     #[serde(serialize_with = "crate::apteam::struck_out::without_arguments")]
     pub command: String,
+    /// To how many hosts its head has a stream at most, each of which leads on to others; 0: to each of them.
+    pub fan_out: u32,
     /// Others may sit on its processors: they take turns.
     pub shares: bool,
     /// Its nodes are its own, whichever of their processors its PEs have: for a psched that adopts it.

@@ -3,11 +3,17 @@
 //! To the others the head is what aprun is to the head: it passes the launch on, gathers `Ready` and PMI barriers, says
 //! `Go`, and relays signals, ends and output. It speaks for the whole application, as no front end may: the two are
 //! protocols of their own ([`super::attach`]), and what is common to both is in the parts that messages are made of.
+//!
+//! **Trees.** The head of an application on many hosts has streams to some of them, and each of these leads on
+//! ([`ToPeer::Lead`]): what is said on it names those whom it is for ([`ToPeer::Pass`]), and what comes from beyond names
+//! its host ([`FromPeer::Beyond`]). So each conversation is as without a tree, and a message for everybody goes once over
+//! each stream.
 
 use super::attach::{NumberedSignal, Output, OutputTaken};
 use super::notice::Notice;
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::launch::Launch;
+use crate::apteam::place::HostAddress;
 use crate::apteam::{Key, Ticket};
 use bytes::Bytes;
 use std::time::Duration;
@@ -89,9 +95,64 @@ impl BarrierOut {
     }
 }
 
+/// A host that is reached through another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Onward {
+    /// Its index in the hosts of its application.
+    pub index: u32,
+    /// Where it is.
+    pub at: HostAddress,
+}
+
+/// Hosts of an application by their indices: runs that follow each other, each by its first and how many it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Indices(pub Vec<(u32, u32)>);
+
+impl Indices {
+    /// These, which count up.
+    pub fn of(indices: impl IntoIterator<Item = u32>) -> Indices {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for index in indices {
+            match runs.last_mut() {
+                Some((first, count)) if index == first.saturating_add(*count) => *count += 1,
+                _ => runs.push((index, 1)),
+            }
+        }
+        Indices(runs)
+    }
+
+    /// Whether it is among them.
+    pub fn has(&self, index: u32) -> bool {
+        self.0.iter().any(|(first, count)| index.checked_sub(*first).is_some_and(|i| i < *count))
+    }
+}
+
+/// A message for these hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pass {
+    /// Which.
+    pub to: Indices,
+    /// The message, which is no other `Pass`.
+    pub message: ToPeer,
+}
+
+/// A message from the host of this index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// Which.
+    pub index: u32,
+    /// The message, which is no other `Beyond`.
+    pub message: FromPeer,
+}
+
 /// From the head to another apinit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToPeer {
+    /// Begins a stream that leads on: to host `index` of the application, which is spoken to, and through it to these.
+    /// It has a stream to `fan_out` of them at most, which lead on to the others.
+    Lead { key: Key, index: u32, fan_out: u32, hosts: Vec<Onward> },
+    /// (On such a stream.) For some of the hosts.
+    Pass(Box<Pass>),
     /// Begins the conversation: launch your part of this.
     Launch { key: Key, ticket: Ticket, launch: Box<Launch> },
     /// Begins it anew after a break, or once the head's front end has come back: output up to here has been written.
@@ -111,6 +172,10 @@ pub enum ToPeer {
 /// From another apinit to the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromPeer {
+    /// (On a stream that leads on.) From a host that is reached through the one that is spoken to.
+    Beyond(Box<Beyond>),
+    /// (On such a stream.) Nothing more comes from there: the stream beyond is closed, and this is why.
+    Lost(String),
     /// The launch (or the resumption) is taken.
     Accepted,
     /// It is not; with a cause when it was tried and failed. The head takes this for the last word about that host.
@@ -133,4 +198,27 @@ pub enum FromPeer {
     Decisive(Decisive),
     /// Nothing more comes.
     Done,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn runs_are_their_indices(indices in proptest::collection::btree_set(0u32..40, 0..30)) {
+            let runs = Indices::of(indices.iter().copied());
+            let again: BTreeSet<u32> = (0..50).filter(|index| runs.has(*index)).collect();
+            prop_assert_eq!(&again, &indices);
+            prop_assert!(runs.0.len() <= indices.len());
+        }
+    }
+
+    #[test]
+    fn those_that_follow_each_other_are_one_run() {
+        assert_eq!(Indices::of([1, 2, 3, 7, 9, 10]).0, [(1, 3), (7, 1), (9, 2)]);
+        assert!(Indices(vec![(u32::MAX, u32::MAX)]).has(u32::MAX));
+    }
 }

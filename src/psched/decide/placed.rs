@@ -11,7 +11,7 @@ use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::part::{Part, RankMap};
 use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::protocol::node::{Command, PlaceCommand};
-use crate::apteam::record::State;
+use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::variables::Isolation;
 use crate::variables::units::nanos;
@@ -107,6 +107,7 @@ impl Scheduler {
         let map = RankMap::of(&team.places, &team.hosts);
         let apart = self.settings.isolation != Isolation::Off;
         let process_mapping = mapping_of(&map, &team.hosts, apart);
+        let (hosts, fan_out) = (team.hosts.len() as u32, self.fan_out(team));
         let command = PlaceCommand {
             part: Part { index: None, map, process_mapping },
             key: team.key(),
@@ -122,11 +123,12 @@ impl Scheduler {
             front_kill_grace: self.settings.front_kill_grace,
             memory_per_pe: team.posting.memory_per_pe,
             pids_max: Some(self.settings.pids_max),
-            bounds: self.settings.bounds,
+            bounds: self.settings.bounds.among(hosts, fan_out),
             isolation: self.settings.isolation,
             user_bus: self.settings.user_bus,
             request_id: team.posting.request_id,
             command: team.posting.command.chars().take(COMMAND_SHOWN).collect(),
+            fan_out,
             shares: team.shares,
             exclusive: team.posting.exclusive,
             account: team.posting.account.clone(),
@@ -176,6 +178,19 @@ impl Scheduler {
             latest = Some((link, number));
         }
         hosts
+    }
+
+    /// Through how many hosts its head speaks with all others; 0: it speaks with each of them, for not every
+    /// apinit leads on, or not everyone can be reached from wherever another can be.
+    fn fan_out(&self, team: &Apteam) -> u32 {
+        let leads_on = |host: &HostPart| {
+            let link = host.nids.iter().find_map(|nid| self.offered.get(nid));
+            link.and_then(|link| self.links.get(link)).is_some_and(|link| link.hello.leads_on)
+        };
+        let mut hosts = team.hosts.iter();
+        let alike = hosts.clone().all(|host| host.address.is_empty())
+            || hosts.clone().all(|host| !host.address.is_empty());
+        if alike && hosts.all(leads_on) { self.settings.fan_out } else { 0 }
     }
 
     /// Asks the nodes of a placed application not to launch it.

@@ -30,6 +30,8 @@ pub struct Settings {
     pub bounds: Bounds,
     /// What an apinit may hold.
     pub host_bounds: HostBounds,
+    /// To how many hosts one host of an application has a stream.
+    pub fan_out: u32,
     /// Orders of psmgr that wait for their nodes.
     pub orders_max: usize,
     /// Streams that watch one application: for whoever has the streams.
@@ -111,6 +113,7 @@ impl Default for Settings {
             front_kill_grace: Duration::from_secs(2),
             bounds: Bounds::default(),
             host_bounds: HostBounds::default(),
+            fan_out: 32,
             orders_max: 64,
             watches_max: 64,
             pids_max: 16_384,
@@ -142,6 +145,7 @@ impl From<&Variables> for Settings {
             front_kill_grace: v.front_kill_grace(),
             bounds: v.into(),
             host_bounds: v.into(),
+            fan_out: u32::try_from(v.fan_out()).unwrap_or(u32::MAX),
             orders_max: count(v.orders_max()),
             watches_max: count(v.watches_max()),
             isolation: v.isolation(),

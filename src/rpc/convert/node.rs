@@ -50,6 +50,7 @@ message! {
     host: Text,
     address: Text,
     parts: Same,
+    leads_on: Same,
     // The kernel tells it.
     here pid: 0,
     here remote: false,
@@ -226,6 +227,7 @@ message! {
     places: Places,
     hosts: List(NODES_MAX),
     part: PartOrAll,
+    fan_out: Same,
     ticket: Secret,
     ticket_left = ticket_left_ms: Millis,
     cpu_limit = cpu_limit_ms: LimitMillis,

@@ -1,11 +1,14 @@
 //! The head of an application and the apinits of its other hosts.
 
 use super::codec::{
-    Data, Inner, List, Millis, Optional, Required, RequiredBox, Same, Secret, Text,
+    Codec, Data, Inner, List, Millis, Optional, Required, RequiredBox, Same, Secret, Text,
 };
 use super::table::{message, variants};
-use super::{LIST_MAX, LONG_LIST_MAX};
-use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, PmiEntry, ToPeer};
+use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, NODES_MAX};
+use crate::apteam::place::HostAddress;
+use crate::apteam::protocol::peers::{
+    BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, ToPeer,
+};
 
 message! {
     PmiEntry = PmiEntry;
@@ -27,6 +30,83 @@ message! {
     entries: List(LONG_LIST_MAX),
 }
 
+message! {
+    Onward = Onward;
+    index: Same,
+    at = (host, address, socket): Address,
+}
+
+/// Where an apinit is.
+struct Address;
+
+impl Codec<HostAddress, (String, String, String)> for Address {
+    fn write(self, plain: HostAddress) -> (String, String, String) {
+        let HostAddress { host, address, socket } = plain;
+        (host, address, socket)
+    }
+    fn read(
+        self,
+        field: Field,
+        (host, address, socket): (String, String, String),
+    ) -> Result<HostAddress, Malformed> {
+        let [host, address, socket] = [host, address, socket].map(|text| field.text(text));
+        Ok(HostAddress { host: host?, address: address?, socket: socket? })
+    }
+}
+
+/// Runs of indices, as pairs.
+struct Runs;
+
+impl Codec<Indices, Vec<u32>> for Runs {
+    fn write(self, plain: Indices) -> Vec<u32> {
+        plain.0.into_iter().flat_map(|(first, count)| [first, count]).collect()
+    }
+    fn read(self, field: Field, wire: Vec<u32>) -> Result<Indices, Malformed> {
+        let (pairs, odd) = wire.as_chunks::<2>();
+        field.bounded(pairs, NODES_MAX)?;
+        match odd {
+            [] => Ok(Indices(pairs.iter().map(|[first, count]| (*first, *count)).collect())),
+            _ => field.wrong("runs that are not pairs"),
+        }
+    }
+}
+
+/// A message in one of its own kind, which has to be there.
+struct Within;
+
+impl<P: TryFrom<W, Error = Malformed>, W: From<P>> Codec<P, Option<Box<W>>> for Within {
+    fn write(self, plain: P) -> Option<Box<W>> {
+        Some(Box::new(plain.into()))
+    }
+    fn read(self, field: Field, wire: Option<Box<W>>) -> Result<P, Malformed> {
+        field.need(wire.map(|wire| *wire))
+    }
+}
+
+/// [`Inner`], in a box on both sides.
+struct BoxedBoth;
+
+impl<P: TryFrom<W, Error = Malformed>, W: From<P>> Codec<Box<P>, Box<W>> for BoxedBoth {
+    fn write(self, plain: Box<P>) -> Box<W> {
+        Box::new((*plain).into())
+    }
+    fn read(self, _: Field, wire: Box<W>) -> Result<Box<P>, Malformed> {
+        (*wire).try_into().map(Box::new)
+    }
+}
+
+message! {
+    Pass = Pass;
+    to = to_runs: Runs,
+    message: Within,
+}
+
+message! {
+    Beyond = Beyond;
+    index: Same,
+    message: Within,
+}
+
 variants! {
     ToPeer = ToPeer.message: to_peer::Message;
     Launch { key: Required, ticket: Secret, launch: RequiredBox } = LaunchRequest,
@@ -36,6 +116,8 @@ variants! {
     Terminate { cause: Required, kill_after = kill_after_ms: Millis } = Terminate,
     Go,
     BarrierOut(barrier_out: Inner),
+    Lead { key: Required, index: Same, fan_out: Same, hosts: List(NODES_MAX) } = Lead,
+    Pass(pass: BoxedBoth),
 }
 
 variants! {
@@ -51,4 +133,6 @@ variants! {
     BarrierIn(barrier_in: Inner),
     Decisive(decisive: Inner),
     Done,
+    Beyond(beyond: BoxedBoth),
+    Lost(lost: Text),
 }

@@ -12,7 +12,7 @@ use crate::apteam::layout::Layout;
 use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::part::{self, RankMap};
-use crate::apteam::place::{HostPart, Place, PlacementList};
+use crate::apteam::place::{HostAddress, HostPart, Place, PlacementList};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Explanation, Mpi, Owner, Posting};
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
@@ -23,7 +23,9 @@ use crate::apteam::protocol::node::{
 };
 use crate::apteam::protocol::node::{HostNote, NoteAbout};
 use crate::apteam::protocol::notice::{Notice, Seen};
-use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, PmiEntry, ToPeer};
+use crate::apteam::protocol::peers::{
+    BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, ToPeer,
+};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::saving::Saving;
@@ -479,6 +481,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
                 address: texts.6,
                 remote: false,
                 parts: memory % 2 == 0,
+                leads_on: memory % 3 == 0,
             }
         },
     )
@@ -589,6 +592,7 @@ fn place_command() -> impl Strategy<Value = PlaceCommand> {
                 pids_max: pids,
                 bounds,
                 isolation,
+                fan_out: bounds.output as u32,
                 user_bus,
                 request_id,
                 command,
@@ -782,6 +786,35 @@ fn to_peer() -> impl Strategy<Value = ToPeer> {
     ]
 }
 
+fn indices() -> impl Strategy<Value = Indices> {
+    vec((any::<u32>(), any::<u32>()), 0..4).prop_map(Indices)
+}
+
+fn onward() -> impl Strategy<Value = Onward> {
+    (any::<u32>(), text(), text(), text()).prop_map(|(index, host, address, socket)| Onward {
+        index,
+        at: HostAddress { host, address, socket },
+    })
+}
+
+/// As it is, and on a stream that leads on.
+fn to_peers() -> impl Strategy<Value = ToPeer> {
+    let lead = (key(), any::<u32>(), any::<u32>(), vec(onward(), 0..4));
+    prop_oneof![
+        to_peer(),
+        (indices(), to_peer())
+            .prop_map(|(to, message)| ToPeer::Pass(Box::new(Pass { to, message }))),
+        lead.prop_map(|(key, index, fan_out, hosts)| ToPeer::Lead { key, index, fan_out, hosts }),
+    ]
+}
+
+fn from_peers() -> impl Strategy<Value = FromPeer> {
+    let all = || prop_oneof![from_peer(), text().prop_map(FromPeer::Lost)];
+    let beyond =
+        |(index, message): (u32, FromPeer)| FromPeer::Beyond(Box::new(Beyond { index, message }));
+    prop_oneof![all(), (any::<u32>(), all()).prop_map(beyond)]
+}
+
 fn from_peer() -> impl Strategy<Value = FromPeer> {
     prop_oneof![
         Just(FromPeer::Accepted),
@@ -938,7 +971,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_head_and_another_host_say(to in to_peer(), from in from_peer()) {
+    fn what_the_head_and_another_host_say(to in to_peers(), from in from_peers()) {
         prop_assert_eq!(there_and_back::<_, pb::ToPeer>(&to), Ok(to));
         prop_assert_eq!(there_and_back::<_, pb::FromPeer>(&from), Ok(from));
     }

@@ -328,16 +328,14 @@ impl Outside for At<'_> {
         }
     }
 
-    fn close_peers(&mut self, key: Key) {
+    fn close_peer(&mut self, key: Key, index: u32) {
         if !self.steps() {
             return;
         }
-        let slot = self.slot;
-        if let Some(proc) = &mut self.world.slots[slot].proc {
-            proc.peers.retain(|(of, _), _| *of != key);
+        let proc = self.world.slots[self.slot].proc.as_mut();
+        if let Some(wire) = proc.and_then(|proc| proc.peers.remove(&(key, index))) {
+            self.world.hang_up(wire, 0);
         }
-        let own = |who: Who| matches!(who, Who::ApinitPeer(s, k, ..) if s == slot && k == key);
-        self.world.close_ends(own);
     }
 
     fn tell_psched(&mut self, said: Said) {

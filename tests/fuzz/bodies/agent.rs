@@ -366,7 +366,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                     let seen = known.get_mut(&key).expect("it is there");
                     assert!(seen.ready && !std::mem::replace(&mut seen.went, true), "{key} goes");
                 }
-                Action::SendShepherd(key, _) | Action::SendPeer(key, ..) => {
+                Action::SendShepherd(key, _) | Action::SendPeers(key, ..) => {
                     assert!(known.contains_key(&key), "{key} is not here");
                 }
                 Action::SendFront(conn, message) => {

@@ -264,6 +264,7 @@ impl Instance {
             part: Part { index: None, map, process_mapping },
             isolation: psched::variables::Isolation::Auto,
             user_bus: false,
+            fan_out: 0,
             key: key(name),
             owner: own_ids(),
             shape: Shape { width: nids.len() as u32 * per_node, depth: 1, per_node: None },

@@ -7,7 +7,7 @@ use super::hand::clear_applications;
 use super::*;
 
 /// The first three numbers of the hosts' addresses.
-const NETWORK: &str = "10.77.0";
+pub const NETWORK: &str = "10.77.0";
 /// By how much the monotonic clock of each host is ahead of that of the host before, in seconds.
 const CLOCKS_APART: u64 = 5_000;
 

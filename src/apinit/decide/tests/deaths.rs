@@ -154,8 +154,10 @@ impl World {
                 let conn = self.open(index as usize);
                 self.agent(index as usize, head_opened(conn));
             }
-            Action::SendPeer(_, index, message) => {
-                self.hosts[index as usize].asks.push_back(Ask::Head(message));
+            Action::SendPeers(_, to, message) => {
+                for index in to {
+                    self.hosts[index as usize].asks.push_back(Ask::Head(message.clone()));
+                }
             }
             Action::KeepGoing(_, ns) => self.hosts[at].going_ns = Some(ns),
             Action::SetTimer(timer) => self.hosts[at].timer = timer,

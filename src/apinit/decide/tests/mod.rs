@@ -148,6 +148,7 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
         bounds: Bounds::default(),
         isolation: Isolation::Auto,
         user_bus: false,
+        fan_out: 0,
         request_id: [key.apid.0 as u8; 16],
         command: "a.out".into(),
         shares: false,

@@ -347,7 +347,7 @@ impl Onlooker {
             Action::SendShepherd(key, _)
             | Action::KeepFront(key, _)
             | Action::KeepGoing(key, _)
-            | Action::SendPeer(key, _, _)
+            | Action::SendPeers(key, _, _)
             | Action::CheckGroupsEmpty(key)
             | Action::TellRan(key)
             | Action::Turns(switcher::Event::Goes(key) | switcher::Event::Watch(key))

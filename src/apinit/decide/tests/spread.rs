@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::apteam::place::HostAddress;
-use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
+use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, Onward, PmiEntry};
 
 const HEADS: Conn = Conn(50);
 
@@ -41,7 +41,12 @@ fn from_peer(key: Key, message: FromPeer) -> Event {
 }
 
 fn to_peer(key: Key, message: ToPeer) -> Action {
-    Action::SendPeer(key, 1, message)
+    Action::SendPeers(key, vec![1], message)
+}
+
+fn open(key: Key, at: &HostAddress) -> Action {
+    let fan_out = u32::MAX;
+    Action::OpenPeer { key, index: 1, at: at.clone(), beyond: Vec::new(), fan_out }
 }
 
 fn running_head() -> (Agent, Key) {
@@ -81,8 +86,7 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
     let passed = ToPeer::Launch { key, ticket: TICKET, launch: program() };
     let at = HostAddress { socket: "/run/apinit-2.sock".into(), ..HostAddress::default() };
     assert!(
-        actions.windows(2).any(|two| two
-            == [Action::OpenPeer { key, index: 1, at: at.clone() }, to_peer(key, passed.clone())]),
+        actions.windows(2).any(|two| two == [open(key, &at), to_peer(key, passed.clone())]),
         "{actions:?}"
     );
     assert_eq!(act(&mut agent, S, from_peer(key, FromPeer::Accepted)), []);
@@ -338,12 +342,60 @@ fn done_is_said_when_all_are() {
     );
 }
 
+/// Beyond as many as it speaks with the others are reached through these; whoever is lost is reached at once.
+#[test]
+fn many_hosts_are_a_tree() {
+    let key = key(12, 1);
+    let mut agent = linked(&[0]);
+    let hosts: Vec<Vec<u32>> = (0..6).map(|nid| vec![nid]).collect();
+    let hosts: Vec<&[u32]> = hosts.iter().map(Vec::as_slice).collect();
+    let place = PlaceCommand { fan_out: 2, ..place(key, &hosts) };
+    let at = |index: u32| place.hosts[index as usize].at();
+    let onward = |index: u32| Onward { index, at: at(index) };
+    go_through(
+        &mut agent,
+        0,
+        [placed(place.clone()), Event::ShepherdSpawned(key), opened(FRONT, OWNER)],
+    );
+    let actions = act(&mut agent, S, launch(FRONT, key));
+    let open = |index: u32, beyond: Vec<Onward>| Action::OpenPeer {
+        key,
+        index,
+        at: at(index),
+        beyond,
+        fan_out: 2,
+    };
+    let passed = ToPeer::Launch { key, ticket: TICKET, launch: program() };
+    let tree = [
+        open(1, vec![onward(2), onward(3)]),
+        open(4, vec![onward(5)]),
+        Action::SendPeers(key, vec![1, 2, 3, 4, 5], passed.clone()),
+    ];
+    assert!(actions.windows(3).any(|three| three == tree), "{actions:?}");
+    let from = |index, message| Event::PeerMessage(key, index, message);
+    for index in 1..=5 {
+        act(&mut agent, S, from(index, FromPeer::Accepted));
+        act(&mut agent, S, from(index, FromPeer::Ready));
+    }
+    // What is for everybody is one message.
+    let actions = act(&mut agent, S, from_shepherd(key, FromShepherd::Ready));
+    let go = Action::SendPeers(key, vec![1, 2, 3, 4, 5], ToPeer::Go);
+    assert!(actions.contains(&go), "{actions:?}");
+    // One host is lost, and another with it: it speaks with each of them itself.
+    for index in [4, 5] {
+        act(&mut agent, 2 * S, Event::PeerLost { key, index, text: "gone".into() });
+    }
+    let actions = act(&mut agent, 2 * S + ns(PEER_AGAIN), Event::Tick);
+    let opened = actions.iter().filter(|a| matches!(a, Action::OpenPeer { .. }));
+    assert_eq!(opened.collect::<Vec<_>>(), [&open(4, vec![]), &open(5, vec![])]);
+}
+
 #[test]
 fn another_host_is_reached_again_or_given_up() {
     let (mut agent, key, _) = head();
     let lost = || Event::PeerLost { key, index: 1, text: "refused".into() };
     let at = HostAddress { socket: "/run/apinit-2.sock".into(), ..HostAddress::default() };
-    let open = Action::OpenPeer { key, index: 1, at };
+    let open = open(key, &at);
     let again = ToPeer::Launch { key, ticket: TICKET, launch: program() };
     assert_eq!(act(&mut agent, S, lost()), []);
     assert_eq!(
@@ -501,7 +553,7 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
     };
     act(&mut agent, 2 * S, Event::Found(Box::new(found)));
     let actions = act(&mut agent, 2 * S, Event::Tick);
-    let is_terminate = |a: &Action| matches!(a, Action::SendPeer(_, 1, ToPeer::Terminate { .. }));
+    let is_terminate = |a: &Action| matches!(a, Action::SendPeers(_, _, ToPeer::Terminate { .. }));
     assert!(actions.iter().any(is_terminate), "{actions:?}");
     let refused = FromPeer::Refused { text: "it is not here".into(), cause: None };
     go_through(

@@ -241,8 +241,8 @@ impl Outside for Shell {
         }
     }
 
-    fn close_peers(&mut self, key: Key) {
-        self.peers.retain(|(of, _), _| *of != key);
+    fn close_peer(&mut self, key: Key, index: u32) {
+        self.peers.remove(&(key, index));
     }
 
     fn tell_psched(&mut self, said: Said) {

@@ -190,6 +190,7 @@ impl World {
         let mut hello = hello(&node.nids);
         // Some are of the release before, which wants whole placements.
         hello.parts = number % 3 != 2;
+        hello.leads_on = hello.parts;
         if self.swaps && !node.without_swap {
             hello.roll_out = RollOut::Can;
         }

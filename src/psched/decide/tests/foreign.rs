@@ -38,6 +38,7 @@ fn stranger(apid: u64, nids: &[u32], phase: Phase) -> ForeignApplication {
         bounds: Bounds::default(),
         isolation: Default::default(),
         user_bus: false,
+        fan_out: 0,
         request_id: [99; 16],
         command: "b.out".into(),
         shares: false,

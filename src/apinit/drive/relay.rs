@@ -1,0 +1,320 @@
+//! Streams to other apinits, and from one to the next.
+//!
+//! # Problem
+//! The head of an application has a conversation with each of its other hosts. If it had a stream for each, a thousand
+//! hosts would be a thousand connections, and what is for everybody would be sent a thousand times.
+//!
+//! # Approach
+//! The conversations stay as they are: the agents at both ends know of no tree. Here the head's streams, its *ways*,
+//! lead on ([`branches`]): what is for several hosts is sent once on each way, and an apinit on it passes it to its own
+//! agent and along its own ways. What comes back goes the other way, with the host from which it is.
+//!
+//! ```text
+//!   head                     host 1                        hosts 2, 3
+//!   Lead 1, beyond 2 3  -->  opens ways to 2 and 3
+//!   Pass to 1-3: Launch -->  its agent hears Launch   -->  Launch
+//!                       <--  Ready
+//!                       <--  Beyond 2: Ready          <--  Ready
+//!   (host 1 is lost: hosts 2 and 3 are lost with it. The agent opens streams to each, which lead nowhere.)
+//! ```
+//!
+//! An apinit between keeps nothing of what it passes, and knows nothing of it: each agent judges what comes as if it had
+//! come at once. If a stream is closed, everything beyond counts as closed. The conversations say what was lost anew,
+//! as after any break.
+//!
+//! What waits in an apinit between for a way that is slow is bounded by the windows of all output beyond, which are
+//! smaller the more hosts there are ([`Bounds::among`](crate::apteam::bounds::Bounds::among)).
+
+use super::{Driver, Outside};
+use crate::apinit::decide::{Conn, Event, branches};
+use crate::apteam::Key;
+use crate::apteam::protocol::peers::{Beyond, FromPeer, Indices, Onward, Pass, ToPeer};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is said to an agent whose stream leads on when its own part of it is over.
+const PART_OVER: &str = "it has closed the stream";
+
+fn beyond(index: u32, message: FromPeer) -> FromPeer {
+    FromPeer::Beyond(Box::new(Beyond { index, message }))
+}
+
+/// Who has opened a way, and hears what comes on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// The agent here, of an application whose head it is.
+    Agent,
+    /// The head, or a host on the way from it, by its stream.
+    Head(Conn),
+}
+
+/// A stream to another apinit.
+#[derive(Debug)]
+struct Way {
+    generation: u64,
+    whose: Whose,
+    /// Hosts that are reached on it beside the one to which it is.
+    beyond: BTreeSet<u32>,
+}
+
+/// A stream of a head that leads on.
+#[derive(Debug)]
+struct Led {
+    key: Key,
+    /// Of this host.
+    index: u32,
+    /// The agent here has closed it.
+    closed: bool,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Relay {
+    ways: BTreeMap<(Key, u32), Way>,
+    led: BTreeMap<Conn, Led>,
+    /// The last that was given.
+    generation: u64,
+}
+
+impl Relay {
+    /// The ways of an application, by the hosts to which they are.
+    fn of(&self, key: Key) -> impl Iterator<Item = (u32, &Way)> {
+        self.ways.range((key, 0)..=(key, u32::MAX)).map(|((_, index), way)| (*index, way))
+    }
+
+    /// The hosts to which somebody's ways of an application are.
+    fn firsts(&self, key: Key, whose: Whose) -> Vec<u32> {
+        self.of(key).filter(|(_, way)| way.whose == whose).map(|(index, _)| index).collect()
+    }
+
+    /// The hosts on somebody's ways that are among those wanted, by the first of each way.
+    fn reached(
+        &self,
+        key: Key,
+        whose: Whose,
+        wanted: &impl Fn(u32) -> bool,
+    ) -> Vec<(u32, Vec<u32>)> {
+        let own = self.of(key).filter(|(_, way)| way.whose == whose);
+        let each = own.map(|(first, way)| {
+            let mut all: Vec<u32> = way.beyond.iter().copied().filter(|i| wanted(*i)).collect();
+            if wanted(first) {
+                let at = all.partition_point(|index| *index < first);
+                all.insert(at, first);
+            }
+            (first, all)
+        });
+        each.filter(|(_, all)| !all.is_empty()).collect()
+    }
+
+    fn leads_on(&self, key: Key, first: u32) -> bool {
+        self.ways.get(&(key, first)).is_some_and(|way| !way.beyond.is_empty())
+    }
+}
+
+impl Driver {
+    /// Opens a way, in place of one to the same host, and of whatever else leads there.
+    pub(super) fn open_way(
+        &mut self,
+        out: &mut impl Outside,
+        whose: Whose,
+        key: Key,
+        first: Onward,
+        beyond: Vec<Onward>,
+        fan_out: u32,
+    ) {
+        let Onward { index, at } = first;
+        let relay = &mut self.relay;
+        relay.generation += 1;
+        let generation = relay.generation;
+        let reached: BTreeSet<u32> = beyond.iter().map(|onward| onward.index).collect();
+        let way = Way { generation, whose, beyond: reached.clone() };
+        let before = relay.ways.insert((key, index), way);
+        for ((_, first), way) in relay.ways.range_mut((key, 0)..=(key, u32::MAX)) {
+            if *first != index && way.whose == whose {
+                way.beyond.retain(|other| *other != index && !reached.contains(other));
+            }
+        }
+        out.open_peer(key, index, generation, at);
+        if !beyond.is_empty() {
+            out.tell_peer(key, index, ToPeer::Lead { key, index, fan_out, hosts: beyond });
+        }
+        if let Some(mut before) = before {
+            before.beyond.retain(|other| !reached.contains(other));
+            let itself = (before.whose != whose).then_some(index);
+            let lost = itself.into_iter().chain(before.beyond);
+            let lost: Vec<u32> = lost.collect();
+            self.ways_lost(out, before.whose, key, lost, "its stream was opened anew");
+        }
+    }
+
+    /// Tells those of somebody's hosts that are wanted.
+    pub(super) fn pass_on(
+        &mut self,
+        out: &mut impl Outside,
+        whose: Whose,
+        key: Key,
+        wanted: &impl Fn(u32) -> bool,
+        message: &ToPeer,
+    ) {
+        for (first, to) in self.relay.reached(key, whose, wanted) {
+            let message = message.clone();
+            let message = match self.relay.leads_on(key, first) || to != [first] {
+                true => ToPeer::Pass(Box::new(Pass { to: Indices::of(to), message })),
+                false => message,
+            };
+            out.tell_peer(key, first, message);
+        }
+    }
+
+    /// A host says something, or one beyond it.
+    pub(super) fn peer_says(
+        &mut self,
+        out: &mut impl Outside,
+        (key, first): (Key, u32),
+        generation: u64,
+        message: FromPeer,
+    ) {
+        let way = self.relay.ways.get_mut(&(key, first));
+        let Some(way) = way.filter(|way| way.generation == generation) else { return };
+        let whose = way.whose;
+        let (index, message) = match message {
+            FromPeer::Beyond(beyond) if way.beyond.contains(&beyond.index) => {
+                (beyond.index, beyond.message)
+            }
+            FromPeer::Beyond(_) => return,
+            message => (first, message),
+        };
+        match message {
+            FromPeer::Lost(text) => {
+                way.beyond.remove(&index);
+                self.ways_lost(out, whose, key, vec![index], &text);
+            }
+            FromPeer::Beyond(_) => {}
+            message => match whose {
+                Whose::Agent => self.apply(out, Event::PeerMessage(key, index, message)),
+                Whose::Head(conn) => {
+                    self.tell_head(out, conn, beyond(index, message));
+                }
+            },
+        }
+    }
+
+    /// A way is closed, and with it whatever is beyond.
+    pub(super) fn peer_lost(
+        &mut self,
+        out: &mut impl Outside,
+        (key, first): (Key, u32),
+        generation: u64,
+        text: &str,
+    ) {
+        let same = |way: &&Way| way.generation == generation;
+        if self.relay.ways.get(&(key, first)).filter(same).is_none() {
+            return;
+        }
+        let Some(way) = self.relay.ways.remove(&(key, first)) else { return };
+        let lost = std::iter::once(first).chain(way.beyond).collect();
+        self.ways_lost(out, way.whose, key, lost, text);
+    }
+
+    /// Nothing more comes from these on somebody's ways.
+    fn ways_lost(
+        &mut self,
+        out: &mut impl Outside,
+        whose: Whose,
+        key: Key,
+        lost: Vec<u32>,
+        text: &str,
+    ) {
+        for index in lost {
+            let text = text.to_owned();
+            match whose {
+                Whose::Agent => self.apply(out, Event::PeerLost { key, index, text }),
+                Whose::Head(conn) => {
+                    self.tell_head(out, conn, beyond(index, FromPeer::Lost(text)));
+                }
+            }
+        }
+        if let Whose::Head(conn) = whose {
+            self.end_lead(out, conn);
+        }
+    }
+
+    /// A head says something, or a host on the way from it.
+    pub(super) fn head_says(&mut self, out: &mut impl Outside, conn: Conn, message: ToPeer) {
+        match message {
+            ToPeer::Lead { key, index, fan_out, hosts } => {
+                if !self.agent.hears_head(conn) || self.relay.led.contains_key(&conn) {
+                    return;
+                }
+                self.relay.led.insert(conn, Led { key, index, closed: false });
+                let hosts: Vec<Onward> =
+                    hosts.into_iter().filter(|onward| onward.index != index).collect();
+                for (first, beyond) in branches(hosts, fan_out as usize) {
+                    self.open_way(out, Whose::Head(conn), key, first, beyond, fan_out);
+                }
+            }
+            ToPeer::Pass(pass) => {
+                let Pass { to, message } = *pass;
+                let Some(Led { key, index, .. }) = self.relay.led.get(&conn) else { return };
+                let (key, own) = (*key, to.has(*index));
+                self.pass_on(out, Whose::Head(conn), key, &|index| to.has(index), &message);
+                if own {
+                    self.apply(out, Event::HeadMessage(conn, message));
+                }
+            }
+            message => self.apply(out, Event::HeadMessage(conn, message)),
+        }
+    }
+
+    /// Tells a head. One that does not read is told nothing more.
+    pub(super) fn tell_head(&mut self, out: &mut impl Outside, conn: Conn, message: FromPeer) {
+        if !out.tell_head(conn, message) {
+            self.later(Event::StreamClosed(conn));
+        }
+    }
+
+    /// The agent has nothing more to say on a stream, of a front end or a head. If it leads on it stays open for those
+    /// beyond.
+    pub(super) fn close_stream(&mut self, out: &mut impl Outside, conn: Conn) {
+        match self.relay.led.get_mut(&conn) {
+            Some(led) if !led.closed => {
+                led.closed = true;
+                self.tell_head(out, conn, FromPeer::Lost(PART_OVER.into()));
+                self.end_lead(out, conn);
+            }
+            Some(_) => {}
+            None => out.close_stream(conn),
+        }
+    }
+
+    /// Closes a stream that leads on if nothing more comes on it.
+    fn end_lead(&mut self, out: &mut impl Outside, conn: Conn) {
+        let Some(led) = self.relay.led.get(&conn) else { return };
+        if led.closed && self.relay.firsts(led.key, Whose::Head(conn)).is_empty() {
+            self.relay.led.remove(&conn);
+            out.close_stream(conn);
+        }
+    }
+
+    /// A stream of a front end or a head is closed at its other end: those beyond are told so.
+    pub(super) fn stream_closed(&mut self, out: &mut impl Outside, conn: Conn) {
+        if let Some(led) = self.relay.led.remove(&conn) {
+            self.close_ways(out, led.key, Whose::Head(conn));
+            if led.closed {
+                return out.close_stream(conn);
+            }
+        }
+        self.apply(out, Event::StreamClosed(conn));
+    }
+
+    /// Closes the ways that the agent has opened for an application. (One that leads on for a head goes on.)
+    pub(super) fn close_own_ways(&mut self, out: &mut impl Outside, key: Key) {
+        self.close_ways(out, key, Whose::Agent);
+    }
+
+    fn close_ways(&mut self, out: &mut impl Outside, key: Key, whose: Whose) {
+        for first in self.relay.firsts(key, whose) {
+            self.relay.ways.remove(&(key, first));
+            out.close_peer(key, first);
+        }
+    }
+}
