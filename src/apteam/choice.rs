@@ -13,6 +13,7 @@
 
 use crate::machine::Nid;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Numbers and ranges that a list may have.
@@ -57,6 +58,27 @@ impl Choice {
     pub fn not(self, list: &str) -> Result<Choice, String> {
         let (not, _) = parse(list)?;
         Choice::new(self.only, not, self.downwards)
+    }
+
+    /// None of these either. `None`: the list would be too long.
+    ///
+    /// ```
+    /// # use psched_pure::{apteam::choice::Choice, machine::Nid};
+    /// let choice = Choice::default().not("3").unwrap().without(&[Nid(4), Nid(3), Nid(5)]);
+    /// assert_eq!(choice.unwrap().to_string(), "-E 3,4-5");
+    /// ```
+    pub fn without(self, nids: &[Nid]) -> Option<Choice> {
+        let more: BTreeSet<Nid> =
+            nids.iter().copied().filter(|nid| !within(&self.not, *nid)).collect();
+        let mut not = self.not;
+        let known = not.len();
+        for nid in more {
+            match not[known..].last_mut() {
+                Some((_, last)) if last.0.checked_add(1) == Some(nid.0) => *last = nid,
+                _ => not.push((nid, nid)),
+            }
+        }
+        Choice::new(self.only, not, self.downwards).ok()
     }
 
     /// Whether some nodes are asked for, rather than any.

@@ -7,6 +7,7 @@
 //! ([`Cause::status`]). PEs that are ended in consequence (TERM, KILL to the others) don't count.
 
 use super::Key;
+use super::fault::Fault;
 use super::posting::Owner;
 use crate::machine::Nid;
 use crate::variables::units;
@@ -35,9 +36,21 @@ pub enum Cause {
     /// aprun's stdout was closed.
     StdoutClosed,
     /// A PE could not be executed, `errno` being why; `text` names the file and the cure.
-    LaunchFailed { rank: u32, nid: Nid, errno: i32, text: String },
-    /// apshepherd died, or could not be started.
-    ShepherdLost { nid: Nid, text: String },
+    LaunchFailed {
+        rank: u32,
+        nid: Nid,
+        errno: i32,
+        text: String,
+        #[serde(default)]
+        fault: Fault,
+    },
+    /// apshepherd died, or could not be started. `fault`: whose it is if no PE has run.
+    ShepherdLost {
+        nid: Nid,
+        text: String,
+        #[serde(default)]
+        fault: Fault,
+    },
     /// A node lost the application, or died with it.
     NodeLost { nid: Nid, text: String },
     /// psched has no record of it.
@@ -120,6 +133,26 @@ impl Cause {
         }
     }
 
+    /// Whose fault it is, if no PE of the application has run.
+    pub fn fault(&self) -> Fault {
+        match self {
+            Cause::LaunchFailed { fault, .. } | Cause::ShepherdLost { fault, .. } => *fault,
+            Cause::NodeLost { .. } => Fault::Node,
+            _ => Fault::User,
+        }
+    }
+
+    /// The node at which it happened, and what, in the words that follow the node's name: of a launch that
+    /// has failed.
+    pub fn failed_launch(&self) -> Option<(Nid, &str)> {
+        match self {
+            Cause::LaunchFailed { nid, text, .. }
+            | Cause::ShepherdLost { nid, text, .. }
+            | Cause::NodeLost { nid, text } => Some((*nid, text)),
+            _ => None,
+        }
+    }
+
     /// Whether it ends the application: everything but a PE's plain exit.
     pub fn ends_application(&self) -> bool {
         !matches!(self, Cause::PeExit { .. })
@@ -194,7 +227,7 @@ impl std::fmt::Display for Cause {
             Cause::LaunchFailed { rank, nid, text, .. } => {
                 write!(f, "PE {rank} on NID {nid} could not be started: {text}")
             }
-            Cause::ShepherdLost { nid, text } => {
+            Cause::ShepherdLost { nid, text, .. } => {
                 write!(f, "apshepherd on NID {nid} was lost: {text}")
             }
             Cause::NodeLost { nid, text } => write!(f, "NID {nid} lost the application: {text}"),

@@ -4,7 +4,7 @@
 //! destroys. Everything about it that crosses a wall of the house is here: the record itself
 //! ([`record`]), what is asked for ([`posting`], [`shape`]), where it goes ([`place`]), what is to be executed
 //! ([`launch`]), on which nodes it is to be ([`choice`]) and how many PEs on each ([`layout`]), how it is bound to processors
-//! ([`binding`]) and may share them ([`oversubscribe`]), within which bounds ([`bounds`]), how it saves itself ([`saving`]), how it ends ([`ending`]), what
+//! ([`binding`]) and may share them ([`oversubscribe`]), within which bounds ([`bounds`]), how it saves itself ([`saving`]), how it ends ([`ending`]), whose fault a failed launch is ([`fault`]), what
 //! administrators change ([`change`]), and the messages that the processes exchange ([`protocol`]).
 
 pub mod binding;
@@ -12,6 +12,7 @@ pub mod bounds;
 pub mod change;
 pub mod choice;
 pub mod ending;
+pub mod fault;
 mod ids;
 pub mod launch;
 pub mod layout;

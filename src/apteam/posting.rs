@@ -129,6 +129,9 @@ pub struct Posting {
     pub time_limit: Option<Duration>,
     /// No room now: refuse instead of waiting.
     pub immediate: bool,
+    /// Its front end knows that it waits again after a launch that failed by a node's fault.
+    #[serde(default)]
+    pub tries_again: bool,
     /// `-F exclusive`: nobody else is to sit on its nodes.
     pub exclusive: bool,
     /// `--account`.
@@ -203,6 +206,7 @@ impl Posting {
             cpu_limit: None,
             time_limit: None,
             immediate: false,
+            tries_again: false,
             exclusive: false,
             account: None,
             choice: Choice::default(),

@@ -3,6 +3,8 @@
 //! ```text
 //!            place                 launch             all go
 //!   Posted --------> Placed ------------> Launching --------> Running
+//!     ^                                       |
+//!     +-- node's fault, and no PE has run ----+
 //!     ^ \              | take back           |                   |
 //!     |  \ give up     v                     | end               | end
 //!     |   \         TakingBack               v                   v
@@ -16,7 +18,7 @@
 //! A record is durable before anything that follows from it leaves psched.
 
 use super::change::By;
-use super::ending::HostEnd;
+use super::ending::{Cause, HostEnd};
 use super::oversubscribe::Oversubscribe;
 use super::place::{HostPart, PlacementList};
 use super::posting::{Owner, Posting};
@@ -82,10 +84,10 @@ impl State {
         matches!(
             (self, next),
             (Posted, Placed | Ended)
-                | (Placed, TakingBack | Launching | Running | Ended)
+                | (Placed, Posted | TakingBack | Launching | Running | Ended)
                 | (TakingBack, Lapsed | Posted | Launching | Running | Ended)
                 | (Lapsed, Posted | Ended)
-                | (Launching, Running | Ended)
+                | (Launching, Posted | Running | Ended)
                 | (Running, Ended)
         )
     }
@@ -165,6 +167,30 @@ pub struct Apteam {
     /// The checkpoint that it comes from, if it is restored instead of executed. Until it runs it is locked:
     /// nothing is done with it but that it is placed.
     pub restart: Option<Restart>,
+    /// Its launches that failed by their nodes' fault.
+    #[serde(default)]
+    pub retries: Retries,
+}
+
+/// Launches of an application that failed by their nodes' fault, after each of which it waited for another
+/// place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retries {
+    /// How many.
+    pub count: u32,
+    /// The last of them.
+    pub last: Option<FailedLaunch>,
+    /// The host of PE 0 was lost during the present launch: whether PEs had gone there nobody can say.
+    pub may_have_run: bool,
+}
+
+/// A launch that failed by a node's fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedLaunch {
+    /// Of this placement.
+    pub incarnation: Incarnation,
+    /// Why.
+    pub cause: Cause,
 }
 
 /// The moves of a running application.

@@ -150,6 +150,8 @@ impl PostingForm {
             cpu_limit,
             time_limit,
             immediate,
+            // (It is the front end's, and cpr says it anew.)
+            tries_again: _,
             exclusive,
             account,
             choice,
@@ -202,6 +204,7 @@ impl PostingForm {
             cpu_limit: self.cpu_limit_ns.map(Duration::from_nanos),
             time_limit: self.time_limit_ns.map(Duration::from_nanos),
             immediate: self.immediate,
+            tries_again: false,
             exclusive: self.exclusive,
             account: self.account.as_deref().map(Account::parse).transpose()?,
             saving: self.saving.map(SavingForm::saving).transpose()?,

@@ -228,6 +228,7 @@ fn apteam(state: State) -> Apteam {
         domain: recovery.domain.into(),
         moves: Default::default(),
         restart: None,
+        retries: Default::default(),
     }
 }
 
@@ -323,6 +324,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 cpu_limit: times.0,
                 time_limit: times.1,
                 immediate,
+                tries_again: false,
                 exclusive,
                 account: account.map(|name| Account::parse(&name).expect("good")),
                 choice,

@@ -12,7 +12,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The classes, by the name under which they are asked for and counted.
-pub const CLASSES: [(&str, &str); 20] = [
+pub const CLASSES: [(&str, &str); 21] = [
     ("delay", "messages between hosts take up to seconds"),
     ("breaks", "connections break, and what was under way is lost"),
     ("cuts", "hosts can't reach each other, in one direction or both"),
@@ -33,6 +33,7 @@ pub const CLASSES: [(&str, &str); 20] = [
     ("stores", "apinits reach a psched of another store, or of an old copy, which discards all"),
     (ORDERS, "administrators drain, resume and lose nodes, hold and release applications"),
     (COPIES, "a copy of the store, made while psched ran, is put in its place"),
+    (LAUNCHES, "hosts can start no application for a time"),
 ];
 
 /// A class that seeds have or have not whatever else they have.
@@ -40,6 +41,8 @@ const ORDERS: &str = "orders";
 /// One that they have only where it is asked for, since seeds were known by their histories before
 /// it was there.
 const COPIES: &str = "copies";
+/// Likewise.
+const LAUNCHES: &str = "launches";
 /// In a list of classes: and those that the seed chooses.
 pub const CHOSEN: &str = "chosen";
 
@@ -66,6 +69,7 @@ pub struct Faults {
     pub stores: bool,
     pub orders: bool,
     pub copies: bool,
+    pub launches: bool,
     /// Reports that may come again, and whose they are.
     old: Vec<(usize, Report)>,
     /// Who is stopped until when: psched, each apinit, and apruns.
@@ -97,6 +101,9 @@ pub enum Fault {
     Stranger,
     Order,
     Copy,
+    /// A host can start nothing any more, and can again.
+    Sick,
+    Well(usize),
     /// ^C at some aprun: no fault, but as sudden.
     Interrupt,
 }
@@ -124,7 +131,7 @@ impl Faults {
         }
         let share = rng.u32(2..8);
         let orders = rng.clone().bool();
-        let some = CLASSES.iter().map(|c| c.0).filter(|c| ![ORDERS, COPIES].contains(c));
+        let some = CLASSES.iter().map(|c| c.0).filter(|c| ![ORDERS, COPIES, LAUNCHES].contains(c));
         let some = some.filter(|_| rng.u32(0..10) < share).collect::<Vec<_>>();
         some.into_iter().chain(orders.then_some(ORDERS)).collect()
     }
@@ -158,6 +165,7 @@ impl Faults {
             stores: has("stores"),
             orders: has(ORDERS),
             copies: has(COPIES),
+            launches: has(LAUNCHES),
             ..Faults::default()
         }
     }
@@ -194,6 +202,7 @@ impl World {
             (m.strangers, Fault::Stranger),
             (m.orders, Fault::Order),
             (m.copies, Fault::Copy),
+            (m.launches, Fault::Sick),
             (true, Fault::Interrupt),
         ];
         for (_, fault) in classes.into_iter().filter(|(has, _)| *has) {
@@ -209,10 +218,10 @@ impl World {
             Fault::Apinit(_) | Fault::Shepherd | Fault::Aprun | Fault::Interrupt => time / 40,
             Fault::Psched | Fault::Slow | Fault::Clock | Fault::Nap(_) => time / 30,
             Fault::Order | Fault::Copy => time / 60,
-            Fault::Cut | Fault::Stop | Fault::DiskFull => time / 20,
+            Fault::Cut | Fault::Stop | Fault::DiskFull | Fault::Sick => time / 20,
             Fault::HostDown => time / 12,
             Fault::LoginDown => time / 4,
-            Fault::DiskRoom | Fault::PschedNow => return,
+            Fault::DiskRoom | Fault::Well(_) | Fault::PschedNow => return,
         };
         let wait = self.faults.u64(MS..2 * mean.max(MS));
         self.after(wait, Ev::Fault(fault));
@@ -222,6 +231,10 @@ impl World {
     pub fn fault(&mut self, fault: Fault) {
         if let Fault::DiskRoom = fault {
             self.disk.full = false;
+            return;
+        }
+        if let Fault::Well(slot) = fault {
+            self.slots[slot].sick = false;
             return;
         }
         if self.ending {
@@ -339,7 +352,14 @@ impl World {
                     self.disturbed_until(self.now + wait + 2 * SECOND);
                 }
             }
-            Fault::DiskRoom => {}
+            Fault::DiskRoom | Fault::Well(_) => {}
+            Fault::Sick => {
+                self.counts.add(LAUNCHES);
+                let slot = self.faults.usize(0..self.slots.len());
+                self.slots[slot].sick = true;
+                let wait = self.faults.u64(SECOND..60 * SECOND);
+                self.after(wait, Ev::Fault(Fault::Well(slot)));
+            }
             Fault::Clock => {
                 self.counts.add("clocks");
                 let host = self.faults.usize(0..self.hosts.len());
@@ -542,6 +562,7 @@ impl World {
         self.around.dies_after = None;
         self.store.dies_writing = false;
         for slot in &mut self.slots {
+            slot.sick = false;
             if let Some(proc) = &mut slot.proc {
                 proc.dies_after = None;
             }

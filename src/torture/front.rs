@@ -119,7 +119,8 @@ impl World {
             command: format!("program{pid}"),
             time_limit,
             immediate: self.work.u32(0..12) == 0,
-            // (By chance too; it is drawn already.)
+            // (By chance too; these are drawn already.)
+            tries_again: request_id[1] < 240,
             flexible: request_id[0] < 32,
             ..Posting::plain(request_id, Shape { width, depth, per_node })
         };

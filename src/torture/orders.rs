@@ -80,6 +80,14 @@ impl World {
         self.psched_event(Event::Hold { reply, apids, hold: false, by });
     }
 
+    /// Nodes that psched has drained meanwhile, because launches failed there, are resumed.
+    pub fn open_all_nodes(&mut self) {
+        let closed = |nid| self.psched.iter().any(|p| p.driver.scheduler().closed(nid).is_some());
+        if self.machine.nodes.keys().any(|nid| closed(*nid)) {
+            self.orders_are_over();
+        }
+    }
+
     /// Nothing new is placed on a node that is closed, and nobody who is held.
     pub fn check_places(&mut self, s: &Scheduler, effects: &[Effect]) {
         let placed = effects.iter().filter_map(|effect| match effect {

@@ -169,19 +169,32 @@ impl Play {
         &mut self,
         uid: u32,
         width: u32,
-        mut plan: Plan,
+        plan: Plan,
         limit: Option<std::time::Duration>,
+    ) -> Pid {
+        self.posts_as(uid, width, plan, |posting| posting.time_limit = limit)
+    }
+
+    /// The same of one whose launch is tried again where it fails by a node's fault.
+    pub fn posts_and_retries(&mut self, uid: u32, width: u32, plan: Plan) -> Pid {
+        self.posts_as(uid, width, plan, |posting| posting.tries_again = true)
+    }
+
+    fn posts_as(
+        &mut self,
+        uid: u32,
+        width: u32,
+        mut plan: Plan,
+        change: impl FnOnce(&mut Posting),
     ) -> Pid {
         let pid = self.world.new_pid();
         if let [only] = &plan.pes[..] {
             plan.pes = vec![only.clone(); width as usize];
         }
         let shape = Shape { width, depth: 1, per_node: None };
-        let posting = Posting {
-            command: format!("program{pid}"),
-            time_limit: limit,
-            ..Posting::plain(request_of(pid), shape)
-        };
+        let mut posting =
+            Posting { command: format!("program{pid}"), ..Posting::plain(request_of(pid), shape) };
+        change(&mut posting);
         let owner = owner_of(uid);
         self.world.aprun_starts(pid, posting, owner, plan, false);
         pid

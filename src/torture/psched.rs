@@ -9,7 +9,9 @@ use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, US};
 use crate::aprun::decide::closing::Ended;
-use crate::aprun::decide::session::{Ask, Looked as Found, Placement, PschedEvent as Said};
+use crate::aprun::decide::session::{
+    Ask, Looked as Found, Placement, PschedEvent as Said, Retried,
+};
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::node::{NodeSpec, Report, Welcome};
 use crate::apteam::record::{Apteam, FrontProcess, State};
@@ -615,6 +617,15 @@ impl Outside for World {
             }
             Told::Placed(incarnation) => Said::Placed(incarnation.0),
             Told::Launched(_) => Said::Launched,
+            Told::Retried { failed, count, most } => {
+                self.counts.add("launches tried again");
+                Said::Retried(Retried {
+                    incarnation: failed.incarnation.0,
+                    cause: failed.cause.clone(),
+                    attempt: *count,
+                    most: *most,
+                })
+            }
             Told::Ended(end) => {
                 if self.around.told_early.remove(&end.key.apid) {
                     self.checks.told_before_its_record(end.key.apid);
@@ -686,7 +697,12 @@ impl Outside for World {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Warning(text) => self.checks.warned(&text),
+            Note::Warning(text) => {
+                if text.contains("drained by psched") {
+                    self.counts.add("nodes drained by psched");
+                }
+                self.checks.warned(&text);
+            }
             // Placement and occupancy never disagree.
             Note::Fault(text) => self.checks.broken(text),
             _ => {}

@@ -68,7 +68,7 @@ pub const SCENARIOS: [Scenario; 21] = [
         freed_but_held,
     ),
     scenario("restart-orphans", "an agent's restart orphans what it ran", 3, restart_orphans),
-    scenario("sick-node-loop", "work is queued again and again for a sick node", 1, sick_node_loop),
+    scenario("sick-node-loop", "work is queued again and again for a sick node", 2, sick_node_loop),
     scenario(
         "missing-transition",
         "two things at the same moment, for which the table of states has no line",
@@ -413,9 +413,13 @@ fn restart_orphans(play: &mut Play, form: u64) -> Played {
     play.ends(aprun, 0)
 }
 
-/// No shepherd can be started on a host. Whoever is placed there is told so, once: its aprun ends.
-fn sick_node_loop(play: &mut Play, _: u64) -> Played {
+/// No shepherd can be started on a host. Whoever is placed there is told so, once: its aprun ends, or its
+/// application goes elsewhere.
+fn sick_node_loop(play: &mut Play, form: u64) -> Played {
     play.world.slots[0].sick = true;
+    if form == 1 {
+        return sick_node_left(play);
+    }
     let before = play.world.counts.heard;
     let unlucky = play.posts(USER, 2, sleeps(SECOND));
     play.ends(unlucky, 125)?;
@@ -430,6 +434,23 @@ fn sick_node_loop(play: &mut Play, _: u64) -> Played {
     play.world.slots[0].sick = false;
     let well = play.posts(USER, ALL, sleeps(SECOND));
     play.ends(well, 0)
+}
+
+/// Two users' applications are tried again elsewhere, until the node is drained. One user's do not drain it.
+fn sick_node_left(play: &mut Play) -> Played {
+    for user in [USER, USER, USER, USER, OTHER] {
+        let closed = play.world.psched.as_ref().is_some_and(|p| {
+            let s = p.driver.scheduler();
+            s.nodes().any(|node| s.closed(node.node.nid).is_some())
+        });
+        expect("one user drains no node", !closed)?;
+        let unlucky = play.posts_and_retries(user, 2, sleeps(SECOND));
+        play.ends(unlucky, 0)?;
+        let key = play.world.key_of(unlucky).ok_or("no record")?;
+        expect("it was launched twice", key.incarnation == Incarnation(3))?;
+    }
+    let closed = play.world.psched.as_ref().and_then(|p| p.driver.scheduler().closed(Nid(0)));
+    expect("two users' drain it", closed.is_some_and(|order| order.by.name == "psched"))
 }
 
 /// At the moment when a ticket lapses, a little before and a little after, its aprun launches, or

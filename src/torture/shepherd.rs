@@ -11,6 +11,7 @@ use crate::apshepherd::decide::Event;
 use crate::apshepherd::drive::Driver;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use outside::Around;
 use std::collections::BTreeMap;
@@ -289,7 +290,10 @@ impl World {
                 self.checks.not_executable(key, errno);
                 let text = "it can't be executed".to_owned();
                 self.dies(proc, PeEnd::Exit(127));
-                self.shepherd_happens(pid, Event::ExecFailed { rank, errno, text });
+                self.shepherd_happens(
+                    pid,
+                    Event::ExecFailed { rank, errno, text, fault: Fault::User },
+                );
             }
             None => self.shepherd_happens(pid, Event::Stopped { rank }),
         }

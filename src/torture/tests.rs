@@ -69,6 +69,18 @@ fn no_copy_is_obeyed() {
     assert!(counts.faults.get("copies").is_some_and(|copies| *copies > 300), "{counts:?}");
 }
 
+/// Beside what else a seed has, hosts can start nothing for a time: launches are tried again elsewhere, and
+/// psched drains nodes.
+#[test]
+fn launches_that_fail_are_tried_again() {
+    let faults = ["chosen", "launches"].map(str::to_owned);
+    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
+    let counts = seeds(1..33, of, (5_000, 100));
+    let count = |what| counts.faults.get(what).copied().unwrap_or(0);
+    assert!(count("launches tried again") > 100, "{counts:?}");
+    assert!(count("nodes drained by psched") > 10, "{counts:?}");
+}
+
 /// Histories in which something once went wrong: a place lapsed before its apinit had heard of it,
 /// and cpr asked that apinit for ever; a psched gave signals numbers that the one before had given,
 /// whose records a full disk had not taken; a host was switched off after its application had ended,

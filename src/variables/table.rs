@@ -336,12 +336,21 @@ variables! {
          never. See apinit(8).";
     kill_grace: Duration, 0 => HOUR, default 5 * SECOND,
         "time between TERM and KILL when an application is ended";
+    launch_failures_to_drain: Count, 0 => 1_000, default 3,
+        "launches that fail in a row by a node's fault before psched drains the node; 0: never",
+        "They must be of as many applications, and of two users (or of root), so that no user can \
+         drain nodes. What a user can cause does not count: a missing file, a limit, a program \
+         that can't be executed. A launch that succeeds on the node and psmgr resume set the count \
+         back. psmgr resume undoes the drain. See psched(8).";
     launch_memory_max: Size, 16 * MIB => 16_384 * MIB, default 128 * MIB,
         "memory on a host for launches that wait for psched's word of their placement",
         "If it is used up, an aprun tries again for a while.";
     launch_memory_user_max: Size, MIB => 16_384 * MIB, default 32 * MIB,
         "memory on a host for such launches of one user",
         "One more is refused, and its aprun ends with 125.";
+    launch_retries: Count, 0 => 100, default 3,
+        "how often an application is launched again elsewhere if a launch fails by a node's fault",
+        "Only if no PE of it has run. Its aprun says so. See psched(8).";
     launches_user_max: Count, 1 => 65_536, default 64,
         "launches of one user that wait at once on a host for psched's word of their placement";
     orders_max: Count, 1 => 10_000, default 64,

@@ -53,6 +53,7 @@ mod regions;
 mod reload;
 mod report;
 mod restarts;
+mod retries;
 mod saving;
 mod several;
 mod shepherd;

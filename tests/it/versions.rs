@@ -111,7 +111,8 @@ fn a_shepherd_a_release_older_runs_applications() {
     // release asks for that in other words.)
     let mark = machine.folder().join("mark");
     let mark = mark.to_str().expect("text");
-    for options in ["-n 1", "-n 1 -N 1"] {
+    // (Without --immediate it would be launched elsewhere.)
+    for options in ["--immediate -n 1", "--immediate -n 1 -N 1"] {
         let line = words(options).chain(["touch", mark, ":", "touch", mark]);
         let run = run(&mut machine.command("aprun", line)).expect(125);
         run.says(
@@ -141,7 +142,8 @@ fn nothing_is_launched_with_a_newer_or_much_older_shepherd() {
         replace_apinit(&mut machine, mixed.0.path());
         wait_until_up(&machine);
         let mark = machine.folder().join("mark");
-        for options in ["-n 2", "-n 2 -N 1"] {
+        // (Without --immediate it would be launched elsewhere.)
+        for options in ["--immediate -n 2", "--immediate -n 2 -N 1"] {
             let program = ["touch", mark.to_str().expect("text")];
             let mut command =
                 machine.command("aprun", crate::support::words(options).chain(program));

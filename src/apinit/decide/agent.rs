@@ -9,6 +9,7 @@ use super::timed::Timed;
 use super::waits::REPORT_AGAIN;
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
+use crate::apteam::fault::Fault;
 use crate::apteam::posting::Owner;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::ToPeer;
@@ -165,11 +166,16 @@ impl Agent {
             Event::HeadMessage(conn, message) => self.head_message(now_ns, conn, message, o),
             Event::StreamClosed(conn) => self.stream_closed(now_ns, conn, o),
             Event::ShepherdSpawned(key) => self.shepherd_spawned(now_ns, key, o),
-            Event::SpawnFailed { key, text } => self.shepherd_lost(now_ns, key, text, o),
+            Event::SpawnFailed { key, text } => {
+                self.shepherd_lost(now_ns, key, text, Fault::Node, o);
+            }
             Event::ShepherdMessage(key, message) => {
                 self.shepherd_message(now_ns, key, message, o);
             }
-            Event::ShepherdLost { key, text } => self.shepherd_lost(now_ns, key, text, o),
+            // (Its user may have killed it.)
+            Event::ShepherdLost { key, text } => {
+                self.shepherd_lost(now_ns, key, text, Fault::Busy, o);
+            }
             Event::PeerMessage(key, index, message) => {
                 self.peer_message(now_ns, key, index, message, o);
             }

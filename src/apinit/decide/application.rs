@@ -117,6 +117,8 @@ pub(super) struct App {
     pub processors: BTreeSet<(Nid, u32)>,
     pub ticket_until_ns: u64,
     pub shepherd: Shepherd,
+    /// A former life of this apinit had it.
+    pub was_found: bool,
     /// Its shepherd has said whether it can execute several programs.
     pub several: Option<bool>,
     /// The launch, until the shepherd has it and all peers are ready.
@@ -198,6 +200,7 @@ impl App {
             processors,
             ticket_until_ns,
             shepherd: Shepherd::Spawning,
+            was_found: false,
             several: None,
             launch: None,
             launched_ns: None,
@@ -249,7 +252,7 @@ impl App {
 
     /// The rank of the first of the PEs here.
     pub fn first_rank(&self) -> u32 {
-        self.place.mapped().next().map_or(0, |(_, node)| node.first_rank)
+        first_rank(&self.place)
     }
 
     /// The node by which this host is named in causes.
@@ -391,4 +394,9 @@ impl App {
             [self.away_until_ns(), self.grace_ns(), self.backstop_ns(), self.dump_until_ns()];
         [report, limit, peers].into_iter().chain(waits).flatten()
     }
+}
+
+/// The rank of the first of the PEs of a part.
+pub(super) fn first_rank(place: &PlaceCommand) -> u32 {
+    place.mapped().next().map_or(0, |(_, node)| node.first_rank)
 }

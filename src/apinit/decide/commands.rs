@@ -1,12 +1,13 @@
 //! What psched says.
 
-use super::application::{App, End, Shepherd};
+use super::application::{App, End, Shepherd, first_rank};
 use super::out_stage::OutStage;
 use super::streams::Told;
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Found, Front, Out, ns, own_nids};
 use crate::apteam::Key;
-use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::ending::{Cause, Decisive, HostEnd, NOT_THE_PROGRAM};
+use crate::apteam::fault::Fault;
 use crate::apteam::protocol::node::{Command, PlaceCommand, Report, Restoring};
 use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::shepherd::misfit;
@@ -79,14 +80,15 @@ impl Agent {
             let most = self.bounds().applications;
             let cure = raise("applications_max", most);
             let text = format!("its host has the maximum number of applications: {cure}");
-            Some(Cause::NodeLost { nid: nids[0], text })
+            let (rank, errno, fault) = (first_rank(&place), NOT_THE_PROGRAM, Fault::Busy);
+            Some(Cause::LaunchFailed { rank, nid: nids[0], errno, text, fault })
         } else if self.me.uid != 0 && self.me.uid != place.owner.uid {
             let text = format!(
                 "apinit runs as user {} and can't run an application of user {}; start apinit as \
                  root to serve all users",
                 self.me.uid, place.owner.uid
             );
-            Some(Cause::ShepherdLost { nid: nids[0], text })
+            Some(Cause::ShepherdLost { nid: nids[0], text, fault: Fault::Busy })
         } else {
             None
         };
@@ -178,6 +180,7 @@ impl Agent {
         };
         let hello = hello.filter(|_| !undone);
         let mut app = App::new(place, index, nids, 0);
+        app.was_found = true;
         // How much of the ticket's time is left was known to the one who died: all of it, at most.
         app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));
         if let Some(hello) = &hello {
@@ -245,10 +248,12 @@ impl Agent {
             _ if silent || waits => {}
             _ if hello.is_none() => {
                 let text = "it died while apinit was being restarted";
-                self.shepherd_lost(now, key, text.into(), out);
+                self.shepherd_lost(now, key, text.into(), Fault::User, out);
             }
             // Nothing of the program has run.
-            Some(misfit) if !going => self.shepherd_lost(now, key, misfit, out),
+            Some(misfit) if !going => {
+                self.shepherd_lost(now, key, misfit, Fault::User, out);
+            }
             _ => {}
         }
         self.open_peers(now, key, peers, out);

@@ -6,6 +6,7 @@ use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::launch::LocalPe;
 use crate::apteam::protocol::node::NodeSpec;
@@ -28,7 +29,8 @@ impl Agent {
         let refused = app.has_several() && app.several == Some(false);
         if refused && app.running() && !app.sent && app.doom.is_none() {
             let (rank, nid, text) = (app.first_rank(), app.nid(), ONE_PROGRAM.to_owned());
-            let cause = Cause::LaunchFailed { rank, nid, errno: NOT_THE_PROGRAM, text };
+            let (errno, fault) = (NOT_THE_PROGRAM, Fault::Node);
+            let cause = Cause::LaunchFailed { rank, nid, errno, text, fault };
             return self.own_decisive(now, key, Decisive { at_ns: now, cause }, out);
         }
         self.try_start(key, out);
@@ -149,7 +151,9 @@ impl Agent {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.may_be_ready()) else { return };
         if let Err(text) = result {
             let (rank, nid) = (app.first_rank(), app.nid());
-            let cause = Cause::LaunchFailed { rank, nid, errno: NOT_THE_PROGRAM, text };
+            // (One may have been taken elsewhere by what its user runs there.)
+            let (errno, fault) = (NOT_THE_PROGRAM, Fault::Busy);
+            let cause = Cause::LaunchFailed { rank, nid, errno, text, fault };
             let found = Decisive { at_ns: now, cause: cause.clone() };
             app.first = Decisive::earlier(app.first.take(), Some(found.clone()));
             self.tell_head_of(key, found, out);

@@ -37,6 +37,7 @@ use super::out_stage::OutStage;
 use super::switcher::Event as TurnEvent;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
+use crate::apteam::fault::Fault;
 use crate::apteam::place::Place;
 use crate::apteam::protocol::node::{Report, Restoring, Shift};
 use crate::machine::Nid;
@@ -139,7 +140,7 @@ impl Agent {
                 let text = format!(
                     "the memory of the application was in a checkpoint and can't be restored: {why}"
                 );
-                return self.shepherd_lost(now, key, text, out);
+                return self.shepherd_lost(now, key, text, Fault::User, out);
             }
         };
         if app.dies_now(now) {

@@ -10,6 +10,7 @@ use super::streams::{Purpose, Told};
 use super::{Action, Agent, Conn, Front, Out};
 use crate::apteam::Key;
 use crate::apteam::bounds::whole_windows;
+use crate::apteam::fault::Fault;
 use crate::apteam::protocol::attach::{Output, OutputTaken};
 use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::protocol::shepherd::{FRAME_MAX, ToShepherd};
@@ -60,7 +61,7 @@ impl Agent {
         let (end, taken) = (output.end(), app.output.taken);
         match app.output.add(output, app.output_window()) {
             Err(text) => {
-                self.shepherd_lost(now, key, format!("{text}, and was ended"), out);
+                self.shepherd_lost(now, key, format!("{text}, and was ended"), Fault::User, out);
             }
             // It has not heard that this is written: the apinit that was to say so has died.
             Ok(None) if end <= taken => {

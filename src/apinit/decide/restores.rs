@@ -39,6 +39,7 @@ use super::back::Back;
 use super::{Action, Agent, Out, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd, NOT_THE_PROGRAM};
+use crate::apteam::fault::Fault;
 use crate::apteam::protocol::attach::{OutputTaken, StdinCredit, ToApinit};
 use crate::apteam::protocol::node::{Restoring, Shift};
 use crate::apteam::protocol::shepherd::ToShepherd;
@@ -179,7 +180,9 @@ impl Agent {
         app.held.clear();
         app.launch = None;
         let (rank, nid) = (app.first_rank(), app.nid());
-        let cause = Cause::LaunchFailed { rank, nid, errno: NOT_THE_PROGRAM, text };
+        // (Its images belong to one host, and are no launch to be tried again.)
+        let (errno, fault) = (NOT_THE_PROGRAM, Fault::User);
+        let cause = Cause::LaunchFailed { rank, nid, errno, text, fault };
         // It may have been killed because it was to end.
         let decided = app.decided(now);
         let failed = decided.or(Some(Decisive { at_ns: now, cause: cause.clone() }));

@@ -5,6 +5,7 @@ use super::streams::Told;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::fault::Fault;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::peers::FromPeer;
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
@@ -33,7 +34,7 @@ impl Agent {
             // a new one has no more to say.
             FromShepherd::Hello(hello) => {
                 if let Some(text) = misfit(hello.protocol) {
-                    self.shepherd_lost(now, key, text, out);
+                    self.shepherd_lost(now, key, text, Fault::Node, out);
                     return;
                 }
                 if app.shepherd == Shepherd::Silent {
@@ -110,8 +111,17 @@ impl Agent {
     }
 
     /// The shepherd is dead or could not be made. Its PEs are killed, what they wrote last is lost.
-    pub(super) fn shepherd_lost(&mut self, now: u64, key: Key, text: String, out: &mut Out) {
+    pub(super) fn shepherd_lost(
+        &mut self,
+        now: u64,
+        key: Key,
+        text: String,
+        fault: Fault,
+        out: &mut Out,
+    ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
+        // A former life of this apinit may have let its PEs go without telling this one.
+        let fault = if app.was_found { Fault::User } else { fault };
         let had_one =
             matches!(app.shepherd, Shepherd::Up | Shepherd::Silent | Shepherd::Strange) || app.sent;
         app.shepherd = Shepherd::Gone;
@@ -120,7 +130,7 @@ impl Agent {
         }
         // What it had written before it was taken out has come, and it has run nothing since.
         let whole = app.is_away() && app.doom.is_some();
-        let cause = Cause::ShepherdLost { nid: app.nid(), text };
+        let cause = Cause::ShepherdLost { nid: app.nid(), text, fault };
         let lost = Decisive { at_ns: now, cause: cause.clone() };
         // It may have been killed because it did not end what was to end.
         let decided = Decisive::earlier(app.first.take(), app.decided(now));

@@ -123,7 +123,7 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> Line {
         Cause::LaunchFailed { rank, nid, text, .. } => {
             on(*nid, format!("PE {rank} could not be started, so no PE runs: {text}"))
         }
-        Cause::ShepherdLost { nid, text } => {
+        Cause::ShepherdLost { nid, text, .. } => {
             on(*nid, format!("its apshepherd was lost: {text}{ended}"))
         }
         Cause::NodeLost { nid, text } => {
@@ -237,6 +237,7 @@ mod tests {
     use super::*;
     use crate::apteam::Key;
     use crate::apteam::ending::Decisive;
+    use crate::apteam::fault::Fault;
 
     fn ended(cause: Option<Cause>, ends: &[(PeEnd, u32, bool)]) -> Ended {
         let end = HostEnd {
@@ -414,6 +415,7 @@ mod tests {
             nid: Nid(1),
             errno: 2,
             text: "./a.out: no such file".to_owned(),
+            fault: Fault::User,
         };
         let mut never = ended(Some(cause), &[]);
         never.end.launched = false;

@@ -15,6 +15,7 @@ use crate::apteam::Ticket;
 use crate::apteam::binding::Binding;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::{HostPart, Place, PlacementList};
@@ -144,7 +145,7 @@ impl Home {
             let uid = nix::unistd::getuid().as_raw();
             let cause = match signal {
                 Some(signal) => Cause::Kill { signal, uid },
-                None => Cause::ShepherdLost { nid: self.within.nid, text },
+                None => Cause::ShepherdLost { nid: self.within.nid, text, fault: Fault::User },
             };
             let first = Some(Decisive { at_ns: monotonic_ns(), cause });
             HostEnd { launched: true, first, lost: nids.clone(), ..HostEnd::default() }

@@ -113,7 +113,9 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     let found = program::open_all(&options)?;
     let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
     let (request_id, command) = (random()?, shown(&options.parts));
-    let posting = Posting { request_id, command, executable, ..options.posting.clone() };
+    let tries_again = true;
+    let posting =
+        Posting { request_id, command, executable, tries_again, ..options.posting.clone() };
     let home = options.inside.then(|| Home::find(&options)).transpose()?;
     let request = pb::PostRequest { signal: true, ..posting.into() };
     let socket = socket_path();

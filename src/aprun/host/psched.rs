@@ -5,7 +5,7 @@
 
 use super::note::{Note, Store};
 use crate::aprun::decide::closing::Ended;
-use crate::aprun::decide::session::{Ask, Event, Looked, Placement, PschedEvent};
+use crate::aprun::decide::session::{Ask, Event, Looked, Placement, PschedEvent, Retried};
 use crate::apteam::Apid;
 use crate::apteam::ending::HostEnd;
 use crate::apteam::launch::Launch;
@@ -181,6 +181,11 @@ fn event(message: pb::ApplicationEvent) -> Result<Option<PschedEvent>, Malformed
         Wire::AskLaunch(_) => PschedEvent::AskLaunch,
         Wire::Ended(end) => PschedEvent::Ended(Box::new(ended(end)?)),
         Wire::Waiting(why) => PschedEvent::Waiting(why.try_into()?),
+        Wire::Retried(pb::Retried { incarnation, cause, attempt, most }) => {
+            let cause = cause.ok_or_else(|| Malformed::new("Retried", "cause", "it is missing"))?;
+            let cause = cause.try_into()?;
+            PschedEvent::Retried(Retried { incarnation, cause, attempt, most })
+        }
     }))
 }
 

@@ -3,6 +3,7 @@
 use super::left::Left;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
@@ -21,7 +22,7 @@ pub enum Event {
     /// This PE has been executed and stands still before user code.
     Stopped { rank: u32 },
     /// This one can't be: `text` names the file and the cure. Also when it could not be forked.
-    ExecFailed { rank: u32, errno: i32, text: String },
+    ExecFailed { rank: u32, errno: i32, text: String, fault: Fault },
     /// A PE has been reaped, whose process this was. Everything that it said over PMI has been reported
     /// before.
     PeEnded { rank: u32, pid: u32, end: PeEnd, usage: Usage },

@@ -56,6 +56,7 @@ mod tests;
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::attach::{NumberedSignal, TakenSignals};
 use crate::apteam::protocol::notice::Seen;
@@ -246,7 +247,9 @@ impl Shepherd {
             }
             Event::Frame(frame) => self.frame(now_ns, frame),
             Event::Stopped { rank } => self.stopped(rank),
-            Event::ExecFailed { rank, errno, text } => self.exec_failed(now_ns, rank, errno, text),
+            Event::ExecFailed { rank, errno, text, fault } => {
+                self.exec_failed(now_ns, rank, errno, text, fault);
+            }
             Event::PeEnded { rank, pid, end, usage } => {
                 self.pe_ended(now_ns, rank, pid, end, usage)
             }
@@ -472,7 +475,7 @@ impl Shepherd {
                 },
             };
             self.empty_at = Some(now_ns);
-            self.exec_failed(now_ns, first, EINVAL, text);
+            self.exec_failed(now_ns, first, EINVAL, text, Fault::User);
             // None is made, so that nothing can be heard of one.
             self.pes.clear();
             return;

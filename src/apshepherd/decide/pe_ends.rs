@@ -5,6 +5,7 @@ use super::{Action, FROZEN_MAX, LINGER, LINGER_STEP, SIGKILL, SIGTERM, Shepherd,
 use crate::apteam::ending::{
     Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage, count_end,
 };
+use crate::apteam::fault::Fault;
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
@@ -38,13 +39,20 @@ impl Shepherd {
         }
     }
 
-    pub(super) fn exec_failed(&mut self, now_ns: u64, rank: u32, errno: i32, text: String) {
+    pub(super) fn exec_failed(
+        &mut self,
+        now_ns: u64,
+        rank: u32,
+        errno: i32,
+        text: String,
+        fault: Fault,
+    ) {
         if self.stage == Stage::Going || self.ending {
             return;
         }
         let nid = self.nid(rank);
-        let first =
-            Decisive { at_ns: now_ns, cause: Cause::LaunchFailed { rank, nid, errno, text } };
+        let cause = Cause::LaunchFailed { rank, nid, errno, text, fault };
+        let first = Decisive { at_ns: now_ns, cause };
         self.first = Decisive::earlier(self.first.take(), Some(first));
         self.ending = true;
         if let Some(first) = self.first.clone() {
@@ -85,7 +93,8 @@ impl Shepherd {
             }
             PeEnd::Exit(_) if !went => {
                 let text = "its process ended before the program was executed".to_owned();
-                self.exec_failed(now_ns, rank, EINVAL, text);
+                // (Its user may have killed it.)
+                self.exec_failed(now_ns, rank, EINVAL, text, Fault::Busy);
             }
             PeEnd::Exit(0) => {}
             PeEnd::Exit(code) => self.bad(now_ns, Cause::PeExit { rank, nid, code }),

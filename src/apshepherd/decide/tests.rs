@@ -118,13 +118,18 @@ fn without_processes_nothing_goes() {
     assert_eq!(shepherd.apply(4, Event::Frame(ToShepherd::Go)), []);
 }
 
+fn failed_exec(rank: u32) -> Event {
+    Event::ExecFailed { rank, errno: 2, text: String::new(), fault: Fault::User }
+}
+
 #[test]
 fn one_that_cannot_be_executed_stops_all() {
     let mut shepherd = starting(launch(2));
     shepherd.apply(1, Event::Stopped { rank: 0 });
     let text = "a.out: No such file".to_owned();
-    let failed = Event::ExecFailed { rank: 1, errno: 2, text: text.clone() };
-    let first = decisive(2, Cause::LaunchFailed { rank: 1, nid: Nid(8), errno: 2, text });
+    let failed = Event::ExecFailed { rank: 1, errno: 2, text: text.clone(), fault: Fault::Busy };
+    let fault = Fault::Busy;
+    let first = decisive(2, Cause::LaunchFailed { rank: 1, nid: Nid(8), errno: 2, text, fault });
     assert_eq!(
         shepherd.apply(2, failed.clone()),
         [
@@ -470,7 +475,7 @@ fn how_each_pe_ended_is_told_where_it_is_asked_for() {
     let mut launch = launch(2);
     launch.launch.report = true;
     let mut shepherd = starting(launch);
-    let failed = Event::ExecFailed { rank: 0, errno: 2, text: String::new() };
+    let failed = failed_exec(0);
     assert_eq!(reports(shepherd.apply(0, failed)), []);
     assert_eq!(reports(shepherd.apply(0, ended(0, PeEnd::Exit(1)))), []);
 }
@@ -704,7 +709,7 @@ fn any_event() -> impl Strategy<Value = Event> {
             Event::Frame(ToShepherd::BarrierOut(out))
         }),
         rank.clone().prop_map(|rank| Event::Stopped { rank }),
-        rank.clone().prop_map(|rank| { Event::ExecFailed { rank, errno: 2, text: String::new() } }),
+        rank.clone().prop_map(failed_exec),
         (rank.clone(), end).prop_map(|(rank, end)| ended(rank, end)),
         (rank.clone(), text).prop_map(|(rank, text)| pmi(rank, text)),
         (rank.clone(), any::<bool>(), data).prop_map(|(rank, stderr, data)| Event::Output {

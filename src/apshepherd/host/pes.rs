@@ -1,6 +1,7 @@
 //! The PEs of this host: their processes, pipes and PMI connections.
 
 use super::program::{self, Refusal};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::{HostLaunch, LocalPe};
 use crate::machine::Nid;
 use crate::os::fork::{Failure, PeSetup, Program, fork_pe, high};
@@ -125,7 +126,8 @@ pub fn fork_all(
         Ok(common) => common,
         Err(e) => {
             let text = format!("the files of the PEs can't be opened: {e}");
-            forked.failed = Some((first, (e.raw_os_error().unwrap_or(0), text)));
+            let errno = e.raw_os_error().unwrap_or(0);
+            forked.failed = Some((first, Refusal { errno, text, fault: Fault::Busy }));
             return forked;
         }
     };

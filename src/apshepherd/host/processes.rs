@@ -1,8 +1,10 @@
 //! The loop's dealings with processes: forking PEs, hearing of them, letting them go, ending them.
 
 use super::pes;
+use super::program::Refusal;
 use super::*;
 use crate::apteam::ending::Usage;
+use crate::apteam::fault::Fault;
 use crate::os::fork::Used;
 
 impl Shell {
@@ -41,10 +43,11 @@ impl Shell {
         }
         let watched = watched.map_err(|e| {
             let rank = launch.pes.first().map_or(0, |pe| pe.rank);
-            (rank, (e as i32, format!("its pipes can't be watched: {e}")))
+            let text = format!("its pipes can't be watched: {e}");
+            (rank, Refusal { errno: e as i32, text, fault: Fault::Busy })
         });
-        if let Some((rank, (errno, text))) = failed.or(watched.err()) {
-            self.happened.push(Event::ExecFailed { rank, errno, text });
+        if let Some((rank, refused)) = failed.or(watched.err()) {
+            self.happened.push(refused.of_pe(rank));
             // Those that were not made say nothing and can't end.
             for pe in &launch.pes[self.pes.all.len().min(launch.pes.len())..] {
                 for stderr in [false, true] {
@@ -133,8 +136,8 @@ impl Shell {
 
     pub(super) fn tell_failures(&mut self) {
         let Some(launch) = &self.launch else { return };
-        for (rank, (errno, text)) in self.pes.failures(launch) {
-            self.happens(Event::ExecFailed { rank, errno, text });
+        for (rank, refused) in self.pes.failures(launch) {
+            self.happens(refused.of_pe(rank));
         }
     }
 
@@ -158,7 +161,7 @@ impl Shell {
             program::check_process(&launch.launch, part, pid.as_raw()).err()
         });
         self.happens(match refused {
-            Some((errno, text)) => Event::ExecFailed { rank, errno, text },
+            Some(refused) => refused.of_pe(rank),
             None => Event::Stopped { rank },
         });
     }

@@ -9,7 +9,9 @@
 //! with one is told with its number, from 1.
 
 use crate::aprun::decide::elf::no_interpreter;
+use crate::apshepherd::decide::Event;
 use crate::apteam::ending::NOT_THE_PROGRAM;
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::os::claims::list;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
@@ -42,8 +44,28 @@ const OWN_NAMES: [&str; 11] = [
     instance::INSTANCE,
 ];
 
-/// Why a program can't be executed: an errno and the text that names the file and the cure.
-pub type Refusal = (i32, String);
+/// Why a program can't be executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// An errno, or [`NOT_THE_PROGRAM`].
+    pub errno: i32,
+    /// Names the file and the cure.
+    pub text: String,
+    /// Whose fault it is.
+    pub fault: Fault,
+}
+
+impl Refusal {
+    fn of_user(errno: Errno, text: String) -> Refusal {
+        Refusal { errno: errno as i32, text, fault: Fault::User }
+    }
+
+    /// This PE is the first that could not be executed.
+    pub fn of_pe(self, rank: u32) -> Event {
+        let Refusal { errno, text, fault } = self;
+        Event::ExecFailed { rank, errno, text, fault }
+    }
+}
 
 /// The programs of a launch, by part, ready for forking: each that a PE of this host runs.
 ///
@@ -100,7 +122,7 @@ pub fn prepare(
 fn no_null(what: &[u8]) -> Result<CString, Refusal> {
     CString::new(what).map_err(|_| {
         let shown = String::from_utf8_lossy(what).into_owned();
-        (Errno::EINVAL as i32, format!("{shown:?} holds a null byte"))
+        Refusal::of_user(Errno::EINVAL, format!("{shown:?} holds a null byte"))
     })
 }
 
@@ -193,13 +215,14 @@ pub fn identity(file: &Metadata) -> FileIdentity {
 
 fn changed(launch: &Launch, part: usize) -> Refusal {
     let text = format!("{} has changed since it was posted; post it again", shown(launch, part));
-    (Errno::ESTALE as i32, text)
+    Refusal::of_user(Errno::ESTALE, text)
 }
 
 fn missing(launch: &Launch, part: usize, error: &std::io::Error) -> Refusal {
     let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
     let hint = own_shm(&path_of(launch, part).to_string_lossy(), errno);
-    (errno, format!("{}: {}{hint}", shown(launch, part), Errno::from_raw(errno).desc()))
+    let text = format!("{}: {}{hint}", shown(launch, part), Errno::from_raw(errno).desc());
+    Refusal { errno, text, fault: fault_of(Step::Exec, errno) }
 }
 
 /// What may lie behind a path that its user can see, and a PE can't.
@@ -257,12 +280,29 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
             _ => format!("{shown}: {why}"),
         },
     };
-    (if step == Step::Exec { errno } else { NOT_THE_PROGRAM }, text)
+    let fault = fault_of(step, errno);
+    Refusal { errno: if step == Step::Exec { errno } else { NOT_THE_PROGRAM }, text, fault }
+}
+
+/// Whose fault it is that a step has failed. What a program or a directory is the user's business to have
+/// on each host; what a user may bring about is not held against the node.
+fn fault_of(step: Step, errno: i32) -> Fault {
+    match step {
+        Step::Affinity | Step::Yield | Step::Rights | Step::Session | Step::Trace => Fault::Node,
+        Step::Limits => Fault::User,
+        Step::Directory | Step::Files | Step::Exec => match Errno::from_raw(errno) {
+            Errno::EAGAIN | Errno::ENOMEM | Errno::ENFILE | Errno::EIO | Errno::ENOSPC => {
+                Fault::Busy
+            }
+            _ => Fault::User,
+        },
+    }
 }
 
 /// How a fork failed.
 pub fn explain_fork(pe: &LocalPe, error: &std::io::Error) -> Refusal {
-    (NOT_THE_PROGRAM, format!("the process for PE {} could not be made: {error}", pe.rank))
+    let text = format!("the process for PE {} could not be made: {error}", pe.rank);
+    Refusal { errno: NOT_THE_PROGRAM, text, fault: Fault::Busy }
 }
 
 fn is_executable(path: &Path) -> bool {

@@ -94,6 +94,7 @@ fn of_effect(effect: &Effect) -> &'static str {
         Effect::SignalFront { .. } => "tell: SIGUSR1",
         Effect::Tell { news: News::Placed, .. } => "tell: placed",
         Effect::Tell { news: News::Running, .. } => "tell: running",
+        Effect::Tell { news: News::Retried { .. }, .. } => "tell: retried",
         Effect::Tell { news: News::Ended(_), .. } | Effect::TellEnd { .. } => "tell: ended",
         Effect::Warn(_) => "warning",
         Effect::Fault(_) => "fault",

@@ -31,11 +31,15 @@ impl Scheduler {
     /// Opens a node where its apinit offers it, nobody has closed it and it does not go over to another
     /// domain, else closes it.
     pub(super) fn open_or_not(&mut self, nid: Nid) {
-        let link = self.offered.get(&nid).and_then(|link| self.links.get(link));
-        let open = link.is_some_and(|link| link.known)
-            && !self.closed.contains_key(&nid)
-            && !self.leaving.contains(&nid);
+        let open = self.is_open(nid);
         self.occupancy.set_open(nid, open);
+    }
+
+    pub(super) fn is_open(&self, nid: Nid) -> bool {
+        let link = self.offered.get(&nid).and_then(|link| self.links.get(link));
+        link.is_some_and(|link| link.known)
+            && !self.closed.contains_key(&nid)
+            && !self.leaving.contains(&nid)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -58,6 +62,7 @@ impl Scheduler {
             NodesTo::Close(closed) => Some(NodeOrder { closed, reason, by: by.clone() }),
             NodesTo::Resume => None,
         };
+        self.failed_launches.forget(nids.iter().copied());
         // Nodes that were alike are one line of the log.
         let mut before: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
         let mut changed = Vec::new();

@@ -5,7 +5,7 @@ use super::{LinkId, ReplyId};
 use crate::apteam::ending::HostEnd;
 use crate::apteam::place::PlacementList;
 use crate::apteam::protocol::node::Command;
-use crate::apteam::record::{Apteam, FrontProcess};
+use crate::apteam::record::{Apteam, FailedLaunch, FrontProcess};
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
 use crate::psched::reason::Reason;
@@ -18,6 +18,9 @@ pub enum News {
     Placed,
     /// Its PEs run.
     Running,
+    /// A launch has failed by a node's fault, and it waits for another place: the how many-th retry this is,
+    /// and of how many.
+    Retried { failed: Box<FailedLaunch>, count: u32, most: u32 },
     /// It has ended.
     Ended(Box<HostEnd>),
 }

@@ -1,7 +1,7 @@
 //! Ends and signals: by whom an application is ended or told something, and what its end leads to.
 
 use super::outbox::COMMITS_MAX;
-use super::{Effect, News, Now, Record, Scheduler};
+use super::{Effect, News, Now, Record, Scheduler, retries};
 use crate::apteam::Apid;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
@@ -42,8 +42,7 @@ impl Scheduler {
     /// Ends an application that has not been launched, or tries to.
     pub(super) fn give_up(&mut self, now: Now, apid: Apid, cause: Cause, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
-        let doom = Decisive { at_ns: now.mono_ns, cause };
-        team.doomed = Decisive::earlier(team.doomed.take(), Some(doom));
+        retries::doom(team, Decisive { at_ns: now.mono_ns, cause });
         match team.state {
             State::Posted | State::Lapsed => self.finish(now, apid, Said::ByPsched, out),
             State::Placed => {
@@ -157,7 +156,9 @@ impl Scheduler {
                 // Its nodes know that it is ended, or are told when they are back. KILL goes
                 // further than any other end.
                 let known = team.doomed.as_ref().is_some_and(|doomed| {
-                    signal != KILL || matches!(doomed.cause, Cause::Kill { signal: KILL, .. })
+                    !retries::may_be_tried_again(team, doomed)
+                        && (signal != KILL
+                            || matches!(doomed.cause, Cause::Kill { signal: KILL, .. }))
                 });
                 if ends && known {
                     return Ok(());
@@ -167,15 +168,11 @@ impl Scheduler {
                         if signal == KILL { Duration::ZERO } else { self.settings.apkill_grace };
                     let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
                     if let Some(team) = self.teams.get_mut(&apid) {
-                        let before = team.doomed.take();
                         // A KILL after a TERM takes its place, so that a node that hears of it only
                         // when it is back does not wait as long as a TERM would have it.
-                        team.doomed = match before {
-                            Some(before) if signal == KILL => {
-                                Some(Decisive { at_ns: before.at_ns.min(doom.at_ns), ..doom })
-                            }
-                            before => Decisive::earlier(before, Some(doom)),
-                        };
+                        let before = team.doomed.take_if(|_| signal == KILL);
+                        let at_ns = before.map_or(doom.at_ns, |b| b.at_ns.min(doom.at_ns));
+                        retries::doom(team, Decisive { at_ns, ..doom });
                     }
                     self.save(apid, false, out);
                     self.turn_to_end(now, apid);

@@ -392,6 +392,9 @@ impl Scheduler {
         let launched = team.running_at_ns != 0;
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
+            // (PEs of the host of PE 0 go first, and psched may not have heard of it.)
+            team.retries.may_have_run |=
+                team.places.nids().next().is_some_and(|n| lost.contains(&n));
         }
         self.turn_to_end(now, apid);
         for link in others {
@@ -498,6 +501,8 @@ impl Scheduler {
         }
         if let Some(team) = self.teams.get_mut(&apid) {
             team.running_at_ns = now.wall_ns;
+            let nids: Vec<Nid> = team.places.nids().collect();
+            self.failed_launches.forget(nids);
         }
         self.turns_changed(now, apid);
         self.save(apid, true, out);
@@ -595,7 +600,9 @@ impl Scheduler {
         let first = merged.first.clone().filter(|d| d.cause.ends_application());
         team.end = Some(merged);
         if whole {
-            self.finish(now, apid, said, out);
+            if !self.is_tried_again(now, apid, out) {
+                self.finish(now, apid, said, out);
+            }
             return;
         }
         if !fresh {
@@ -639,7 +646,9 @@ impl Scheduler {
             return;
         }
         if team.end.is_some() {
-            self.finish(now, apid, Said::ByPsched, out);
+            if !self.is_tried_again(now, apid, out) {
+                self.finish(now, apid, Said::ByPsched, out);
+            }
         } else {
             self.all_taken_back(now, apid, out);
         }

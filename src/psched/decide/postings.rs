@@ -129,6 +129,7 @@ impl Scheduler {
             domain: self.domain(domain).name.clone(),
             moves: Default::default(),
             restart,
+            retries: Default::default(),
         };
         let record = Box::new(team.clone());
         // (A restart may have the number of an ended application that is still known.)

@@ -13,6 +13,7 @@ use super::move_sequence::{self, Sequence};
 use super::now::Now;
 use super::purged::PurgedEnds;
 use super::retired;
+use super::retries::FailedLaunches;
 use super::settings::Settings;
 use super::stranger::{self, Managed, Stranger};
 use super::turns::Schedule;
@@ -104,8 +105,11 @@ pub struct Scheduler {
     pub(super) settling: BTreeSet<(u64, Apid)>,
     /// Applications with a place where they do not run yet.
     pub(super) coming: BTreeSet<Apid>,
-    /// Nodes that an administrator has closed.
+    /// Nodes that an administrator has closed, or psched.
     pub(super) closed: BTreeMap<Nid, NodeOrder>,
+    /// Nodes on which launches have failed in a row.
+    #[serde(default)]
+    pub(super) failed_launches: FailedLaunches,
     /// Nodes that an administrator has given flavors.
     pub(super) flavors: BTreeMap<Nid, FlavorOrder>,
     /// Answers that wait until foreign nodes have done what they were told.
@@ -177,6 +181,7 @@ impl Scheduler {
             settling: BTreeSet::new(),
             coming: BTreeSet::new(),
             closed: BTreeMap::new(),
+            failed_launches: FailedLaunches::default(),
             flavors: BTreeMap::new(),
             managed: Vec::new(),
             purged: Default::default(),

@@ -44,6 +44,10 @@ pub struct Settings {
     pub yield_nice: u32,
     /// PEs of an application that may share a processor.
     pub oversubscribe_max: u32,
+    /// How often a launch that failed by a node's fault is tried again.
+    pub launch_retries: u32,
+    /// After how many such failures in a row a node is drained; 0: never.
+    pub launch_failures_to_drain: usize,
     /// Waiting postings altogether.
     pub postings_max: usize,
     /// Waiting postings of one user.
@@ -121,6 +125,8 @@ impl Default for Settings {
             user_bus: false,
             yield_nice: 0,
             oversubscribe_max: 32,
+            launch_retries: 3,
+            launch_failures_to_drain: 3,
             postings_max: 100_000,
             postings_user_max: 10_000,
             records_user_max: 64 << 20,
@@ -152,6 +158,8 @@ impl From<&Variables> for Settings {
             user_bus: !v.hide_user_bus(),
             yield_nice: u32::try_from(v.yield_nice()).unwrap_or(0),
             oversubscribe_max: u32::try_from(v.oversubscribe_max()).unwrap_or(1),
+            launch_retries: u32::try_from(v.launch_retries()).unwrap_or(0),
+            launch_failures_to_drain: count(v.launch_failures_to_drain()),
             apkill_grace: v.apkill_grace(),
             pids_max: v.pids_max(),
             postings_max: count(v.postings_max()),

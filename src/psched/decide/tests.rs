@@ -25,6 +25,7 @@ mod postings;
 mod reconfigure;
 mod regions;
 mod restarts;
+mod retries;
 mod retuned;
 mod shares;
 mod sharing;
@@ -38,6 +39,7 @@ use crate::apteam::Key;
 use crate::apteam::Ticket;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd};
+use crate::apteam::fault::Fault;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::attach::PSCHED_SIGNALS;
 use crate::apteam::protocol::node::{Command, Hello};
@@ -244,6 +246,9 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::Tell { apid, news } => match news {
                 News::Placed => format!("tell {apid} placed"),
                 News::Running => format!("tell {apid} running"),
+                News::Retried { failed, count, most } => {
+                    format!("tell {apid} retried {} {count}/{most}", failed.incarnation.0)
+                }
                 News::Ended(end) => format!("tell {apid} ended {}", end.status()),
             },
             Effect::TellEnd { apid, end } => format!("now: tell {apid} ended {}", end.status()),
@@ -302,5 +307,6 @@ fn spread() -> Scheduler {
 }
 
 fn bad(nid: u32) -> Decisive {
-    Decisive { at_ns: 7, cause: Cause::ShepherdLost { nid: Nid(nid), text: "no process".into() } }
+    let (text, fault) = ("no process".into(), Fault::User);
+    Decisive { at_ns: 7, cause: Cause::ShepherdLost { nid: Nid(nid), text, fault } }
 }

@@ -2,7 +2,7 @@
 
 use crate::apteam::ending::HostEnd;
 use crate::apteam::protocol::node::{Command, Welcome};
-use crate::apteam::record::FrontProcess;
+use crate::apteam::record::{FailedLaunch, FrontProcess};
 use crate::apteam::{Apid, Incarnation};
 use crate::psched::decide::outbox::{Commit, Kept};
 use crate::psched::decide::{Effect, Looked, Now, Refusal, Scheduler};
@@ -173,6 +173,9 @@ pub enum Told {
     Placed(Incarnation),
     /// Its PEs run.
     Launched(Incarnation),
+    /// A launch has failed by a node's fault, and it waits for another place: the how many-th retry this is,
+    /// and of how many.
+    Retried { failed: Box<FailedLaunch>, count: u32, most: u32 },
     /// It has ended.
     Ended(Box<HostEnd>),
     /// Its front end is to say what it would launch.

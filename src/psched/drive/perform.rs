@@ -67,6 +67,7 @@ impl<O: Outside> Driver<O> {
         let told = match news {
             News::Placed => Told::Placed(incarnation),
             News::Running => Told::Launched(incarnation),
+            News::Retried { failed, count, most } => Told::Retried { failed, count, most },
             News::Ended(end) => Told::Ended(end),
         };
         let ended = matches!(told, Told::Ended(_));

@@ -71,7 +71,13 @@ impl<O: Outside> Driver<O> {
             }
             _ => None,
         };
-        for told in [Told::Accepted(apid)].iter().chain(&told) {
+        // One that was away when its launch failed waits at an apinit that knows nothing of it any more.
+        let retried = team.retries.last.clone().map(|failed| Told::Retried {
+            failed: Box::new(failed),
+            count: team.retries.count,
+            most: self.scheduler.settings().launch_retries,
+        });
+        for told in [Told::Accepted(apid)].iter().chain(&retried).chain(&told) {
             // (A client that has gone already is noticed by the next word.)
             let _ = out.tell(&mut stream, told);
         }

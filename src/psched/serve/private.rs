@@ -92,7 +92,7 @@ impl Viewer {
     /// An event of an application that he sees.
     pub fn event(&self, owner: &Owner, mut row: pb::EventRow) -> pb::EventRow {
         if !self.sees_command(owner.uid)
-            && let "posted" | "managed" | "ended" = row.name.as_str()
+            && let "posted" | "managed" | "retried" | "ended" = row.name.as_str()
         {
             // `-n 4 by anna: ./a.out`, `status 127: PE 0 on NID 1 could not be started: ./a.out ...`
             let before = row.detail.split_once(": ").map(|(before, _)| before);
@@ -150,7 +150,7 @@ mod tests {
                     let shown = format!("{:?}", viewer.application(&team, row(kind)));
                     assert_eq!(shown.contains("secret"), seen, "{shown}");
                 }
-                for name in ["posted", "managed", "ended"] {
+                for name in ["posted", "managed", "retried", "ended"] {
                     let shown = viewer.event(&owner, event(name)).detail;
                     assert_eq!(shown.contains("secret"), seen, "{shown}");
                     assert!(shown.starts_with("status 127: "), "{shown}");

@@ -8,9 +8,9 @@
 //! Whatever psched takes in can be read again: what a message may have at most, a record may have
 //! too, and texts that psched itself makes longer are cut.
 
-use crate::apteam::ending::{Decisive, HostEnd};
-use crate::apteam::record::{Apteam, FrontProcess, Moves, State};
-use crate::apteam::{Key, Ticket};
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
+use crate::apteam::record::{Apteam, FailedLaunch, FrontProcess, Moves, Retries, State};
+use crate::apteam::{Incarnation, Key, Ticket};
 use crate::config;
 use crate::os::host;
 use crate::rpc::convert::{
@@ -82,6 +82,10 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         moves_to: Vec::new(),
         moves_to_runs: team.moves.to.as_ref().map(place_runs).unwrap_or_default(),
         restart: team.restart.clone().map(Into::into),
+        retries: team.retries.count,
+        failed_incarnation: team.retries.last.as_ref().map_or(0, |last| last.incarnation.0),
+        failed_cause: team.retries.last.as_ref().map(|last| last.cause.clone().into()),
+        may_have_run: team.retries.may_have_run,
     };
     record.encode_to_vec()
 }
@@ -151,6 +155,8 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
         started: record.front_started,
         host: record.front_host.into(),
     });
+    let failed: Option<Cause> = record.failed_cause.map(TryInto::try_into).transpose()?;
+    let incarnation = Incarnation(record.failed_incarnation);
     Ok(Apteam {
         apid: key.apid,
         incarnation: key.incarnation,
@@ -180,5 +186,10 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
             },
         },
         restart: record.restart.map(TryInto::try_into).transpose()?,
+        retries: Retries {
+            count: record.retries,
+            last: failed.map(|cause| FailedLaunch { incarnation, cause }),
+            may_have_run: record.may_have_run,
+        },
     })
 }

@@ -10,7 +10,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::posting::{Account, Owner, Posting};
 use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
-use crate::apteam::record::{Apteam, FrontProcess, State};
+use crate::apteam::record::{Apteam, FailedLaunch, FrontProcess, Retries, State};
 use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
 use crate::apteam::{Apid, Incarnation, Ticket};
@@ -61,6 +61,14 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             run: Duration::from_nanos(900_500_000_001),
             parts: vec![2, 1],
         }),
+        retries: Retries {
+            count: 2,
+            last: Some(FailedLaunch {
+                incarnation: Incarnation(1),
+                cause: Cause::NodeLost { nid: Nid(5), text: "gone".into() },
+            }),
+            may_have_run: true,
+        },
     }
 }
 

@@ -2,14 +2,15 @@
 
 use super::codec::{
     AtMost, COUNT, Codec, Cut, Else, ExitCode, Given, List, Millis, NodeId, Numbers, Optional,
-    OrDefault, POSITIVE, Required, SIGNAL, Same, Text, Via,
+    OrDefault, POSITIVE, Required, SIGNAL, Same, Text, Via, kind_or_default,
 };
 use super::runs::nids_of;
-use super::table::{flat, message};
+use super::table::{flat, kinds, message};
 use super::{Field, Malformed, NODES_MAX, TEXT_MAX, given};
 use crate::apteam::bounds::Bounds;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, Usage};
+use crate::apteam::fault::Fault;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Explanation, Owner};
 use crate::apteam::shape::Shape;
@@ -132,6 +133,10 @@ message! {
     outblocks: SUM,
 }
 
+kinds! {
+    Fault = cause::Fault { User, Busy, Node }
+}
+
 // (A text may hold one that came in a message.)
 flat! {
     Cause = Cause.kind: cause::Kind; absent Unknown,
@@ -144,8 +149,14 @@ flat! {
     TimeLimit { limit = limit_ms: Millis },
     FrontGone,
     StdoutClosed,
-    LaunchFailed { rank: Same, nid: NodeId, errno = code: Same, text: Cut(TEXT_MAX) },
-    ShepherdLost { nid: NodeId, text: Cut(TEXT_MAX) },
+    LaunchFailed {
+        rank: Same,
+        nid: NodeId,
+        errno = code: Same,
+        text: Cut(TEXT_MAX),
+        fault: kind_or_default::<pb::cause::Fault>(),
+    },
+    ShepherdLost { nid: NodeId, text: Cut(TEXT_MAX), fault: kind_or_default::<pb::cause::Fault>() },
     NodeLost { nid: NodeId, text: Cut(TEXT_MAX) },
     NoRecord,
     OverMemory {

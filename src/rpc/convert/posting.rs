@@ -36,6 +36,7 @@ message! {
     cpu_limit = cpu_limit_ms: LimitMillis,
     time_limit = time_limit_ms: LimitMillis,
     immediate: Same,
+    tries_again: Same,
     exclusive: Same,
     account: AccountName,
     choice = (only, not, downwards): Choices,

@@ -7,6 +7,7 @@ use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
 use crate::apteam::layout::Layout;
 use crate::apteam::migration_blocker::MigrationBlocker;
@@ -127,6 +128,10 @@ fn usage() -> impl Strategy<Value = Usage> {
     })
 }
 
+fn fault() -> impl Strategy<Value = Fault> {
+    prop_oneof![Just(Fault::User), Just(Fault::Busy), Just(Fault::Node)]
+}
+
 fn cause() -> impl Strategy<Value = Cause> {
     let pe = || (any::<u32>(), nid());
     let signal = || 1..=64i32;
@@ -140,10 +145,14 @@ fn cause() -> impl Strategy<Value = Cause> {
         millis().prop_map(|limit| Cause::TimeLimit { limit }),
         Just(Cause::FrontGone),
         Just(Cause::StdoutClosed),
-        (pe(), any::<i32>(), text()).prop_map(|((rank, nid), errno, text)| {
-            Cause::LaunchFailed { rank, nid, errno, text }
+        (pe(), any::<i32>(), text(), fault()).prop_map(|((rank, nid), errno, text, fault)| {
+            Cause::LaunchFailed { rank, nid, errno, text, fault }
         }),
-        (nid(), text()).prop_map(|(nid, text)| Cause::ShepherdLost { nid, text }),
+        (nid(), text(), fault()).prop_map(|(nid, text, fault)| Cause::ShepherdLost {
+            nid,
+            text,
+            fault
+        }),
         (nid(), text()).prop_map(|(nid, text)| Cause::NodeLost { nid, text }),
         Just(Cause::NoRecord),
         (nid(), 0..9u32, any::<u64>(), option::of((any::<u32>(), 1..=u64::MAX))).prop_map(
@@ -244,6 +253,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 cpu_limit,
                 time_limit,
                 immediate,
+                tries_again: !immediate,
                 exclusive,
                 account,
                 choice,

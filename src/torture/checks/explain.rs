@@ -5,6 +5,7 @@
 //! placed.
 
 use crate::apteam::Apid;
+use crate::apteam::choice::Choice;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::Posting;
 use crate::apteam::record::Apteam;
@@ -31,7 +32,7 @@ const SITS_MAX: u32 = crate::placement::packing::SITS_MAX as u32;
 type Free = BTreeMap<Nid, u32>;
 
 /// What was asked for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Asked {
     shape: Shape,
     /// Its nodes need not be contiguous.
@@ -42,13 +43,17 @@ pub struct Asked {
     one_host: bool,
     /// It is placed by a decision.
     by_decision: bool,
+    /// Its nodes. (No user chooses any; those on which its launch has failed are left out.)
+    choice: Choice,
 }
 
 impl Asked {
     pub fn of(posting: &Posting, one_host: bool) -> Asked {
         let laid_out = !posting.layout.is_empty();
-        let by_decision = !(one_host || laid_out || posting.flexible || posting.immediate);
-        Asked { shape: posting.shape, flexible: posting.flexible, laid_out, one_host, by_decision }
+        let Posting { shape, flexible, immediate, .. } = *posting;
+        let choice = posting.choice.clone();
+        let by_decision = choice.is_any() && !(one_host || laid_out || flexible || immediate);
+        Asked { shape, flexible, laid_out, one_host, by_decision, choice }
     }
 }
 
@@ -140,7 +145,8 @@ fn wrong(
             // (Where memory goes to swap it bounds nobody's place.)
             if most == SITS_MAX { u32::MAX } else { (left / share) as u32 }
         };
-        s.nodes().map(|v| (v.node.nid, count(&v).min(memory(&v)))).collect::<Free>()
+        let chosen = s.nodes().filter(|v| asked.choice.has(v.node.nid));
+        chosen.map(|v| (v.node.nid, count(&v).min(memory(&v)))).collect::<Free>()
     };
     let mut open = room(&BTreeSet::new());
     open.retain(|nid, _| !closed.contains(nid));
@@ -217,7 +223,7 @@ impl World {
                     let asked = |t: &Apteam| Asked::of(&t.posting, t.restart.is_some());
                     (team.filter(waits).map(asked), why)
                 }
-                Effect::Refuse { refusal: Refusal::NoRoom, reason, .. } => (posted, reason),
+                Effect::Refuse { refusal: Refusal::NoRoom, reason, .. } => (posted.clone(), reason),
                 _ => continue,
             };
             let Some(shape) = shape else { continue };

@@ -14,6 +14,7 @@ mod processors;
 mod replay;
 mod rest;
 mod restore;
+mod retries;
 mod signals;
 mod true_status;
 
@@ -103,6 +104,8 @@ pub(super) struct Course {
     pub not_restored: bool,
     /// It was ended for its checkpoint.
     pub checkpointed: bool,
+    /// Nodes on which its launch has failed, after which it was tried again.
+    pub struck_out: BTreeSet<crate::machine::Nid>,
 }
 
 /// All checkers.
@@ -353,6 +356,7 @@ impl Checks {
                 self.broken(text);
             }
         }
+        self.check_retries(team, procs);
         let same = |t: &&Apteam| t.posting.request_id == team.posting.request_id && t.apid != apid;
         if team.state == State::Posted
             && let Some(other) = disk.teams.values().find(same)

@@ -68,6 +68,7 @@ impl World {
         let events = self.counts.events;
         loop {
             self.end_the_endless();
+            self.open_all_nodes();
             let until = self.now + 10 * SECOND;
             while self.checks.sound() && self.step(until) {}
             self.now = self.now.max(until);

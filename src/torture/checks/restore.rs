@@ -33,7 +33,9 @@ impl World {
         // And what each has had that runs, which decides who is placed next of those who wait.
         let decided = |t: &Apteam| matches!(t.state, State::Running | State::Posted);
         let by_time = psched.driver.scheduler().teams().any(decided);
-        if taking || known || by_time || psched.driver.is_busy() {
+        // And how many launches have failed on a node in a row.
+        let counts = psched.driver.scheduler().counts_failed_launches();
+        if taking || known || by_time || counts || psched.driver.is_busy() {
             return;
         }
         let mut old = psched.driver.scheduler().clone();

@@ -11,6 +11,7 @@ use psched::apshepherd::decide::{Action, Event, Shepherd};
 use psched::apteam::Key;
 use psched::apteam::bounds::Bounds;
 use psched::apteam::ending::{Cause, PeEnd, Usage};
+use psched::apteam::fault::Fault;
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part};
 use psched::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS, StdinPiece};
 use psched::apteam::protocol::peers::BarrierOut;
@@ -104,7 +105,7 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
             entries: vec![],
         })),
         13 | 14 => Event::Stopped { rank },
-        15 => Event::ExecFailed { rank, errno: 2, text: String::new() },
+        15 => Event::ExecFailed { rank, errno: 2, text: String::new(), fault: Fault::Busy },
         16 => {
             let end = match u.arbitrary()? {
                 true => PeEnd::Exit(u.int_in_range(0..=2)?),

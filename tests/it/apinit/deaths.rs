@@ -3,6 +3,7 @@
 use super::front::*;
 use super::rig::*;
 use psched::apteam::ending::Cause;
+use psched::apteam::fault::Fault;
 use psched::apteam::protocol::attach::{OutputTaken, StdinPiece, ToApinit};
 use psched::apteam::protocol::node::{Phase, Report};
 use psched::machine::Nid;
@@ -127,7 +128,7 @@ async fn a_shepherd_is_killed() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), kill).expect("it is there");
     let end = link.ended().await;
     let text = "it died: Killed (signal 9)".to_string();
-    let cause = Cause::ShepherdLost { nid: Nid(0), text };
+    let cause = Cause::ShepherdLost { nid: Nid(0), text, fault: Fault::Busy };
     assert_eq!(end.first.as_ref().map(|d| &d.cause), Some(&cause));
     assert_eq!((end.launched, end.status()), (true, 125));
     let pe = front.output.lines().next().expect("a pid").to_string();

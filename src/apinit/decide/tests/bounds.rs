@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::apteam::bounds::HostBounds;
+use crate::apteam::ending::NOT_THE_PROGRAM;
+use crate::apteam::fault::Fault;
 
 const OTHER: u32 = 1001;
 
@@ -174,7 +176,8 @@ fn an_application_too_many_ends_and_the_others_go_on() {
     assert!(matches!(made[..], [Action::MakeAndSpawn { .. }]), "{made:?}");
     let text = "its host has the maximum number of applications: have an administrator raise \
                 applications_max (1) with psmgr set";
-    let cause = Cause::NodeLost { nid: Nid(1), text: text.into() };
+    let (errno, fault) = (NOT_THE_PROGRAM, Fault::Busy);
+    let cause = Cause::LaunchFailed { rank: 0, nid: Nid(1), errno, text: text.into(), fault };
     let first_end = Some(Decisive { at_ns: 0, cause });
     let end = HostEnd { key: second, first: first_end, ..HostEnd::default() };
     assert_eq!(act(&mut agent, 0, placed(place(second, &[&[1]]))), [reported(end, &[1])]);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::apteam::ending::{NOT_THE_PROGRAM, Usage};
+use crate::apteam::fault::Fault;
 
 fn terminated(key: Key, cause: Cause, kill_after: Duration) -> Action {
     Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after })
@@ -242,7 +243,13 @@ fn nothing_runs_where_a_pe_is_outside_of_its_group() {
     let found = || Event::PlacesVerified(key, Err("process 7 of it was found in /x".into()));
     let actions = act(&mut agent, 2 * S, found());
     let text = "process 7 of it was found in /x".to_owned();
-    let cause = Cause::LaunchFailed { rank: 0, nid: Nid(0), errno: NOT_THE_PROGRAM, text };
+    let cause = Cause::LaunchFailed {
+        rank: 0,
+        nid: Nid(0),
+        errno: NOT_THE_PROGRAM,
+        text,
+        fault: Fault::Busy,
+    };
     assert!(actions.contains(&terminated(key, cause, Duration::ZERO)), "{actions:?}");
     let go = Action::SendShepherd(key, ToShepherd::Go);
     let later = [Event::PlacesVerified(key, Ok(())), Event::Tick];
@@ -256,7 +263,13 @@ fn nothing_runs_where_a_pe_is_outside_of_its_group() {
 #[test]
 fn a_launch_fails() {
     let (mut agent, key) = with_launched();
-    let cause = Cause::LaunchFailed { rank: 1, nid: Nid(0), errno: 2, text: "no such file".into() };
+    let cause = Cause::LaunchFailed {
+        rank: 1,
+        nid: Nid(0),
+        errno: 2,
+        text: "no such file".into(),
+        fault: Fault::User,
+    };
     let first = Decisive { at_ns: 2 * S, cause };
     assert_eq!(act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Failed(first.clone()))), []);
     // Ready that comes now makes nothing go.
@@ -279,7 +292,7 @@ fn a_shepherd_cannot_be_made() {
     let key = key(12, 1);
     go_through(&mut agent, 0, [placed(place(key, &[&[0]]))]);
     let text = "apshepherd is not there".to_string();
-    let cause = Cause::ShepherdLost { nid: Nid(0), text: text.clone() };
+    let cause = Cause::ShepherdLost { nid: Nid(0), text: text.clone(), fault: Fault::Node };
     let first = Some(Decisive { at_ns: S, cause });
     assert_eq!(
         act(&mut agent, S, Event::SpawnFailed { key, text }),
@@ -303,7 +316,7 @@ fn a_shepherd_is_lost() {
         act(&mut agent, 5 * S, Event::GroupsStuck { key, processes: 2, named: vec![] }),
         [Action::KillGroups { key, shepherd: true }, Action::CheckGroupsEmpty(key)]
     );
-    let cause = Cause::ShepherdLost { nid: Nid(0), text };
+    let cause = Cause::ShepherdLost { nid: Nid(0), text, fault: Fault::Busy };
     let lost = HostEnd {
         first: Some(Decisive { at_ns: 5 * S, cause }),
         leftovers: 2,

@@ -1,6 +1,7 @@
 //! One host: from placement to being forgotten, and its front end.
 
 use super::*;
+use crate::apteam::fault::Fault;
 
 #[test]
 fn a_whole_life() {
@@ -656,7 +657,10 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     );
     go_through(&mut agent, 2 * S, [Event::GroupsEmpty(key)]);
     let text = "it died while apinit was being restarted".into();
-    let first = Decisive { at_ns: 2 * S, cause: Cause::ShepherdLost { nid: Nid(0), text } };
+    let first = Decisive {
+        at_ns: 2 * S,
+        cause: Cause::ShepherdLost { nid: Nid(0), text, fault: Fault::User },
+    };
     let lost = HostEnd {
         first: Some(first),
         run: Duration::from_secs(1),

@@ -3,6 +3,7 @@
 use super::*;
 use crate::apinit::decide::switcher::News;
 use crate::apteam::ending::NOT_THE_PROGRAM;
+use crate::apteam::fault::Fault;
 use crate::apteam::protocol::node::{Moved, Restart, Restoring, Shift};
 
 const BEFORE: Duration = Duration::from_secs(100);
@@ -237,7 +238,8 @@ fn what_it_had_run_counts_against_its_limit() {
 }
 
 fn cause(text: &str) -> Cause {
-    Cause::LaunchFailed { rank: 0, nid: Nid(1), errno: NOT_THE_PROGRAM, text: text.into() }
+    let (errno, fault) = (NOT_THE_PROGRAM, Fault::User);
+    Cause::LaunchFailed { rank: 0, nid: Nid(1), errno, text: text.into(), fault }
 }
 
 #[test]

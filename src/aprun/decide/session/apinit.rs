@@ -85,6 +85,7 @@ impl Front {
                 self.step = Step::Going;
                 self.wait_say_at = None;
                 self.pass_on();
+                self.read_stdin();
             }
             FromApinit::Refused { text, cause } => self.apinit_refused(now_ns, text, cause),
             FromApinit::NotNow(text) => self.not_now(now_ns, text),
@@ -236,10 +237,18 @@ impl Front {
         }
     }
 
-    /// Reads on where there is credit.
+    /// Reads on where there is credit. Not before the PEs go: what an apshepherd has of a launch that fails
+    /// is lost with it, and the next launch is to have it.
     pub(super) fn read_stdin(&mut self) {
         let credit = self.stdin.room();
-        if credit > 0 && !self.stdin_busy && !self.stdin_over && self.apinit.up && !self.done {
+        let goes = self.step == Step::Going;
+        if goes
+            && credit > 0
+            && !self.stdin_busy
+            && !self.stdin_over
+            && self.apinit.up
+            && !self.done
+        {
             self.stdin_busy = true;
             self.act(Action::ReadStdin(credit.min(STDIN_PIECE) as usize));
         }

@@ -1,5 +1,6 @@
 //! What comes in and what goes out: events, actions and the data in them.
 
+use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostAddress, HostPart, PlacementList};
 use crate::apteam::posting::Explanation;
@@ -39,10 +40,25 @@ pub enum PschedEvent {
     Launched,
     /// It waits, and why.
     Waiting(Explanation),
+    /// A launch has failed by a node's fault before any PE ran, and it waits for another place.
+    Retried(Retried),
     /// Say what would be launched, for a checkpoint.
     AskLaunch,
     /// It is over.
     Ended(Box<Ended>),
+}
+
+/// A launch that is tried again elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retried {
+    /// The placement whose launch has failed.
+    pub incarnation: u32,
+    /// Why.
+    pub cause: Cause,
+    /// The how many-th retry comes now, and of how many.
+    pub attempt: u32,
+    /// See `attempt`.
+    pub most: u32,
 }
 
 /// The answer to a look.

@@ -28,6 +28,9 @@
 //! - *The ticket's time is for the launch.* A launch that was taken in time stays taken, and its
 //!   stream may be resumed as long as the application is there. One that was not is refused, as if it
 //!   had never come; then psched is asked for another place.
+//! - *A launch that fails by a node's fault is tried again.* psched says so once every host is empty, and
+//!   that no PE has run. Then the application waits for another place as if it had never been launched:
+//!   nothing has been read of stdin, and no signal passed on, before its PEs go.
 //! - *What goes down is counted too.* stdin and signals are kept until the apshepherds have them, and
 //!   said again to an apinit that comes back.
 
@@ -38,6 +41,7 @@ mod output;
 mod psched;
 mod report;
 mod report_row;
+mod retried;
 mod signals;
 mod stdin;
 
@@ -45,7 +49,7 @@ use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
 use crate::variables::units::format_duration;
-pub use events::{Action, Ask, Ended, Event, Looked, Loss, Placement, PschedEvent, Setup};
+pub use events::{Action, Ask, Ended, Event, Looked, Loss, Placement, PschedEvent, Retried, Setup};
 use output::Received;
 use report::Reports;
 pub use report_row::ReportRow;
@@ -166,6 +170,8 @@ pub struct Front {
     resuming: bool,
     refusals: u32,
     refused: Option<Refused>,
+    /// The last placement of which psched has said that its launch failed and is tried again.
+    retried: u32,
     /// The apinit did not know of the launch when it was asked to resume.
     launch_again: bool,
     /// It knows nothing of what it had let go: its host was switched off, most likely.
@@ -229,6 +235,7 @@ impl Front {
             resuming: false,
             refusals: 0,
             refused: None,
+            retried: 0,
             launch_again: false,
             unknown_there: false,
             unlaunched: false,

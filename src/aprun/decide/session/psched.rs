@@ -116,6 +116,7 @@ impl Front {
             PschedEvent::Launched if self.step == Step::Waiting => self.look(),
             PschedEvent::Launched => self.unlaunched = false,
             PschedEvent::Waiting(why) => self.waits(why),
+            PschedEvent::Retried(retried) => self.launch_retried(now_ns, retried),
             PschedEvent::Ended(ended) => self.has_ended(now_ns, ended),
         }
     }

@@ -3,6 +3,7 @@ use super::signals::{SIGINT, SIGTERM, SIGUSR1};
 use super::*;
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::ending::{Decisive, HostEnd, PeEnd, PeReport};
+use crate::apteam::fault::Fault;
 use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostAddress, HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{Output, OutputTaken, StdinCredit, StdinPiece};
@@ -806,6 +807,7 @@ fn a_launch_that_failed() {
         nid: Nid(1),
         errno: 13,
         text: "./a.out: permission denied".to_owned(),
+        fault: Fault::User,
     };
     let end = ended(Some(cause.clone()), false);
     let refused =
@@ -817,6 +819,98 @@ fn a_launch_that_failed() {
         10_000,
         &[say(&format!("application 12 was not launched: {cause}")), Action::Exit(126)],
     );
+}
+
+fn retried(incarnation: u32, attempt: u32) -> Event {
+    let (text, fault) = ("no space left".to_owned(), Fault::Node);
+    let cause = Cause::ShepherdLost { nid: Nid(0), text, fault };
+    event(PschedEvent::Retried(Retried { incarnation, cause, attempt, most: 3 }))
+}
+
+/// As if it had never been launched; whatever its apinit had said of the launch by then.
+#[test]
+fn a_launch_that_failed_by_a_node_s_fault_is_tried_again() {
+    let said = "application 12 could not be started on NID 0: no space left; tried again elsewhere, 1 of 3";
+    let then = |session: &mut Session| {
+        session
+            .gives(retried(1, 1), &[say(said)])
+            // psched says it again to whoever watches anew.
+            .gives(retried(1, 1), &[])
+            .gives(Event::ApinitDown { text: "closed".to_owned(), connected: true }, &[])
+            .gives(event(PschedEvent::Placed(3)), &[Action::Look(APID)])
+            .gives(Event::Looked(Looked::Placement(placement(3))), &[launch_of(3)])
+            .gives(apinit(FromApinit::Accepted), &[])
+            .gives(apinit(FromApinit::Going), &[])
+            .gives(done(), &[]);
+    };
+    then(&mut Session::attaching());
+    let mut taken = Session::attaching();
+    taken.gives(apinit(FromApinit::Accepted), &[]);
+    then(&mut taken);
+    let mut over = Session::attaching();
+    over.gives(apinit(FromApinit::Accepted), &[]).gives(done(), &[]);
+    then(&mut over);
+    let mut refused = Session::attaching();
+    let cause = Some(Cause::NodeLost { nid: Nid(0), text: String::new() });
+    refused.gives(apinit(FromApinit::Refused { text: "gone".to_owned(), cause }), &[]);
+    then(&mut refused);
+    // It had not even looked for the place that was lost.
+    Session::posted()
+        .gives(retried(1, 1), &[say(said)])
+        .gives(event(PschedEvent::Placed(3)), &[Action::Look(APID)]);
+    // What runs has not failed.
+    Session::going().gives(retried(1, 1), &[]);
+}
+
+/// With -q a retry is no news; a PE is named, and its host.
+#[test]
+fn a_retry_is_told_with_the_host() {
+    let (text, fault) = ("no process is left".to_owned(), Fault::Busy);
+    let cause = Cause::LaunchFailed { rank: 3, nid: Nid(0), errno: 11, text, fault };
+    let retried = Retried { incarnation: 1, cause, attempt: 2, most: 3 };
+    for quiet in [false, true] {
+        let mut session = Session { front: Front::new(Setup { quiet, ..setup() }), now: 0 };
+        let mut placement = placement(1);
+        placement.hosts[0].host_id = "n7/boot".to_owned();
+        session
+            .gives(Event::Start, &[Action::Psched(Ask::Post)])
+            .gives(Event::PschedUp { pid: PSCHED }, &[])
+            .gives(event(PschedEvent::Accepted(APID)), &[])
+            .gives(event(PschedEvent::Placed(1)), &[Action::Look(APID)])
+            .gives(Event::Looked(Looked::Placement(placement)), &[launch_of(1)]);
+        let said = say(
+            "PE 3 of application 12 could not be started on NID 0 (host n7): no process is left; \
+                        tried again elsewhere, 2 of 3",
+        );
+        let said = if quiet { vec![] } else { vec![said] };
+        session.gives(event(PschedEvent::Retried(retried.clone())), &said);
+    }
+}
+
+/// A ^C that the apinits could do nothing with ends the posting.
+#[test]
+fn interrupted_before_a_retry() {
+    let kill = Action::Kill { apid: APID, signal: SIGINT };
+    let terminate = Action::Send(ToApinit::Terminate {
+        reason: FrontReason::Withdrawn { signal: SIGINT },
+        kill_after: KILL_AFTER,
+    });
+    let mut session = Session::attaching();
+    session
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(signal(SIGINT, 1), &[kill.clone(), terminate]);
+    let actions = session.front.apply(session.now, retried(1, 1));
+    assert_eq!(actions[1..], [kill], "{actions:?}");
+    session.gives(Event::Killed, &[Action::Exit(130)]);
+}
+
+/// What is read before the PEs go would be lost with a launch that fails.
+#[test]
+fn stdin_is_not_read_before_the_pes_go() {
+    Session::attaching()
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(apinit(credit(10, 0)), &[])
+        .gives(apinit(FromApinit::Going), &[Action::ReadStdin(10)]);
 }
 
 #[test]

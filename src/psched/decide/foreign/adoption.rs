@@ -422,6 +422,7 @@ impl Scheduler {
             domain: Default::default(),
             moves: Moves { told: place.moved.number, to: None },
             restart: place.restart,
+            retries: Default::default(),
         };
         team.domain = self.domain_by_place(&team);
         self.next_apid = self.next_apid.max(apid.0.saturating_add(1));

@@ -347,7 +347,7 @@ fn a_bad_end_of_one_host_is_told_to_the_others() {
     s.apply(at(0), posted(1, 4));
     let launched = Box::new(Report::Launched(key(1, 1)));
     s.apply(at(1), Event::Report { link: LinkId(1), report: launched });
-    let cause = Cause::ShepherdLost { nid: Nid(0), text: "it died".into() };
+    let cause = Cause::ShepherdLost { nid: Nid(0), text: "it died".into(), fault: Fault::Busy };
     let first = Some(Decisive { at_ns: 1, cause });
     let end = HostEnd { key: key(1, 1), nids: vec![Nid(0)], first, ..HostEnd::default() };
     let report = Box::new(Report::Ended(Box::new(end.clone())));

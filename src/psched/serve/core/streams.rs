@@ -15,6 +15,12 @@ pub(super) fn event(told: &Told, accepted: &pb::Accepted) -> pb::ApplicationEven
         Told::Accepted(apid) => Event::Accepted(pb::Accepted { apid: apid.0, ..accepted.clone() }),
         Told::Placed(incarnation) => Event::Placed(pb::Placed { incarnation: incarnation.0 }),
         Told::Launched(incarnation) => Event::Launched(pb::Launched { incarnation: incarnation.0 }),
+        Told::Retried { failed, count, most } => Event::Retried(pb::Retried {
+            incarnation: failed.incarnation.0,
+            cause: Some(failed.cause.clone().into()),
+            attempt: *count,
+            most: *most,
+        }),
         Told::Ended(end) => Event::Ended(ended((**end).clone())),
         Told::AskLaunch => Event::AskLaunch(pb::AskLaunch {}),
     };

@@ -5,10 +5,11 @@ use super::*;
 use crate::apteam::Key;
 use crate::apteam::choice::RANGES_MAX;
 use crate::apteam::ending::{EndCount, PeEnd, Usage};
+use crate::apteam::fault::Fault;
 use crate::apteam::layout::ROWS_MAX;
 use crate::apteam::place::HostPart;
 use crate::apteam::protocol::node::Restart;
-use crate::apteam::record::Moves;
+use crate::apteam::record::{FailedLaunch, Moves, Retries};
 use crate::apteam::saving::COMMAND_MAX as SAVING_MAX;
 use crate::config::{NODES_MAX, PROCESSORS_MAX};
 use crate::psched::decide::SIGNALS_MAX;
@@ -64,6 +65,7 @@ fn postings() -> Vec<(&'static str, Say, Option<Say>)> {
         // A manifest, of which a posting is made that was one before.
         restart: _,
         signal: _,
+        tries_again: _,
         // (What is shared is psched's to say: it is not looked at.)
         oversubscribe: _,
         shared_processors: _,
@@ -192,8 +194,8 @@ fn causes() -> Vec<Cause> {
         Cause::TimeLimit { limit: Duration::MAX },
         Cause::FrontGone,
         Cause::StdoutClosed,
-        Cause::LaunchFailed { rank, nid, errno: i32::MAX, text: text.clone() },
-        Cause::ShepherdLost { nid, text: text.clone() },
+        Cause::LaunchFailed { rank, nid, errno: i32::MAX, text: text.clone(), fault: Fault::Node },
+        Cause::ShepherdLost { nid, text: text.clone(), fault: Fault::Node },
         Cause::NodeLost { nid, text },
         Cause::NoRecord,
         Cause::OverMemory { nid, pes: u32::MAX, per_pe: u64::MAX, largest: Some((rank, u64::MAX)) },
@@ -261,6 +263,7 @@ fn what_comes_into_a_record_later_is_read_again() {
         domain: _,
         moves: _,
         restart: _,
+        retries: _,
     } = team(1, State::Posted);
     // Read again as they were.
     let place = |nid| Place {
@@ -304,6 +307,14 @@ fn what_comes_into_a_record_later_is_read_again() {
             run: Duration::from_nanos(u64::MAX),
             parts: vec![u32::MAX; NODES_MAX],
         }),
+        retries: Retries {
+            count: u32::MAX,
+            last: Some(FailedLaunch {
+                incarnation: Incarnation(u32::MAX),
+                cause: Cause::NodeLost { nid: Nid(u32::MAX), text: text() },
+            }),
+            may_have_run: true,
+        },
         ..team(1, State::Running)
     };
     assert!(written_and_read(&all) == all);
