@@ -54,6 +54,34 @@ fn pes_see_who_they_are() {
     assert_eq!(run.sorted(), expected);
 }
 
+/// --chdir is seen from where aprun is called, and so is the program; files for output stay where they were.
+#[test]
+fn pes_run_in_the_directory_that_is_named() {
+    let instance = instance(1, 2);
+    let directory = instance.directory();
+    std::fs::create_dir(directory.join("run")).expect("made");
+    let program = directory.join("program");
+    std::fs::write(&program, "#!/bin/sh\npwd\necho $PWD\n").expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("ours");
+    let there = directory.join("run");
+    let there = there.to_str().expect("text");
+    for name in ["run", "./run/", there] {
+        let mut command = instance.command("aprun", ["-q", "--chdir", name, "./program"]);
+        let run = run(command.current_dir(&directory)).expect(0);
+        assert_eq!(run.sorted(), [there, there], "{name}");
+    }
+    let mut command = instance.command("aprun", words("-q --chdir run --output out ./program"));
+    run(command.current_dir(&directory)).expect(0);
+    assert!(directory.join("out").exists());
+    let missing = instance.aprun(words("-n 2 --chdir /no/such/place true")).expect(125);
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("text");
+    missing.says(&format!(
+        "it can't enter its working directory /no/such/place on host {host}: No such file or \
+         directory; make it there, or give another one with --chdir"
+    ));
+}
+
 #[test]
 fn directory_umask_and_limits_are_the_callers() {
     let instance = instance(1, 1);

@@ -104,3 +104,31 @@ fn a_missing_program_drains_nothing() {
     }
     assert_eq!(cluster.states(), ["drained", "free", "free"]);
 }
+
+/// A host without the working directory is named before any PE of any host runs; nothing is tried again. A
+/// directory that all hosts have is the cure.
+#[test]
+fn a_missing_directory_is_told_with_its_host() {
+    if !may_be("retries::a_missing_directory_is_told_with_its_host") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    std::fs::create_dir(cluster.root(0).join("run/here")).expect("made");
+    let started = cluster.folder().join("started");
+    let script = format!("touch {}", started.display());
+    let aprun = |options: &str| {
+        let line = words("-n 4 --chdir /run/here").chain(words(options));
+        let mut command = cluster.command(0, "aprun", line.chain(["sh", "-c", &script]));
+        run(&mut command)
+    };
+    let refused = aprun("").expect(125);
+    assert!(!started.exists(), "a PE has run");
+    assert!(!refused.stderr.contains("tried again"), "{}", refused.stderr);
+    refused.says(
+        "it can't enter its working directory /run/here on host h1: No such file or directory; make it \
+         there, or give another one with --chdir",
+    );
+    aprun("--chdir /tmp").expect(0);
+    assert!(started.exists());
+    cluster.wait_until_up();
+}

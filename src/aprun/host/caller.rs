@@ -6,8 +6,9 @@ use crate::apteam::{Apid, Key};
 use crate::os::instance;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// What another application, in which this aprun runs, has left in the environment: it is not this
 /// application's.
@@ -61,6 +62,20 @@ pub fn directory() -> Result<Vec<u8>, Failure> {
     }
 }
 
+/// The directory in which PEs are to run: this process's own, or the one of `--chdir`, seen from there.
+/// Whether it exists each host finds out for itself.
+pub fn directory_of_pes(chdir: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    let Some(chdir) = chdir.map(|name| Path::new(OsStr::from_bytes(name))) else {
+        return directory();
+    };
+    let path = match chdir.is_absolute() {
+        true => chdir.to_owned(),
+        false => Path::new(OsStr::from_bytes(&directory()?)).join(chdir),
+    };
+    // (Without the dots in its middle.)
+    Ok(path.components().collect::<PathBuf>().into_os_string().into_vec())
+}
+
 /// The file mode creation mask, which can only be read by setting it.
 pub fn mask() -> u32 {
     let mask = umask(Mode::empty());
@@ -108,6 +123,17 @@ mod tests {
         let set = [b"A=2".to_vec(), b"C=".to_vec(), b"A=3".to_vec()];
         let all = environment(own.into_iter(), &set);
         assert_eq!(all, [b"B=x=y".to_vec(), b"C=".to_vec(), b"A=3".to_vec()]);
+    }
+
+    #[test]
+    fn a_directory_is_seen_from_here() {
+        let own = directory().expect("ours");
+        let of = |name: &str| directory_of_pes(Some(name.as_bytes())).expect("good");
+        assert_eq!(directory_of_pes(None).expect("ours"), own);
+        assert_eq!(of("."), own);
+        assert_eq!(of("./a//b/"), [&own[..], b"/a/b"].concat());
+        // Where that is, the links of each host say.
+        assert_eq!(of("/x/../y"), b"/x/../y");
     }
 
     #[test]

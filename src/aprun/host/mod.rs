@@ -214,10 +214,22 @@ fn text_of(path: &Path, most: usize) -> Result<Vec<u8>, Failure> {
 /// What each PE is to execute. `found` are the executables of the parts.
 fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failure> {
     let mut first = 0u32;
+    let directory = caller::directory_of_pes(options.chdir.as_deref())?;
+    let mut variables = Vec::new();
+    // A program is named from here, wherever it runs.
+    let here = match options.chdir {
+        None => Vec::new(),
+        Some(_) => {
+            variables.push([b"PWD=", &directory[..]].concat());
+            caller::directory()?
+        }
+    };
+    variables.extend_from_slice(&options.environment);
     let mut parts = options.parts.iter().zip(found).map(|(part, found)| {
+        let path = Path::new(OsStr::from_bytes(&here)).join(&found.path);
         let own = launch::Part {
             first,
-            executable: found.path.as_os_str().as_bytes().to_vec(),
+            executable: path.into_os_string().into_vec(),
             arguments: part.command.clone(),
             identity: Some(found.identity),
         };
@@ -230,8 +242,8 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         arguments,
         identity,
         more: parts.collect(),
-        environment: caller::environment(std::env::vars_os(), &options.environment),
-        directory: caller::directory()?,
+        environment: caller::environment(std::env::vars_os(), &variables),
+        directory,
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),
         binding: options.binding.clone(),

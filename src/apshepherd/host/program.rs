@@ -15,6 +15,7 @@ use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::os::claims::list;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
+use crate::os::host::hostname;
 use crate::os::instance;
 use crate::os::regular::open_regular;
 use nix::errno::Errno;
@@ -245,7 +246,9 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
     let text = match step {
         Step::Directory => {
             format!(
-                "it can't enter its working directory {directory}: {why}{}",
+                "it can't enter its working directory {directory} on host {}: {why}{}; make it there, or \
+                 give another one with --chdir",
+                hostname(),
                 own_shm(&directory, errno)
             )
         }

@@ -101,6 +101,8 @@ pub struct Options {
     pub closing: Form,
     /// --report.
     pub report: bool,
+    /// --chdir.
+    pub chdir: Option<Vec<u8>>,
     /// --wait-for-psched.
     pub wait_for_psched: Option<Duration>,
     /// --inside.
@@ -330,6 +332,7 @@ impl Default for Options {
             label: false,
             closing: Form::Plain,
             report: false,
+            chdir: None,
             wait_for_psched: None,
             inside: false,
             nodes: None,
@@ -472,6 +475,10 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
                 _ => return Err(named(format!("{} is neither exclusive nor share", shown(value)))),
             }
         }
+        Id::Chdir if value.is_empty() => {
+            return Err(named("the name of the directory is empty; . is this one".to_owned()));
+        }
+        Id::Chdir => options.chdir = Some(value.to_vec()),
         Id::Account => {
             let parsed = std::str::from_utf8(value).map_err(|_| ()).map(Account::parse);
             let parsed = parsed.unwrap_or_else(|()| Account::parse(""));

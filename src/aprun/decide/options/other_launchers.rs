@@ -79,10 +79,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["-genvall", "--genvall", "-envall", "-genvlist", "--genvlist", "-envlist"],
         "all variables travel with the application: leave it out",
     ),
-    (
-        &["-wdir", "--wdir", "-wd", "--chdir"],
-        "PEs run in the directory in which aprun is called: change to it first",
-    ),
+    (&["-wdir", "--wdir", "-wd"], "give --chdir DIR"),
     // Times, names and accounts.
     (&["--time", "--timeout", "-timeout"], "give --time-limit, as in --time-limit 00:10:00"),
     (&["-A"], "give --account NAME"),

@@ -40,6 +40,8 @@ pub enum Id {
     WaitForPsched,
     /// Whether others may be on its nodes.
     Access,
+    /// The working directory of the PEs.
+    Chdir,
     /// The account under which it runs.
     Account,
     /// How its program saves itself.
@@ -189,6 +191,12 @@ pub const FLAGS: &[Flag] = &[
         &["--wait-for-psched"],
         Some("DURATION"),
         "how long to wait for psched while it is restarted (0: do not wait)",
+    ),
+    flag(
+        Id::Chdir,
+        &["--chdir"],
+        Some("DIR"),
+        "run the PEs in this directory, which has to exist on every host",
     ),
     flag(
         Id::Account,

@@ -99,6 +99,15 @@ fn the_last_one_counts() {
 }
 
 #[test]
+fn a_directory_for_the_pes() {
+    assert_eq!(good("--chdir /x/y ./a").chdir.as_deref(), Some(b"/x/y".as_slice()));
+    assert_eq!(good("--chdir=run ./a").chdir.as_deref(), Some(b"run".as_slice()));
+    assert_eq!(good("./a --chdir x").chdir, None);
+    assert_eq!(bad("--chdir= ./a"), "--chdir: the name of the directory is empty; . is this one");
+    assert_eq!(bad("-wdir x ./a"), "-wdir is not an option of aprun: give --chdir DIR");
+}
+
+#[test]
 fn mpirun_has_np() {
     let parsed = parse(Program::Mpirun, &words("-np 4 a.out"), &Environment::default());
     let Ok(Parsed::Run(options)) = parsed else { panic!("{parsed:?}") };
