@@ -91,6 +91,34 @@ pub async fn turns(
     Ok(whole)
 }
 
+/// Which process is which PE; each page within so long.
+///
+/// # Errors
+/// What psched says instead, or that it says nothing.
+pub async fn processes(
+    client: &mut PschedClient<Channel>,
+    apid: u64,
+    bound: Duration,
+) -> Result<pb::ProcessesReply, String> {
+    let mut whole = pb::ProcessesReply::default();
+    for _ in 0..PAGES_MAX {
+        let request = pb::ProcessesRequest { apid, first: whole.next };
+        let more = answer(client.processes(request), bound).await?;
+        whole.processes.extend(more.processes);
+        for notice in more.notices {
+            if !whole.notices.contains(&notice) {
+                whole.notices.push(notice);
+            }
+        }
+        // (One that does not go on would be asked for ever.)
+        if more.next <= whole.next {
+            break;
+        }
+        whole.next = more.next;
+    }
+    Ok(whole)
+}
+
 /// What each user, or account, has had.
 ///
 /// # Errors

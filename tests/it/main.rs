@@ -42,6 +42,7 @@ mod namespaces;
 mod notify;
 mod oversubscribe;
 mod paths;
+mod pids;
 mod placed_signal;
 mod programs;
 mod psmgr;

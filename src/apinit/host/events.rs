@@ -17,6 +17,7 @@ use crate::apteam::Key;
 use crate::apteam::protocol::attach::ToApinit;
 use crate::apteam::protocol::node::{Command, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::processes::Question;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::node::checkpoint::fd_channel::Ask;
@@ -38,6 +39,8 @@ pub(super) enum TaskEvent {
     Commanded(u64, Command),
     /// Commits of its store.
     Counted(u64),
+    /// It asks which processes PEs are.
+    ProcessesAsked(Question),
     /// What is known of its clock.
     Clock(Reading),
     FrontOpened {

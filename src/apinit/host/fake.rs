@@ -29,6 +29,7 @@ use crate::apteam::protocol::node::{
     Hello, HostNote, PROTOCOL, PlaceCommand, Report, RollOut, Welcome,
 };
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::processes::{Answer, Question};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello as ShepherdHello, ToShepherd};
 use crate::apteam::protocol::turns::{SWITCHES_MAX, StopMeans, Switches};
 use crate::machine::Nid;
@@ -39,6 +40,7 @@ use crate::rpc::listen::{
     Bounds, FILES_USUAL, admitted, incoming_within, listen, raise_descriptor_limit,
 };
 use crate::rpc::partial_messages::PartialMessages;
+use crate::rpc::pb;
 use crate::variables::units::nanos;
 use anyhow::bail;
 use nix::sys::signal::Signal;
@@ -361,6 +363,14 @@ impl Fake {
                 self.link = None;
                 Event::Unlinked
             }
+            TaskEvent::ProcessesAsked(Question { number, key, .. }) => {
+                let why_not = "its host is faked: its PEs are no processes".to_owned();
+                let answer = Answer { number, key, processes: Vec::new(), why_not };
+                if let Some(link) = &self.link {
+                    link.send(pb::from_node::Message::Processes(answer.into()));
+                }
+                return;
+            }
             TaskEvent::Counted(commits) => Event::Counted(commits),
             TaskEvent::Clock(reading) => Event::Clock(reading),
             TaskEvent::Commanded(seq, command) => Event::Command(seq, command),
@@ -564,7 +574,8 @@ impl Outside for Fake {
             | ToShepherd::OutputTaken(_)
             | ToShepherd::BarrierOut(_)
             | ToShepherd::Release
-            | ToShepherd::Rekey(_) => {}
+            | ToShepherd::Rekey(_)
+            | ToShepherd::Processes(_) => {}
         }
         true
     }

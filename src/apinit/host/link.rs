@@ -160,7 +160,14 @@ async fn dial(
                         break Ok(());
                     }
                 }
-                Ok(Some(pb::ToNode { seq, commits, message, clock: None })) => {
+                Ok(Some(pb::ToNode { processes: Some(question), .. })) => {
+                    // (One that can't be made sense of is a later release's.)
+                    let Ok(question) = question.try_into() else { continue };
+                    if events.send(TaskEvent::ProcessesAsked(question)).await.is_err() {
+                        break Ok(());
+                    }
+                }
+                Ok(Some(pb::ToNode { seq, commits, message, clock: None, processes: None })) => {
                     // Before what has left psched after them.
                     if commits > counted {
                         counted = commits;

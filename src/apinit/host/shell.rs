@@ -5,12 +5,14 @@
 //! | this one | the loop, and what each event means |
 //! | `outside` | what the driver does ([`Outside`](crate::apinit::drive::Outside)) |
 //! | `apps` | folders, groups, shepherds: made, found again, emptied and removed |
+//! | `processes` | which process is which PE |
 //! | `turns`, `memory_out`, `restores`, `checkpoints` | what is done beside the one task, and its ends |
 
 mod apps;
 mod checkpoints;
 mod memory_out;
 mod outside;
+mod processes;
 mod restores;
 mod switching_task;
 
@@ -35,6 +37,7 @@ use crate::apinit::decide::{Agent, Conn, Event, Me};
 use crate::apinit::drive::{Driver, Heard};
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::protocol::node::{Hello, NodeSpec, PROTOCOL, RollOut};
+use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::{Key, SealKey};
 use crate::machine::nids_text;
@@ -140,6 +143,8 @@ struct Shell {
     yields_told: bool,
     /// It was looked for groups of applications that are not on record.
     unrecorded_ended: bool,
+    /// Questions to apshepherds that wait for an answer.
+    asked: processes::Asked,
     /// Checkpoints that somebody at the door wants, by the number of the question.
     wanted: BTreeMap<u64, checkpoints::Wanted>,
     /// What they are sealed with, once psched has said it.
@@ -300,6 +305,7 @@ impl Task {
             yields_told: false,
             unrecorded_ended: false,
             wanted: BTreeMap::new(),
+            asked: BTreeMap::new(),
             sealing: None,
             criu,
             shelf,
@@ -500,6 +506,10 @@ impl Shell {
                 Event::StreamClosed(conn)
             }
             TaskEvent::FrontDied(conn) => Event::FrontDied(conn),
+            TaskEvent::ProcessesAsked(question) => return self.processes_asked(question),
+            TaskEvent::ShepherdSaid(key, FromShepherd::Processes(answer)) => {
+                return self.processes_named(key, answer);
+            }
             TaskEvent::ShepherdSaid(key, message) => Event::ShepherdMessage(key, message),
             TaskEvent::ShepherdSilent(key, text) => {
                 self.reap();

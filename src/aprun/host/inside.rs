@@ -221,7 +221,9 @@ impl Home {
                     return Ok(HostEnd { run, ..*end });
                 }
                 // No other host has PEs; and what outlives its KILL is the application's to wait for.
-                FromShepherd::BarrierIn(_) | FromShepherd::Stuck(_) => {}
+                FromShepherd::BarrierIn(_)
+                | FromShepherd::Stuck(_)
+                | FromShepherd::Processes(_) => {}
             }
         }
     }

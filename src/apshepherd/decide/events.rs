@@ -6,6 +6,7 @@ use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::Seen;
+use crate::apteam::protocol::processes::Question;
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -104,6 +105,8 @@ pub enum Action {
     CloseStdin,
     /// Report [`Event::Tick`] at this time; `None`: not at all. Replaces the one before.
     SetTimer(Option<u64>),
+    /// Say which processes these PEs are.
+    TellProcesses(Question),
     /// It goes on as this application, by whose number people are told of it.
     Rekeyed(Key),
     /// It is over.

@@ -402,6 +402,11 @@ impl Shepherd {
                     self.pmi_effects(now_ns, effects);
                 }
             }
+            ToShepherd::Processes(question) if self.link == Link::Up => {
+                self.actions.push(Action::TellProcesses(question));
+            }
+            // It has not said whose apinit it is.
+            ToShepherd::Processes(_) => {}
             ToShepherd::Release => self.leave(now_ns),
             ToShepherd::Rekey(key) if self.link == Link::Silent => self.rekey(key),
             // It is in the midst of a conversation about another one.

@@ -110,6 +110,19 @@ fn the_gate_opens_when_all_stand() {
 }
 
 #[test]
+fn which_processes_pes_are_is_told_to_its_own_apinit() {
+    use crate::apteam::protocol::processes::Question;
+    let question = Question { number: 5, key: key(), first: 0, count: 2 };
+    let asks = || Event::Frame(ToShepherd::Processes(question));
+    let mut shepherd = going(launch(2));
+    assert_eq!(shepherd.apply(MS, asks()), [Action::TellProcesses(question)]);
+    // Until it has said hello nobody knows about whom it would speak.
+    shepherd.apply(MS, Event::Disconnected);
+    shepherd.apply(MS, Event::Connected);
+    assert_eq!(shepherd.apply(MS, asks()), []);
+}
+
+#[test]
 fn without_processes_nothing_goes() {
     let mut shepherd = starting(launch(2));
     shepherd.apply(1, Event::NoChildLeft);

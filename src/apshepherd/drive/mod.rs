@@ -20,6 +20,8 @@ pub use outside::Outside;
 
 use crate::apshepherd::decide::{Action, Event, Shepherd};
 use crate::apteam::Key;
+use crate::apteam::protocol::processes::{Answer, Question};
+use crate::apteam::protocol::shepherd::FromShepherd;
 use std::collections::VecDeque;
 
 /// apshepherd around its pure self. (A checkpoint has a copy of it, as of all memory.)
@@ -101,6 +103,12 @@ impl Driver {
             Action::KillEverything => out.kill_everything(),
             Action::Send(message) => out.tell(message),
             Action::Notice { nid, what } => out.notice(nid, what),
+            Action::TellProcesses(question) => {
+                let Question { number, key, .. } = question;
+                let (processes, why_not) = (out.processes(&question), String::new());
+                let answer = Answer { number, key, processes, why_not };
+                out.tell(FromShepherd::Processes(answer));
+            }
             Action::Rekeyed(key) => out.rekeyed(key),
             Action::Hangup => {
                 if out.hang_up() {

@@ -4,6 +4,7 @@ use crate::apshepherd::decide::{Action, Event, Left};
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::Seen;
+use crate::apteam::protocol::processes::{PeProcess, Question};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -43,6 +44,9 @@ pub trait Outside {
 
     /// What descends from this process and lives.
     fn left(&self) -> Vec<Left>;
+
+    /// The processes of the PEs that are asked for, by rank.
+    fn processes(&self, question: &Question) -> Vec<PeProcess>;
 
     /// Kills every process that descends from this one.
     fn kill_everything(&mut self);

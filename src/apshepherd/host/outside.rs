@@ -6,6 +6,7 @@ use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::{Notice, Seen};
+use crate::apteam::protocol::processes::{PeProcess, Question};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
@@ -49,6 +50,10 @@ impl Outside for Shell {
 
     fn left(&self) -> Vec<Left> {
         self.descendants()
+    }
+
+    fn processes(&self, question: &Question) -> Vec<PeProcess> {
+        self.pes.named(|rank| question.asks(rank))
     }
 
     fn kill_everything(&mut self) {

@@ -3,6 +3,7 @@
 use super::program::{self, Refusal};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{HostLaunch, LocalPe};
+use crate::apteam::protocol::processes::PeProcess;
 use crate::machine::Nid;
 use crate::os::fork::{Failure, PeSetup, Program, fork_pe, high};
 use crate::os::placing::Placing;
@@ -197,6 +198,13 @@ impl Pes {
     pub fn of_rank(&mut self, rank: u32) -> Option<(usize, &mut Pe)> {
         let index = *self.by_rank.get(&rank)?;
         self.all.get_mut(index).map(|pe| (index, pe))
+    }
+
+    /// The processes of those of these ranks.
+    pub fn named(&self, ranks: impl Fn(u32) -> bool) -> Vec<PeProcess> {
+        let pes = self.by_rank.iter().filter(|(rank, _)| ranks(**rank));
+        let pid = |pe: &Pe| if pe.ended { 0 } else { pe.pid.as_raw().unsigned_abs() };
+        pes.map(|(rank, index)| PeProcess { rank: *rank, pid: pid(&self.all[*index]) }).collect()
     }
 
     /// What children have said about their failures, with the PE concerned.

@@ -23,6 +23,7 @@
 use super::attach::{NumberedSignal, Output, StdinCredit, StdinPiece};
 use super::notice::Notice;
 use super::peers::{BarrierIn, BarrierOut};
+use super::processes::{Answer, Question};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::HostLaunch;
@@ -123,6 +124,8 @@ pub enum ToShepherd {
     /// application, as which it goes on: it says hello as this one. Signals are counted anew; how much
     /// there was of output and stdin goes on to count.
     Rekey(Key),
+    /// Which processes are these PEs?
+    Processes(Question),
 }
 
 /// From the shepherd.
@@ -149,6 +152,8 @@ pub enum FromShepherd {
     Notice(Notice),
     /// These processes outlive their KILL, in words. Each time all of them.
     Stuck(Vec<String>),
+    /// Which processes PEs are, as was asked.
+    Processes(Answer),
     /// No process is left here and all output has been sent and taken. Sent again on each
     /// connection until `release`.
     Ended(Box<HostEnd>),

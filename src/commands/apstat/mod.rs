@@ -58,6 +58,11 @@ pub struct Cli {
     /// All about one application
     #[arg(short = 'A', long = "application", value_name = "APID", value_parser = parse_apid)]
     application: Option<u64>,
+    /// With --application: the process of each PE, with its host, for debuggers. For its owner and administrators
+    // (What conflicts with --application makes clap forget that it is required.)
+    #[arg(long, requires = "application", conflicts_with_all = ["applications", "pending", "nodes", "why", "events",
+          "history", "shares"])]
+    pids: bool,
     /// Why an application is not running: what stands in the way, who holds it, what would help
     #[arg(long, value_name = "APID", value_parser = parse_apid)]
     why: Option<u64>,
@@ -185,6 +190,10 @@ async fn report(cli: &Cli, client: &mut PschedClient<Channel>) -> Result<Report,
         let reply = pages::shares(client, ANSWER_BOUND).await?;
         return Ok(views::shares(&reply));
     }
+    if let Some(apid) = cli.application.filter(|_| cli.pids) {
+        let reply = pages::processes(client, apid, ANSWER_BOUND).await?;
+        return Ok(views::processes(&reply, Apid(apid)));
+    }
     let reply = pages::list(client, cli.list_request(), ANSWER_BOUND).await?;
     if let Some(apid) = cli.why {
         return views::why(&reply, Apid(apid)).ok_or_else(|| unknown(apid));
@@ -222,6 +231,7 @@ mod tests {
         let parse = |words: &str| Cli::try_parse_from(words.split(' '));
         assert!(parse("apstat -a -n -p -v --json").is_ok());
         assert!(parse("apstat --nodes --parse").is_ok());
+        assert!(parse("apstat -A 7 --pids --json -w").is_ok_and(|cli| cli.pids));
         assert!(parse("apstat --shares --json").is_ok_and(|cli| cli.shares));
         assert_eq!(parse("apstat --history").expect("N is optional").history, Some(20));
         assert_eq!(parse("apstat --history 3").expect("given").history, Some(3));
@@ -234,6 +244,9 @@ mod tests {
             "apstat --shares -n",
             "apstat --shares --history",
             "apstat --history 0",
+            "apstat --pids",
+            "apstat --pids --why 1",
+            "apstat --pids -n",
             "apstat 5",
             "apstat --parse",
             "apstat -n --parse -a",

@@ -328,6 +328,22 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     Some(Report { facts, tables, notices: notices(reply, false) })
 }
 
+/// `--pids`: which process is which PE.
+pub fn processes(reply: &pb::ProcessesReply, wanted: Apid) -> Report {
+    let title = format!("Processes of application {wanted}");
+    let mut table = Table::new("processes", title, ">Rank >NID <Host >PID <State");
+    let pid = |row: &pb::ProcessRow| match row.pid {
+        0 => Cell::None,
+        pid => Cell::Number(pid.into()),
+    };
+    let row = |row: &pb::ProcessRow| {
+        let (host, state) = (Cell::text(row.host.clone()), Cell::text(row.state.clone()));
+        vec![Cell::Number(row.rank.into()), Cell::Number(row.nid.into()), host, pid(row), state]
+    };
+    table.rows = reply.processes.iter().map(row).collect();
+    Report { tables: vec![table], notices: reply.notices.clone(), ..Report::default() }
+}
+
 /// `--why`: `None`: there is no such application.
 pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
     let row = find(reply, wanted)?;

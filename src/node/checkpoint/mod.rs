@@ -101,6 +101,7 @@ pub mod within;
 pub use dump::{Begun, DumpOptions, Dumped, Running, dump_application, has_own_space};
 pub use images::Owner;
 pub use known::Known;
+pub use proc::host_pids;
 pub use restore::{Given, Late, Restored, born_of, clock_ahead_ns, read_late, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
 pub use tcp::{Link, all_is_sent, break_off, leads_out, quiet};

@@ -1,7 +1,7 @@
 //! What /proc tells of processes that are to be dumped, or were restored.
 
 use super::CheckpointError;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -59,6 +59,19 @@ pub(super) fn inner_pid(pid: i32) -> Result<i32, CheckpointError> {
     let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let last = line.and_then(|line| line.split_whitespace().next_back()?.parse().ok());
     last.ok_or_else(|| CheckpointError::new(format!("{path} has no NSpid")))
+}
+
+/// The children of a process, by their numbers in its PID namespace; none if that is this process's own.
+pub fn host_pids(parent: i32) -> Option<BTreeMap<u32, u32>> {
+    if inner_pid(parent).ok()? == parent {
+        return None;
+    }
+    let children = children(parent).ok()?;
+    let pids = children.into_iter().filter_map(|child| {
+        let inner = inner_pid(child).ok()?;
+        Some((inner.unsigned_abs(), child.unsigned_abs()))
+    });
+    Some(pids.collect())
 }
 
 /// How a thread is, as the kernel says it by a letter.

@@ -2,10 +2,10 @@
 
 pub(super) mod nodes;
 
-use super::Scheduler;
 use super::domain::DomainId;
 use super::postings::HEAD_MAX;
 use super::regions::of_shared;
+use super::{LinkId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
 use crate::apteam::record::{Apteam, State};
@@ -231,5 +231,18 @@ impl Scheduler {
             .and_then(|l| self.links.get(l))
             .map(|l| l.hello.cpus.as_slice())
             .unwrap_or_default()
+    }
+
+    /// The link of the apinit that offers a node, if one does.
+    pub fn link_of(&self, nid: Nid) -> Option<LinkId> {
+        self.offered.get(&nid).copied()
+    }
+
+    /// The name of a node's host, as its apinit says it; else as configured, or empty.
+    pub fn host_of(&self, nid: Nid) -> &str {
+        let link = self.link_of(nid).and_then(|link| self.links.get(&link));
+        let told = link.map(|link| link.hello.hostname.as_str());
+        let named = || self.machine.nodes.get(&nid).map(|node| node.host.as_str());
+        told.or_else(named).unwrap_or_default()
     }
 }

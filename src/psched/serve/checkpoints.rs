@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// What `of` says of an application that has not ended.
-    async fn known<T: Send + 'static>(
+    pub(super) async fn known<T: Send + 'static>(
         &self,
         peer: &Peer,
         apid: Apid,

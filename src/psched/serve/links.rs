@@ -1,6 +1,7 @@
 //! The service Nodes: the streams of apinits.
 
 use super::input::Input;
+use super::processes::Questions;
 use super::services::caller;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
@@ -35,6 +36,8 @@ pub struct Nodes {
     pub next: AtomicU64,
     /// psched ends.
     pub stop: CancellationToken,
+    /// What apinits are asked beside the loop.
+    pub questions: Questions,
 }
 
 #[tonic::async_trait]
@@ -49,9 +52,10 @@ impl pb::nodes_server::Nodes for Nodes {
         let link = LinkId(self.next.fetch_add(1, Ordering::Relaxed) + 1);
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
+        let questions = self.questions.clone();
         let incoming = request.into_inner();
         tokio::spawn(async move {
-            let talk = listen(incoming, link, from, sender, &inputs);
+            let talk = listen(incoming, link, from, sender, &inputs, &questions);
             let ended = tokio::select! {
                 ended = talk => ended,
                 () = stop.cancelled() => Ok(()),
@@ -59,6 +63,7 @@ impl pb::nodes_server::Nodes for Nodes {
             if let Err(status) = ended {
                 tracing::info!(link = link.0, "an apinit's connection ended: {}", status.message());
             }
+            questions.closed(link);
             let _ = inputs.send(Input::Event(Box::new(Event::LinkClosed { link }))).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
@@ -119,6 +124,7 @@ async fn listen(
     from: Caller,
     sender: super::input::LinkSender,
     inputs: &mpsc::Sender<Input>,
+    questions: &Questions,
 ) -> Result<(), Status> {
     let closed = sender.downgrade();
     let mut sender = Some(sender);
@@ -136,6 +142,7 @@ async fn listen(
                 let nids = format_nids(hello.nids.iter().copied());
                 let (pid, host) = (hello.pid, &hello.host);
                 tracing::info!(link = link.0, pid, host, nids, "an apinit has connected");
+                questions.linked(link, &sender);
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
             (_, Some(_)) => {
@@ -167,6 +174,10 @@ async fn listen(
                     // (An Err: it does not read, which the loop notices.)
                     let _ = sender.try_send(Ok(pb::ToNode { clock, ..Default::default() }));
                 }
+                continue;
+            }
+            (pb::from_node::Message::Processes(answer), None) => {
+                questions.answered(link, answer.try_into().map_err(malformed)?);
                 continue;
             }
             (pb::from_node::Message::Report(report), None) => {

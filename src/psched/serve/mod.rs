@@ -28,6 +28,7 @@ mod names;
 mod network;
 pub mod people;
 mod private;
+mod processes;
 mod reading;
 mod record_pieces;
 mod recordings;
@@ -302,6 +303,7 @@ async fn serve(
         Some(address) => Some(network::Network::open(address, config)?),
         None => None,
     };
+    let questions = processes::Questions::default();
     let service = services::Service {
         asked,
         budgets: budget::Budgets::default(),
@@ -313,6 +315,7 @@ async fn serve(
         trouble: trouble.clone(),
         running: Arc::clone(&running),
         deposits: deposits::Deposits::default(),
+        questions: questions.clone(),
         host: network.as_ref().map(|network| network.host().into()).unwrap_or_default(),
     };
     let service =
@@ -321,6 +324,7 @@ async fn serve(
         inputs: inputs.clone(),
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
+        questions,
     });
     let nodes =
         pb::nodes_server::NodesServer::from_arc(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);

@@ -13,6 +13,7 @@ use super::front_handle::FrontHandle;
 use super::input::{EventSender, FrontEnd, Input};
 use super::names::names;
 use super::private::Viewer;
+use super::processes::Questions;
 use super::reload::Reload;
 use super::store::{Reader, StoreError};
 use super::views;
@@ -72,6 +73,8 @@ pub struct Service {
     pub reload: Arc<tokio::sync::Mutex<Reload>>,
     /// Who waits for what an aprun would launch.
     pub deposits: Deposits,
+    /// What apinits are asked.
+    pub questions: Questions,
     /// The name of psched's host, by its certificate; empty: it has none.
     pub host: Arc<str>,
 }
@@ -537,6 +540,13 @@ impl pb::psched_server::Psched for Service {
         self.turns_page(request).await
     }
 
+    async fn processes(
+        &self,
+        request: Request<pb::ProcessesRequest>,
+    ) -> Result<Response<pb::ProcessesReply>, Status> {
+        self.processes_of(request).await
+    }
+
     async fn shares(
         &self,
         request: Request<pb::SharesRequest>,
@@ -677,6 +687,12 @@ async fn answered(
     let first = stream.recv().await.ok_or_else(ending)??;
     let first = tokio_stream::once(Ok(first));
     Ok(Box::pin(tokio_stream::StreamExt::chain(first, ReceiverStream::new(stream))))
+}
+
+/// A number by chance.
+pub(super) fn random_number() -> Result<u64, Status> {
+    let [a, b, c, d, e, f, g, h, ..] = random()?;
+    Ok(u64::from_ne_bytes([a, b, c, d, e, f, g, h]))
 }
 
 fn random() -> Result<[u8; 16], Status> {

@@ -51,6 +51,13 @@ impl Psched for Mirror {
         std::future::pending().await
     }
 
+    async fn processes(
+        &self,
+        _: Request<pb::ProcessesRequest>,
+    ) -> Result<Response<pb::ProcessesReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn adopt(
         &self,
         _: Request<pb::NodesRequest>,

@@ -2,12 +2,13 @@
 
 use super::attach::StdinEnd;
 use super::codec::{
-    Boxed, Codec, Given, Inner, LimitMillis, List, Millis, Nice, NodeId, Numbers, OrDefault,
-    POSITIVE, Required, Same, Text, Texts, Via,
+    AtMost, Boxed, Codec, Given, Inner, LimitMillis, List, Millis, Nice, NodeId, Numbers,
+    OrDefault, POSITIVE, Required, Same, Text, Texts, Via,
 };
 use super::table::{message, variants};
 use super::{Field, LONG_LIST_MAX, Malformed};
 use crate::apteam::launch::{HostLaunch, LocalPe};
+use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::rpc::pb;
 
@@ -75,6 +76,7 @@ variants! {
         |key: crate::apteam::Key| pb::Rekey { key: Some(key.into()) },
         |_, rekey: pb::Rekey| Field("Rekey", "key").need(rekey.key),
     )),
+    Processes(processes: Inner),
 }
 
 variants! {
@@ -94,5 +96,28 @@ variants! {
             Texts.read(Field("StuckProcesses", "processes"), stuck.processes)
         },
     )),
+    Processes(processes: Inner),
     Ended(ended: Boxed),
+}
+
+message! {
+    Question = ProcessesQuestion;
+    number: Same,
+    key: Required,
+    first: Same,
+    count: AtMost(RANKS_MAX),
+}
+
+message! {
+    PeProcess = PeProcess;
+    rank: Same,
+    pid: Same,
+}
+
+message! {
+    Answer = ProcessesAnswer;
+    number: Same,
+    key: Required,
+    processes: List(RANKS_MAX as usize),
+    why_not: Text,
 }

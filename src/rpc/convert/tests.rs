@@ -27,6 +27,7 @@ use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::peers::{
     BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, ToPeer,
 };
+use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::saving::Saving;
@@ -925,6 +926,11 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
         barrier_out().prop_map(ToShepherd::BarrierOut),
         Just(ToShepherd::Release),
         key().prop_map(ToShepherd::Rekey),
+        (any::<u64>(), key(), any::<u32>(), 0..=RANKS_MAX).prop_map(
+            |(number, key, first, count)| {
+                ToShepherd::Processes(Question { number, key, first, count })
+            }
+        ),
     ]
 }
 
@@ -940,6 +946,13 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
         decisive().prop_map(FromShepherd::Decisive),
         notice().prop_map(FromShepherd::Notice),
         vec(text(), 0..3).prop_map(FromShepherd::Stuck),
+        (any::<u64>(), key(), vec(any::<(u32, u32)>(), 0..3), text()).prop_map(
+            |(number, key, pes, why_not)| {
+                let process = |(rank, pid)| PeProcess { rank, pid };
+                let processes = pes.into_iter().map(process).collect();
+                FromShepherd::Processes(Answer { number, key, processes, why_not })
+            }
+        ),
         host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),
     ]
 }
@@ -965,7 +978,7 @@ proptest! {
         prop_assert_eq!(there_and_back::<_, pb::NodeHello>(&hello), Ok(hello));
         prop_assert_eq!(there_and_back::<_, pb::Welcome>(&welcome), Ok(welcome));
         prop_assert_eq!(there_and_back::<_, pb::NodeReport>(&report), Ok(report));
-        let frame = pb::ToNode { seq: 1, commits: 2, message: Some(command.clone().into()), clock: None };
+        let frame = pb::ToNode { seq: 1, commits: 2, message: Some(command.clone().into()), ..Default::default() };
         let frame = pb::ToNode::decode(&frame.encode_to_vec()[..]).expect("whole");
         let back = frame.message.expect("there").try_into();
         prop_assert_eq!(back, Ok::<Command, Malformed>(command));

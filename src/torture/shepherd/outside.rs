@@ -6,6 +6,7 @@ use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::{Notice, Seen};
+use crate::apteam::protocol::processes::{PeProcess, Question};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::torture::host::ProcId;
@@ -116,6 +117,11 @@ impl Outside for Around<'_> {
             Some(Left { pid: id.0 as i32, nid, text: format!("pid {}", id.0) })
         };
         self.own().into_iter().filter_map(left).collect()
+    }
+
+    /// (Nobody asks in the cluster.)
+    fn processes(&self, _: &Question) -> Vec<PeProcess> {
+        Vec::new()
     }
 
     fn kill_everything(&mut self) {

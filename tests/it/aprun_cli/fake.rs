@@ -211,6 +211,13 @@ impl Psched for Services {
         Ok(Response::new(pb::KillReply { problems: vec![String::new()], ..Default::default() }))
     }
 
+    async fn processes(
+        &self,
+        _: Request<pb::ProcessesRequest>,
+    ) -> Result<Response<pb::ProcessesReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn adopt(
         &self,
         _: Request<pb::NodesRequest>,

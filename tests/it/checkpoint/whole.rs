@@ -351,6 +351,51 @@ fn output_and_status_go_on_where_they_were() {
     wide.wait(BOUND);
 }
 
+/// In its PID namespace it has another number than on its host, which is what a debugger there wants.
+#[test]
+fn a_restored_process_is_known_by_the_number_of_its_host() {
+    let test = "checkpoint::whole::a_restored_process_is_known_by_the_number_of_its_host";
+    let Some(criu) = criu(test) else { return };
+    let mut rig = Rig::new(&criu);
+    let script = "echo $$; exec sleep 1000.382";
+    let aprun = Running::start(rig.writes_to("aprun", "-q -n 2 sh -c", "first").arg(script));
+    let apid = rig.running();
+    eventually(BOUND, "both have said their numbers", || rig.read("first").lines().count() == 2);
+    let pids = |apid: u64| -> Vec<u64> {
+        let report = rig.hand.apstat(&format!("-A {apid} --pids"));
+        let rows = report["processes"].as_array().expect("a list").iter();
+        rows.filter_map(|row| row["pid"].as_u64()).collect()
+    };
+    let rank = |pid: &u64| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let mut all = environment.split(|byte| *byte == 0);
+        all.find_map(|item| {
+            String::from_utf8_lossy(item.strip_prefix(b"ALPS_APP_PE=")?).parse().ok()
+        })
+    };
+    let mut said: Vec<u64> = pids(apid);
+    assert_eq!(said.iter().map(rank).collect::<Vec<Option<u32>>>(), [Some(0), Some(1)]);
+    said.sort_unstable();
+    let mut own: Vec<u64> = rig.read("first").lines().filter_map(|l| l.parse().ok()).collect();
+    own.sort_unstable();
+    assert_eq!(said, own);
+    rig.cpr(&format!("-c tonight -k -p {apid}")).expect(0);
+    aprun.wait(BOUND).expect(137);
+    let cpr = Running::start(&mut rig.writes_to("cpr", "-r tonight", "second"));
+    let again = rig.running();
+    let restored = pids(again);
+    assert_eq!(restored.iter().map(rank).collect::<Vec<Option<u32>>>(), [Some(0), Some(1)]);
+    // The next apinit knows it too.
+    rig.hand.stop_apinit("0-3");
+    rig.hand.start_apinit("0-3", None);
+    rig.hand.wait_until_seen();
+    let report = || rig.hand.apstat(&format!("-A {again} --pids"));
+    let found = |report: serde_json::Value| report["processes"][1]["pid"].as_u64();
+    eventually(BOUND, "it is told again", || found(report()) == Some(restored[1]));
+    run(&mut rig.command("apkill", &format!("-9 {again}"))).expect(0);
+    cpr.wait(BOUND).expect(137);
+}
+
 /// One that waits for a place has no images; it comes back under its number, when that is free.
 #[test]
 fn a_posting_that_waits_is_checkpointed_as_it_was_posted() {

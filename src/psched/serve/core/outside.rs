@@ -141,7 +141,7 @@ impl Outside for Real {
             ToNode::Refused(why) => pb::to_node::Message::Refused(why),
             ToNode::Command(command) => pb::to_node::Message::from(*command),
         });
-        link.try_send(Ok(pb::ToNode { seq, commits, message, clock: None })).is_ok()
+        link.try_send(Ok(pb::ToNode { seq, commits, message, ..Default::default() })).is_ok()
     }
 
     fn hang_up(&mut self, link: LinkSender) {

@@ -1,0 +1,389 @@
+//! Which process is which PE: `apstat -A APID --pids`.
+//!
+//! Only the hosts of an application know that. This is no matter of the loop's, which decides nothing by it: the
+//! question goes out on the links of the apinits concerned, beside the loop's own messages, and what has come
+//! after [`ANSWER`] is the answer. A user's questions are few at once, and each is of [`RANKS_MAX`] PEs at most, so
+//! that he who asks for a large application asks page by page.
+//!
+//! An apinit may answer what it was asked: the number is by chance, and the answer has to come on the link, and
+//! be about the application, of the question.
+
+use super::input::LinkSender;
+use super::services::{Service, caller};
+use crate::apteam::place::PlacementList;
+use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
+use crate::apteam::record::{Apteam, State};
+use crate::apteam::{Apid, Key};
+use crate::machine::{Nid, format_nids};
+use crate::psched::decide::{LinkId, Scheduler};
+use crate::rpc::pb;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use tonic::{Request, Response, Status};
+
+/// How long the apinits have to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Questions of users that are under way at once: of all of them, and of one.
+const ASKING_MAX: usize = 64;
+const ASKING_USER_MAX: usize = 4;
+
+/// The links of apinits, and what they are being asked.
+#[derive(Clone, Debug, Default)]
+pub struct Questions(Arc<Mutex<Open>>);
+
+#[derive(Debug, Default)]
+struct Open {
+    links: BTreeMap<LinkId, mpsc::WeakSender<Result<pb::ToNode, Status>>>,
+    waiting: BTreeMap<u64, Waiting>,
+    /// How many each user asks.
+    asking: BTreeMap<u32, usize>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    link: LinkId,
+    key: Key,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// A user's question, while it is under way.
+struct Asking {
+    of: Questions,
+    uid: u32,
+    numbers: Vec<u64>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut open = self.of.open();
+        for number in &self.numbers {
+            open.waiting.remove(number);
+        }
+        let left = open.asking.get_mut(&self.uid).map(|count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if left == Some(0) {
+            open.asking.remove(&self.uid);
+        }
+    }
+}
+
+impl Questions {
+    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An apinit has a link.
+    pub fn linked(&self, link: LinkId, sender: &LinkSender) {
+        self.open().links.insert(link, sender.downgrade());
+    }
+
+    /// It has none any more. Who waits for it is told so.
+    pub fn closed(&self, link: LinkId) {
+        let mut open = self.open();
+        open.links.remove(&link);
+        open.waiting.retain(|_, waiting| waiting.link != link);
+    }
+
+    /// An apinit answers.
+    pub fn answered(&self, link: LinkId, answer: Answer) {
+        let mut open = self.open();
+        let waiting = open.waiting.get(&answer.number);
+        if waiting.is_some_and(|waiting| waiting.link == link && waiting.key == answer.key)
+            && let Some(waiting) = open.waiting.remove(&answer.number)
+        {
+            // (An Err: he waits no more.)
+            let _ = waiting.answer.send(answer);
+        }
+    }
+
+    /// A user asks.
+    fn begin(&self, uid: u32) -> Result<Asking, Status> {
+        let mut open = self.open();
+        let all: usize = open.asking.values().sum();
+        let own = open.asking.entry(uid).or_default();
+        let refusal = match () {
+            () if *own >= ASKING_USER_MAX => Some(format!(
+                "you have {ASKING_USER_MAX} questions for processes under way, the maximum of one \
+                 user: try again when they are answered"
+            )),
+            () if all >= ASKING_MAX => Some(format!(
+                "{ASKING_MAX} questions for processes are under way, the maximum: try again later"
+            )),
+            () => None,
+        };
+        if let Some(refusal) = refusal {
+            open.asking.retain(|_, count| *count > 0);
+            return Err(Status::resource_exhausted(refusal));
+        }
+        *own += 1;
+        Ok(Asking { of: self.clone(), uid, numbers: Vec::new() })
+    }
+}
+
+impl Asking {
+    /// Asks an apinit; none: it does not take questions.
+    fn ask(&mut self, link: LinkId, question: Question) -> Option<oneshot::Receiver<Answer>> {
+        let Question { number, key, .. } = question;
+        let mut open = self.of.open();
+        let sender = open.links.get(&link)?.upgrade()?;
+        let processes = Some(question.into());
+        sender.try_send(Ok(pb::ToNode { processes, ..Default::default() })).ok()?;
+        let (answer, answered) = oneshot::channel();
+        open.waiting.insert(number, Waiting { link, key, answer });
+        drop(open);
+        self.numbers.push(number);
+        Some(answered)
+    }
+}
+
+/// What the scheduler knows of the PEs that are asked for.
+struct Known {
+    key: Key,
+    /// By rank, from the first on.
+    pes: Vec<Nid>,
+    /// Ranks behind them.
+    more: bool,
+    /// Of their nodes.
+    links: BTreeMap<Nid, LinkId>,
+    hosts: BTreeMap<Nid, String>,
+}
+
+/// The ranks of an application from this one on.
+fn known(scheduler: &Scheduler, team: &Apteam, first: u32) -> Known {
+    let (pes, more) = nodes_of(&team.places, first);
+    let mut nids = pes.clone();
+    nids.dedup();
+    let links = nids.iter().filter_map(|nid| Some((*nid, scheduler.link_of(*nid)?))).collect();
+    let hosts = nids.iter().map(|nid| (*nid, scheduler.host_of(*nid).to_owned())).collect();
+    Known { key: team.key(), pes, more, links, hosts }
+}
+
+/// The nodes of the PEs from this rank on, a page of them, and whether there are more. The loop waits for this,
+/// so nodes before them are not gone through PE by PE.
+fn nodes_of(places: &PlacementList, first: u32) -> (Vec<Nid>, bool) {
+    let mut skip = first;
+    let on_each = places.0.iter().flat_map(|place| {
+        let here = place.pes.saturating_sub(skip);
+        skip = skip.saturating_sub(place.pes);
+        (0..here).map(|_| place.nid)
+    });
+    let mut rest = on_each.peekable();
+    let pes = rest.by_ref().take(RANKS_MAX as usize).collect();
+    (pes, rest.peek().is_some())
+}
+
+/// What became of a question to an apinit.
+type Told = Result<Answer, String>;
+
+impl Service {
+    /// apstat --pids.
+    pub(super) async fn processes_of(
+        &self,
+        request: Request<pb::ProcessesRequest>,
+    ) -> Result<Response<pb::ProcessesReply>, Status> {
+        let peer = caller(&request)?;
+        let pb::ProcessesRequest { apid, first } = request.into_inner();
+        let apid = Apid(apid);
+        let of = move |s: &Scheduler, team: &Apteam| {
+            (team.owner.clone(), team.state, known(s, team, first))
+        };
+        let (owner, state, known) = self.known(&peer, apid, of).await?;
+        if owner.uid != peer.uid && !self.is_administrator(peer.uid) {
+            let why = format!(
+                "application {apid} belongs to {}: only that user and administrators are shown its \
+                 processes",
+                owner.name
+            );
+            return Err(self.not_his(&peer, apid, owner.uid, why));
+        }
+        if !matches!(state, State::Launching | State::Running) {
+            let text = format!(
+                "application {apid} has no processes yet: it is {} (apstat --why {apid})",
+                state.name()
+            );
+            return Err(Status::failed_precondition(text));
+        }
+        let told = self.ask_hosts(peer.uid, &known, first).await?;
+        Ok(Response::new(reply(known, first, &told)))
+    }
+
+    /// Asks the apinits of these PEs, all at once.
+    async fn ask_hosts(
+        &self,
+        uid: u32,
+        known: &Known,
+        first: u32,
+    ) -> Result<BTreeMap<LinkId, Told>, Status> {
+        let mut asking = self.questions.begin(uid)?;
+        let until = Instant::now() + ANSWER;
+        let mut told = BTreeMap::new();
+        let mut answers = Vec::new();
+        let count = u32::try_from(known.pes.len()).unwrap_or(RANKS_MAX);
+        for link in known.links.values() {
+            if told.contains_key(link) {
+                continue;
+            }
+            told.insert(*link, Err("its apinit does not take questions now".to_owned()));
+            let number = super::services::random_number()?;
+            let question = Question { number, key: known.key, first, count };
+            answers.extend(asking.ask(*link, question).map(|answer| (*link, answer)));
+        }
+        for (link, answer) in answers {
+            let answer = match timeout_at(until, answer).await {
+                Ok(Ok(answer)) if answer.why_not.is_empty() => Ok(answer),
+                Ok(Ok(answer)) => Err(answer.why_not),
+                Ok(Err(_)) => Err("its apinit has just gone: ask again".to_owned()),
+                Err(_) => Err(format!(
+                    "no answer for {} s: its apinit or apshepherd is busy or stopped, or of a \
+                     release that does not know the question",
+                    ANSWER.as_secs()
+                )),
+            };
+            told.insert(link, answer);
+        }
+        Ok(told)
+    }
+}
+
+/// What is told of all of them.
+fn reply(known: Known, first: u32, told: &BTreeMap<LinkId, Told>) -> pb::ProcessesReply {
+    let all = told.values().flatten().flat_map(|answer| &answer.processes);
+    let pids: BTreeMap<u32, u32> = all.map(|PeProcess { rank, pid }| (*rank, *pid)).collect();
+    let row = |(rank, nid): (u32, &Nid)| {
+        let pid = pids.get(&rank).copied();
+        let state = match pid {
+            None => "unknown",
+            Some(0) => "ended",
+            Some(_) => "runs",
+        };
+        pb::ProcessRow {
+            rank,
+            nid: nid.0,
+            host: known.hosts.get(nid).cloned().unwrap_or_default(),
+            pid: pid.unwrap_or(0),
+            state: state.to_owned(),
+        }
+    };
+    let processes: Vec<pb::ProcessRow> = (first..).zip(&known.pes).map(row).collect();
+    let next = processes.last().filter(|_| known.more).map_or(0, |row| row.rank + 1);
+    let mut why: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
+    let mut seen: Vec<Nid> = known.pes.clone();
+    seen.dedup();
+    for nid in seen {
+        match known.links.get(&nid).map(|link| told.get(link)) {
+            None => why.entry("no apinit offers it now").or_default().push(nid),
+            Some(Some(Err(text))) => why.entry(text).or_default().push(nid),
+            Some(_) => {}
+        }
+    }
+    let notices = why.into_iter().map(|(why, nids)| format!("NID {}: {why}", format_nids(nids)));
+    pb::ProcessesReply { processes, next, notices: notices.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::place::Place;
+
+    const KEY: Key = Key { apid: Apid(7), incarnation: crate::apteam::Incarnation(1) };
+
+    fn answer(number: u64, key: Key) -> Answer {
+        let processes = vec![PeProcess { rank: 0, pid: 99 }];
+        Answer { number, key, processes, why_not: String::new() }
+    }
+
+    fn question(number: u64) -> Question {
+        Question { number, key: KEY, first: 0, count: 1 }
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_taken_of_the_apinit_that_was_asked_and_of_no_other() {
+        let questions = Questions::default();
+        let (sender, mut asked) = mpsc::channel(4);
+        questions.linked(LinkId(1), &sender);
+        questions.linked(LinkId(2), &sender);
+        let mut asking = questions.begin(1000).expect("room");
+        let mut answered = asking.ask(LinkId(1), question(5)).expect("asked");
+        assert!(asked.recv().await.expect("there").expect("good").processes.is_some());
+        let other = Key { apid: Apid(8), ..KEY };
+        questions.answered(LinkId(2), answer(5, KEY));
+        questions.answered(LinkId(1), answer(5, other));
+        questions.answered(LinkId(1), answer(6, KEY));
+        assert!(answered.try_recv().is_err());
+        questions.answered(LinkId(1), answer(5, KEY));
+        assert_eq!(answered.await, Ok(answer(5, KEY)));
+        // One whose link has been let go, or is closed, is not asked.
+        let lost = asking.ask(LinkId(2), question(7)).expect("asked");
+        questions.closed(LinkId(2));
+        assert!(lost.await.is_err());
+        assert!(asking.ask(LinkId(2), question(8)).is_none());
+        drop((sender, asked));
+        assert!(asking.ask(LinkId(1), question(9)).is_none());
+        drop(asking);
+        assert!(questions.open().waiting.is_empty() && questions.open().asking.is_empty());
+    }
+
+    #[test]
+    fn a_user_asks_little_at_once_and_leaves_room_for_others() {
+        let questions = Questions::default();
+        let refused = |uid| questions.begin(uid).map(drop).map_err(|s| s.message().to_owned());
+        let mut own: Vec<_> = (0..ASKING_USER_MAX).map(|_| questions.begin(1).ok()).collect();
+        assert!(refused(1).is_err_and(|text| text.contains("you have 4 questions")));
+        assert!(refused(2).is_ok());
+        own.pop();
+        assert!(refused(1).is_ok());
+        let users = 10..10 + ASKING_MAX as u32;
+        let all: Vec<_> = users.map(|uid| questions.begin(uid)).collect();
+        assert!(refused(2).is_err_and(|text| text.contains("64 questions")));
+        drop((own, all));
+        assert!(questions.open().asking.is_empty());
+    }
+
+    #[test]
+    fn ranks_are_counted_over_nodes() {
+        let place = |nid, pes| Place { nid: Nid(nid), processors: Vec::new(), pes };
+        let places = PlacementList([place(4, 2), place(7, 1), place(5, 5000)].into());
+        let found = |first| nodes_of(&places, first);
+        let whole: Vec<Nid> = places.pes().map(|pe| pe.nid).collect();
+        for first in [0, 1, 2, 3, 4, 907, 908, 5002, 5003, u32::MAX] {
+            let rest = whole.get(first as usize..).unwrap_or_default();
+            let page = &rest[..rest.len().min(RANKS_MAX as usize)];
+            assert_eq!(found(first), (page.to_vec(), rest.len() > page.len()), "{first}");
+        }
+    }
+
+    #[test]
+    fn a_page_ends_and_says_where_the_next_begins() {
+        let known = |pes: &[u32], more| Known {
+            key: KEY,
+            pes: pes.iter().map(|nid| Nid(*nid)).collect(),
+            more,
+            links: [(Nid(3), LinkId(1)), (Nid(4), LinkId(2))].into(),
+            hosts: [(Nid(3), "n3".to_owned())].into(),
+        };
+        let processes = vec![PeProcess { rank: 8, pid: 0 }, PeProcess { rank: 9, pid: 77 }];
+        let told = [
+            (LinkId(1), Ok(Answer { number: 1, key: KEY, processes, why_not: String::new() })),
+            (LinkId(2), Err("it is away".to_owned())),
+        ];
+        let reply = reply(known(&[3, 3, 4, 5], true), 8, &told.into());
+        let rows = reply.processes.iter();
+        let rows: Vec<_> = rows.map(|r| (r.rank, r.nid, &*r.host, r.pid, &*r.state)).collect();
+        assert_eq!(
+            rows,
+            [
+                (8, 3, "n3", 0, "ended"),
+                (9, 3, "n3", 77, "runs"),
+                (10, 4, "", 0, "unknown"),
+                (11, 5, "", 0, "unknown")
+            ]
+        );
+        assert_eq!(reply.next, 12);
+        assert_eq!(reply.notices, ["NID 4: it is away", "NID 5: no apinit offers it now"]);
+    }
+}
