@@ -70,6 +70,13 @@ pub struct Limit {
     pub soft: u64,
 }
 
+/// Options for strace, under which each PE runs.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Strace {
+    /// Words.
+    pub options: Vec<Vec<u8>>,
+}
+
 /// The launch, as the front end sends it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Launch {
@@ -95,6 +102,8 @@ pub struct Launch {
     /// Send up how each PE has ended (`aprun --report`). An older shepherd does not know of it, and sends
     /// none.
     pub report: bool,
+    /// Each PE runs under strace, which writes a file for each.
+    pub strace: Option<Strace>,
     /// What the executable was when it was posted.
     pub identity: Option<FileIdentity>,
     /// The programs after the first, which is the one above: each begins at a higher rank than the one
@@ -157,13 +166,15 @@ impl Launch {
             let program = self.program(part);
             program.executable.len() + 1 + of(program.arguments)
         });
-        programs.sum::<usize>() + of(&self.environment) + self.directory.len() + 1
+        let strace = self.strace.as_ref().map_or(0, |strace| of(&strace.options));
+        programs.sum::<usize>() + of(&self.environment) + strace + self.directory.len() + 1
     }
 
     /// About how many bytes of memory it takes while it is kept: short arguments take more than
     /// they have.
     pub fn footprint(&self) -> u64 {
         let items = self.environment.len()
+            + self.strace.as_ref().map_or(0, |strace| strace.options.len())
             + (0..self.parts()).map(|part| self.program(part).arguments.len() + 2).sum::<usize>();
         let limits = self.limits.len() * size_of::<Limit>();
         (self.bytes() + items * ITEM_BYTES + limits + self.binding.footprint()) as u64

@@ -7,7 +7,7 @@ use super::lines::Escaped;
 use super::seal::{hex, unhex};
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::{Choice, Range};
-use crate::apteam::launch::{FileIdentity, Launch, Limit, Part};
+use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, Strace};
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, cut};
@@ -297,6 +297,8 @@ pub(super) struct LaunchForm {
     pmi: bool,
     whole_lines: bool,
     report: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    strace: Option<Vec<Escaped>>,
     /// The first begins with PE 0.
     programs: Vec<PartForm>,
 }
@@ -304,7 +306,8 @@ pub(super) struct LaunchForm {
 impl LaunchForm {
     pub fn of(launch: &Launch) -> LaunchForm {
         let Launch { executable, arguments, environment, directory, umask, .. } = launch;
-        let Launch { limits, binding, pmi, whole_lines, report, identity, more, .. } = launch;
+        let Launch { limits, binding, pmi, whole_lines, report, strace, identity, more, .. } =
+            launch;
         let lists = match binding {
             Binding::Lists(lists) => lists.ranges(),
             _ => &[],
@@ -325,6 +328,7 @@ impl LaunchForm {
             pmi: *pmi,
             whole_lines: *whole_lines,
             report: *report,
+            strace: strace.as_ref().map(|strace| escaped(&strace.options)),
             programs: std::iter::once(first).chain(more.iter().map(PartForm::of)).collect(),
         }
     }
@@ -356,6 +360,10 @@ impl LaunchForm {
             pmi: self.pmi,
             whole_lines: self.whole_lines,
             report: self.report,
+            strace: match self.strace {
+                Some(options) => Some(Strace { options: bytes(&options)? }),
+                None => None,
+            },
             identity: first.identity,
             more: programs.collect::<Result<_, _>>()?,
         })

@@ -3,7 +3,7 @@
 use super::*;
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::Choice;
-use crate::apteam::launch::{FileIdentity, Launch, Limit, Part};
+use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, Strace};
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{HostPart, Place, PlacementList};
@@ -379,6 +379,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                 pmi,
                 whole_lines,
                 report,
+                strace: report.then(|| Strace { options: vec![b"-f".to_vec()] }),
                 identity,
                 more: second.into_iter().map(part).collect(),
             }

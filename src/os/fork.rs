@@ -15,6 +15,9 @@
 //!  5. is traced by its parent, so that it stops when execve has succeeded, before its first
 //!     instruction.
 //!
+//! A process that is to trace a PE is made in the same way, in the PE's group: it waits at a gate instead
+//! of 5, until the PE stands.
+//!
 //! Signals that the parent blocks are unblocked right before execve. One that comes there stops the
 //! child, which is traced, and the parent keeps it for later.
 
@@ -30,6 +33,9 @@ use std::time::Duration;
 /// Number of the PMI connection in a PE. Low numbers belong to shell scripts (`exec 3<file`), those
 /// from 10 on are where shells keep what they move out of the way.
 pub const PMI_FD: RawFd = 29;
+
+/// Where a child that waits has its gate.
+const GATE_FD: RawFd = 3;
 
 /// Files that the parent hands to children are numbered from here on, so that moving them to their
 /// places never tramples on another one.
@@ -159,6 +165,10 @@ pub struct PeSetup<'a> {
     pub group: Option<BorrowedFd<'a>>,
     /// The caller's right to put it there, where the group is root's and the caller is not.
     pub placing: Option<&'a Placing>,
+    /// It is to trace a PE, and is none: it executes once this pipe has a byte, and is not traced itself.
+    pub gate: Option<BorrowedFd<'a>>,
+    /// What descends from the caller is to trace it, also where the kernel lets ancestors only.
+    pub lends: bool,
     /// Where failures are written.
     pub failures: BorrowedFd<'a>,
 }
@@ -280,6 +290,9 @@ unsafe fn become_pe(
             check(libc::dup2(pmi.as_raw_fd(), PMI_FD) == PMI_FD, Step::Files);
             close_from_to(3, PMI_FD as c_uint - 1);
             from = PMI_FD as c_uint + 1;
+        } else if let Some(gate) = pe.gate {
+            check(libc::dup2(gate.as_raw_fd(), GATE_FD) == GATE_FD, Step::Files);
+            from = GATE_FD as c_uint + 1;
         }
         // The pipe for failures alone stays, until execve closes it.
         close_from_to(from, failures as c_uint - 1);
@@ -287,18 +300,45 @@ unsafe fn become_pe(
         for SetLimit { resource, limit } in &program.limits {
             check(libc::setrlimit64(*resource, limit) == 0, Step::Limits);
         }
-        let traced = libc::ptrace(
-            libc::PTRACE_TRACEME,
-            0,
-            std::ptr::null_mut::<libc::c_void>(),
-            std::ptr::null_mut::<libc::c_void>(),
-        );
-        check(traced == 0, Step::Trace);
+        if pe.lends {
+            // (An Err: without Yama everybody of this user may.)
+            libc::prctl(libc::PR_SET_PTRACER, parent as c_ulong, 0, 0, 0);
+        }
+        if pe.gate.is_some() {
+            wait_at_gate();
+        } else {
+            let traced = libc::ptrace(
+                libc::PTRACE_TRACEME,
+                0,
+                std::ptr::null_mut::<libc::c_void>(),
+                std::ptr::null_mut::<libc::c_void>(),
+            );
+            check(traced == 0, Step::Trace);
+        }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
         libc::execve(program.executable.as_ptr(), argv.as_ptr(), envp.as_ptr());
         fail(failures, pe.index, Step::Exec)
+    }
+}
+
+/// Waits for the byte in [`GATE_FD`], and closes it. Without one there is nothing to do.
+///
+/// # Safety
+/// In a forked child, which has the pipe there.
+unsafe fn wait_at_gate() {
+    let mut byte = 0u8;
+    // SAFETY: system calls on an open descriptor and a live byte; _exit runs nothing of the parent's.
+    unsafe {
+        loop {
+            match libc::read(GATE_FD, (&raw mut byte).cast(), 1) {
+                1 => break,
+                -1 if *libc::__errno_location() == libc::EINTR => {}
+                _ => libc::_exit(127),
+            }
+        }
+        libc::close(GATE_FD);
     }
 }
 

@@ -63,6 +63,7 @@ mod snflv;
 mod start;
 mod stopped;
 mod stopping;
+mod strace;
 mod stuck;
 mod support;
 mod traced;

@@ -245,9 +245,9 @@ impl App {
         self.index == 0
     }
 
-    /// Its launch has several programs.
+    /// Its launch has what an apshepherd of the release before would skip: several programs, or strace.
     pub fn has_several(&self) -> bool {
-        self.launch.as_ref().is_some_and(|launch| launch.parts() > 1)
+        self.launch.as_ref().is_some_and(|launch| launch.parts() > 1 || launch.strace.is_some())
     }
 
     /// The rank of the first of the PEs here.

@@ -17,9 +17,10 @@ use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What is said where an apshepherd of a release before would run the first program in all PEs.
+/// What is said where an apshepherd of a release before would run the first program in all PEs, or without
+/// strace.
 const ONE_PROGRAM: &str = "the apshepherd on this host is too old for applications of several \
-                           programs: install the apshepherd of apinit's release";
+                           programs, and for --strace: install the apshepherd of apinit's release";
 
 impl Agent {
     /// [`Agent::try_start`], where the launch or its shepherd's hello has just come: one of several

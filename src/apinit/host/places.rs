@@ -205,7 +205,7 @@ fn group_of(pid: i32) -> String {
 }
 
 /// Where each PE of a launch stands, by what the groups hold. `shepherd` is their parent, `pes` how
-/// many each node has. They are known from then on.
+/// many each node has; an strace may stand beside each of them. They are known from then on.
 ///
 /// # Errors
 /// What is where it does not belong, for the user.
@@ -221,10 +221,20 @@ pub(super) fn verify(
     }
     let inside = groups.left_by_birth();
     seating.homes = inside.iter().map(|(nid, pid)| (*pid, *nid)).collect();
-    let wrong = pes.iter().find(|(nid, pes)| {
-        usize::try_from(*pes) != Ok(inside.iter().filter(|(of, _)| of == nid).count())
-    });
-    let Some((nid, expected)) = wrong else { return Ok(()) };
+    let wrong = |inside: &[(Nid, i32)]| {
+        let other = |(nid, pes): &&(Nid, u32)| {
+            usize::try_from(*pes) != Ok(inside.iter().filter(|(of, _)| of == nid).count())
+        };
+        pes.iter().find(other).copied()
+    };
+    if wrong(&inside).is_none() {
+        return Ok(());
+    }
+    let tracers: BTreeSet<i32> =
+        inside.iter().filter_map(|(_, pid)| process_tracking::tracer(*pid)).collect();
+    let traced = inside.iter().copied().filter(|(_, pid)| !tracers.contains(pid));
+    let traced: Vec<(Nid, i32)> = traced.collect();
+    let Some((nid, expected)) = wrong(&traced) else { return Ok(()) };
     let inside: BTreeSet<i32> = inside.into_iter().map(|(_, pid)| pid).collect();
     let children = process_tracking::children(shepherd).into_iter().map(|child| child.pid);
     if let Some(pid) =
@@ -233,7 +243,7 @@ pub(super) fn verify(
         return Err(outside(pid));
     }
     let most: u32 = pes.iter().map(|(_, pes)| pes).sum();
-    match u32::try_from(inside.len()) {
+    match u32::try_from(traced.len()) {
         // One has been killed, as its shepherd says.
         Ok(found) if found < most => Ok(()),
         _ => Err(format!(
@@ -324,6 +334,23 @@ mod tests {
         let _ = other.kill();
         let _ = other.wait();
         assert_eq!(told(&all), "");
+        // What traces a PE, beside it.
+        let mut strace = Command::new("strace");
+        strace.args(["-o", "/dev/null", "-p", &first.to_string()]);
+        if let Ok(strace) = strace.spawn() {
+            put(&all, strace.id(), "0");
+            let traces = Some(strace.id() as i32);
+            all.0.push(strace);
+            while process_tracking::tracer(first as i32) != traces
+                && all.0[3].try_wait().is_ok_and(|ended| ended.is_none())
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            assert_eq!(told(&all), "");
+            let mut strace = all.0.pop().expect("pushed");
+            let _ = strace.kill();
+            let _ = strace.wait();
+        }
         // The shepherd tells of a PE that has been killed.
         let _ = all.0[0].kill();
         let _ = all.0[0].wait();

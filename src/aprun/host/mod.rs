@@ -251,6 +251,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         // A label belongs to a line, so lines have to be whole.
         whole_lines: options.whole_lines || options.label,
         report: options.report,
+        strace: options.strace.clone(),
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(

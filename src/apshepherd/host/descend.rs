@@ -42,10 +42,10 @@ pub fn descendants(groups: &[(Nid, OwnedFd)]) -> Vec<Pid> {
     found
 }
 
-/// Sends a signal to every living descendant; how many there were. Repeated until a round finds
+/// Sends a signal to every living descendant; which there were. Repeated until a round finds
 /// nobody new, as one may fork while others are found, but a bounded number of times: a caller
 /// that wants them gone comes again.
-pub fn signal_all(signal: Signal, groups: &[(Nid, OwnedFd)]) -> u32 {
+pub fn signal_all(signal: Signal, groups: &[(Nid, OwnedFd)]) -> BTreeSet<Pid> {
     let mut known = BTreeSet::new();
     for _ in 0..8 {
         let found = descendants(groups);
@@ -58,7 +58,7 @@ pub fn signal_all(signal: Signal, groups: &[(Nid, OwnedFd)]) -> u32 {
             let _ = kill(pid, signal);
         }
     }
-    known.len() as u32
+    known
 }
 
 /// The processes in a control group; zombies are in none.

@@ -31,6 +31,7 @@ mod outside;
 mod pes;
 mod processes;
 mod program;
+mod strace;
 mod streams;
 
 use crate::apshepherd::decide::{Event, Left, NAMED_MAX};
@@ -72,6 +73,8 @@ const TURNS: usize = 16;
 const LAST_READS: usize = 64;
 /// Events taken from the kernel at once.
 const EVENTS: usize = 64;
+/// How often it is looked whether PEs are traced that are to be.
+const TRACERS_MS: u64 = 2;
 /// How often an apinit that can't connect is tried again, and after how long: ten seconds in all, in which what is
 /// missing (descriptors, memory) may come back.
 const UNREACHABLE_MAX: u32 = 100;
@@ -161,6 +164,8 @@ struct Shell {
     unreachable: u32,
     launch: Option<Box<HostLaunch>>,
     pes: Pes,
+    /// PEs that stand and are not traced yet, each since when.
+    tracing: Vec<(usize, u64)>,
     /// (Without a child.) The outputs of PEs before this one are closed.
     drained: usize,
     stdin: Stdin,
@@ -263,6 +268,7 @@ impl Shell {
             unreachable: 0,
             launch: None,
             pes: Pes::default(),
+            tracing: Vec::new(),
             drained: 0,
             stdin: Stdin::default(),
             happened: Vec::new(),
@@ -297,6 +303,7 @@ impl Shell {
             while std::mem::take(&mut self.reap_due) {
                 self.reap();
             }
+            self.look_at_tracers();
         }
         // The last word, if the socket takes it.
         if let Some(link) = &mut self.link {
@@ -306,8 +313,11 @@ impl Shell {
     }
 
     fn timeout(&self) -> EpollTimeout {
-        let Some(at) = self.timer else { return EpollTimeout::NONE };
-        let left_ms = at.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
+        let looks_ms = (!self.tracing.is_empty()).then_some(TRACERS_MS);
+        let left_ms = |at: u64| at.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
+        let Some(left_ms) = self.timer.map(left_ms).into_iter().chain(looks_ms).min() else {
+            return EpollTimeout::NONE;
+        };
         EpollTimeout::try_from(left_ms.min(60_000)).unwrap_or(EpollTimeout::ZERO)
     }
 

@@ -41,7 +41,10 @@ impl Outside for Shell {
     }
 
     fn signal_left(&mut self, signal: i32) -> u32 {
-        Signal::try_from(signal).map_or(0, |signal| descend::signal_all(signal, &self.groups))
+        let Ok(signal) = Signal::try_from(signal) else { return 0 };
+        let left = descend::signal_all(signal, &self.groups);
+        // (What traces them ends with them, and is nothing that they have left.)
+        left.iter().filter(|pid| self.pes.of_tracer(pid.as_raw()).is_none()).count() as u32
     }
 
     fn is_frozen(&self) -> bool {

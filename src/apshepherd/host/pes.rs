@@ -1,6 +1,7 @@
 //! The PEs of this host: their processes, pipes and PMI connections.
 
 use super::program::{self, Refusal};
+use super::strace::Strace;
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{HostLaunch, LocalPe};
 use crate::apteam::protocol::processes::PeProcess;
@@ -24,6 +25,9 @@ const PIPE_MAX: usize = 256 * 1024;
 /// What a pipe has by itself.
 const PIPE_DEFAULT: usize = 64 * 1024;
 
+/// In the index of a failure: it is what traces this PE that has failed. (There are fewer PEs.)
+const TRACER: u32 = 1 << 31;
+
 /// One PE, from its fork on.
 #[derive(Debug)]
 pub struct Pe {
@@ -37,6 +41,8 @@ pub struct Pe {
     pub executed: bool,
     /// It has been reaped.
     pub ended: bool,
+    /// What traces it from before its first instruction on.
+    pub tracer: Option<Tracer>,
     /// Signals that came before execve.
     pub early_signals: Vec<i32>,
     /// stdout and stderr.
@@ -45,6 +51,17 @@ pub struct Pe {
     pub pmi: Option<OwnedFd>,
     /// Answers that it has not taken yet. Nothing more is read of it meanwhile.
     pub answers: VecDeque<u8>,
+}
+
+/// An strace, beside its PE.
+#[derive(Debug)]
+pub struct Tracer {
+    /// Its process.
+    pub pid: Pid,
+    /// It waits there; `None`: no more.
+    pub gate: Option<OwnedFd>,
+    /// What it writes to, until it has attached.
+    pub file: Option<OwnedFd>,
 }
 
 /// The reading end of a PE's stdout or stderr.
@@ -92,6 +109,7 @@ pub struct Pes {
     /// In the order of the launch.
     pub all: Vec<Pe>,
     by_pid: BTreeMap<i32, usize>,
+    by_tracer: BTreeMap<i32, usize>,
     by_rank: BTreeMap<u32, usize>,
     /// Where children say why they could not execute.
     failures: Option<OwnedFd>,
@@ -115,6 +133,7 @@ pub fn fork_all(
     programs: &BTreeMap<usize, Program>,
     groups: &[(Nid, OwnedFd)],
     placing: Option<&Placing>,
+    strace: Option<&Strace>,
 ) -> Forked {
     let mut forked = Forked { pes: Pes::default(), stdin: None, failed: None };
     let first = launch.pes.first().map_or(0, |pe| pe.rank);
@@ -153,6 +172,8 @@ pub fn fork_all(
                 pmi: pmi.as_ref().map(|(_, theirs)| theirs.as_fd()),
                 group: group.map(|(_, fd)| fd.as_fd()),
                 placing: placing.filter(|_| group.is_some()),
+                gate: None,
+                lends: strace.is_some(),
                 failures: to_failures.as_fd(),
             };
             let pid = Pid::from_raw(fork_pe(program, &setup)?);
@@ -162,6 +183,7 @@ pub fn fork_all(
                 pid,
                 executed: false,
                 ended: false,
+                tracer: None,
                 early_signals: Vec::new(),
                 output: [OutputPipe::new(from_stdout), OutputPipe::new(from_stderr)],
                 pmi: pmi.map(|(ours, _)| ours),
@@ -178,6 +200,16 @@ pub fn fork_all(
                     let _ = nonblocking(&stdin);
                     forked.stdin = Some(stdin);
                 }
+                let Some(strace) = strace else { continue };
+                let group = groups.iter().find(|(nid, _)| *nid == local.nid);
+                let group = group.map(|(_, fd)| fd.as_fd());
+                let files = [null.as_fd(), to_failures.as_fd()];
+                if let Err(refusal) =
+                    forked.pes.beside(strace, launch, index, (group, placing), files)
+                {
+                    forked.failed = Some((local.rank, refusal));
+                    break;
+                }
             }
             Err(e) => {
                 forked.failed = Some((local.rank, program::explain_fork(local, &e)));
@@ -189,6 +221,49 @@ pub fn fork_all(
 }
 
 impl Pes {
+    /// Makes what traces a PE, in the PE's group: it waits until the PE stands.
+    fn beside(
+        &mut self,
+        strace: &Strace,
+        launch: &HostLaunch,
+        index: usize,
+        (group, placing): (Option<BorrowedFd<'_>>, Option<&Placing>),
+        [null, failures]: [BorrowedFd<'_>; 2],
+    ) -> Result<(), Refusal> {
+        let (Some(local), Some(pe)) = (launch.pes.get(index), self.all.get_mut(index)) else {
+            return Ok(());
+        };
+        let file = strace.file(launch, local)?;
+        let made = || -> io::Result<Tracer> {
+            let file = high(file)?;
+            let (gate, opens) = pipe()?;
+            let setup = PeSetup {
+                index: TRACER | index as u32,
+                environment: program::own_environment(launch, local),
+                cpus: &local.cpus,
+                nice: local.nice,
+                stdio: [null, null, file.as_fd()],
+                pmi: None,
+                group,
+                placing: placing.filter(|_| group.is_some()),
+                gate: Some(gate.as_fd()),
+                lends: false,
+                failures,
+            };
+            let pid = Pid::from_raw(fork_pe(&strace.tracing(pe.pid), &setup)?);
+            Ok(Tracer { pid, gate: Some(opens), file: Some(file) })
+        };
+        let tracer = made().map_err(|e| program::explain_fork(local, &e))?;
+        self.by_tracer.insert(tracer.pid.as_raw(), index);
+        pe.tracer = Some(tracer);
+        Ok(())
+    }
+
+    /// The PE that this process traces.
+    pub fn of_tracer(&self, pid: i32) -> Option<usize> {
+        self.by_tracer.get(&pid).copied()
+    }
+
     /// The PE with this process.
     pub fn of_pid(&self, pid: i32) -> Option<usize> {
         self.by_pid.get(&pid).copied()
@@ -215,9 +290,13 @@ impl Pes {
         // Records are written whole: they are shorter than PIPE_BUF.
         while read(pipe, &mut record) == Ok(Failure::SIZE) {
             let Some(Failure { index, step, errno }) = Failure::parse(&record) else { continue };
-            let pe: Option<&LocalPe> = launch.pes.get(index as usize);
+            let pe: Option<&LocalPe> = launch.pes.get((index & !TRACER) as usize);
             if let Some(pe) = pe {
-                found.push((pe.rank, program::explain(launch, pe, step, errno)));
+                let refusal = match index & TRACER {
+                    0 => program::explain(launch, pe, step, errno),
+                    _ => program::explain_strace(errno),
+                };
+                found.push((pe.rank, refusal));
             }
         }
         found

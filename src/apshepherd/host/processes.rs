@@ -2,10 +2,13 @@
 
 use super::pes;
 use super::program::Refusal;
+use super::strace::Strace;
 use super::*;
 use crate::apteam::ending::Usage;
 use crate::apteam::fault::Fault;
-use crate::os::fork::Used;
+use crate::os::fork::{Program, Used};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 impl Shell {
     pub(super) fn make_pes(&mut self, launch: Box<HostLaunch>) {
@@ -17,9 +20,17 @@ impl Shell {
         // Once: afterwards this process has no right that its user has not.
         let placing = self.placing.take();
         let prepared = program::prepare(&launch, self.soft_files);
-        let failed = match prepared {
-            Ok(programs) => {
-                let forked = pes::fork_all(&launch, &programs, &self.groups, placing.as_ref());
+        let first = launch.pes.first().map_or(0, |pe| pe.rank);
+        let with_strace = |programs: BTreeMap<usize, Program>| {
+            let environment =
+                programs.values().next().map(|program| Rc::clone(&program.environment));
+            let strace = Strace::of(&launch, environment.unwrap_or_else(|| Rc::new([])));
+            strace.map(|strace| (programs, strace)).map_err(|refusal| (first, refusal))
+        };
+        let failed = match prepared.and_then(with_strace) {
+            Ok((programs, strace)) => {
+                let (groups, placing) = (&self.groups, placing.as_ref());
+                let forked = pes::fork_all(&launch, &programs, groups, placing, strace.as_ref());
                 self.pes = forked.pes;
                 self.stdin.pipe = forked.stdin;
                 forked.failed
@@ -95,6 +106,9 @@ impl Shell {
     }
 
     pub(super) fn child(&mut self, child: Child, session: Option<i32>) {
+        if let Some(index) = self.pes.of_tracer(child.pid) {
+            return self.tracer_ended(index, child.change);
+        }
         let killed = child.change == Change::Died(Signal::SIGKILL as i32);
         let Some(index) = self.pes.of_pid(child.pid) else {
             // Somebody's child that has come to us; it has ended, and that is all.
@@ -160,10 +174,59 @@ impl Shell {
             let part = launch.launch.part_of(rank);
             program::check_process(&launch.launch, part, pid.as_raw()).err()
         });
-        self.happens(match refused {
-            Some(refused) => refused.of_pe(rank),
-            None => Event::Stopped { rank },
-        });
+        match refused {
+            Some(refused) => self.happens(refused.of_pe(rank)),
+            None if self.pes.all[index].tracer.is_some() => self.hand_over(index),
+            None => self.happens(Event::Stopped { rank }),
+        }
+    }
+
+    /// Lets what is to trace a PE attach to it.
+    fn hand_over(&mut self, index: usize) {
+        let pe = &mut self.pes.all[index];
+        // It stands on; if this process should be killed now, so is the PE.
+        let _ = ptrace::detach(pe.pid, Signal::SIGSTOP);
+        if let Some(gate) = pe.tracer.as_mut().and_then(|tracer| tracer.gate.take()) {
+            let _ = nix::unistd::write(gate, &[1]);
+        }
+        self.tracing.push((index, monotonic_ns()));
+    }
+
+    /// Those that are traced by now stand as they are to; one that is not after a while never will.
+    pub(super) fn look_at_tracers(&mut self) {
+        let (waiting, now) = (std::mem::take(&mut self.tracing), monotonic_ns());
+        for (index, since) in waiting {
+            let pe = &mut self.pes.all[index];
+            let Some(tracer) = pe.tracer.as_mut().filter(|_| !pe.ended) else { continue };
+            let rank = pe.rank;
+            if strace::tracer_of(pe.pid) == tracer.pid.as_raw() {
+                tracer.file = None;
+                self.happened.push(Event::Stopped { rank });
+            } else if Duration::from_nanos(now.saturating_sub(since)) > strace::ATTACH {
+                let text = format!("strace has not attached within {} s", strace::ATTACH.as_secs());
+                self.happened.push(Refusal::of_strace(text).of_pe(rank));
+            } else {
+                self.tracing.push((index, since));
+            }
+        }
+        if !self.happened.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// What traces a PE has ended: with it, as a rule. Before it had attached, none runs.
+    fn tracer_ended(&mut self, index: usize, change: Change) {
+        let pe = &mut self.pes.all[index];
+        let ended = matches!(change, Change::Exited(_) | Change::Died(_));
+        let Some(tracer) = pe.tracer.as_mut().filter(|tracer| ended && tracer.file.is_some())
+        else {
+            return;
+        };
+        let (rank, file) = (pe.rank, tracer.file.take());
+        self.tracing.retain(|(waiting, _)| *waiting != index);
+        self.tell_failures();
+        let text = strace::explain(file);
+        self.happens(Refusal::of_strace(text).of_pe(rank));
     }
 
     pub(super) fn let_go(&mut self) {
@@ -174,7 +237,12 @@ impl Shell {
         }
         for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
             // One that was killed meanwhile is not there.
-            let _ = ptrace::detach(pe.pid, None);
+            let _ = match pe.tracer {
+                None => ptrace::detach(pe.pid, None),
+                // (Others may have their turn already.)
+                Some(_) if strace::stop_waits(pe.pid) => Ok(()),
+                Some(_) => kill(pe.pid, Signal::SIGCONT),
+            };
         }
     }
 

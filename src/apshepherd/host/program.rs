@@ -61,6 +61,11 @@ impl Refusal {
         Refusal { errno: errno as i32, text, fault: Fault::User }
     }
 
+    /// Of strace, which its user has asked for.
+    pub fn of_strace(text: String) -> Refusal {
+        Refusal { errno: NOT_THE_PROGRAM, text, fault: Fault::User }
+    }
+
     /// This PE is the first that could not be executed.
     pub fn of_pe(self, rank: u32) -> Event {
         let Refusal { errno, text, fault } = self;
@@ -262,7 +267,7 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
         Step::Limits => format!("its limits can't be set: {why}"),
         Step::Trace => format!(
             "it can't be held before its start (ptrace: {why}); kernel.yama.ptrace_scope must be \
-             below 2"
+             below 2, and no other process may trace it (strace -f)"
         ),
         Step::Exec => match (Errno::from_raw(errno), interpreter(&path)) {
             (Errno::ENOENT, Some(interpreter)) if path.exists() => {
@@ -300,6 +305,11 @@ fn fault_of(step: Step, errno: i32) -> Fault {
             _ => Fault::User,
         },
     }
+}
+
+/// Why strace could not be executed.
+pub fn explain_strace(errno: i32) -> Refusal {
+    Refusal::of_strace(format!("strace can't be executed: {}", Errno::from_raw(errno).desc()))
 }
 
 /// How a fork failed.

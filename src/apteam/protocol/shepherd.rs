@@ -77,7 +77,8 @@ pub struct Hello {
     pub output_taken: u64,
     /// (Shepherd.) stdin that has come so far.
     pub stdin_taken: u64,
-    /// (Shepherd.) It can execute several programs. One of a release before it was so can't.
+    /// (Shepherd.) It can execute several programs, and PEs under strace. One of a release before it was so
+    /// can't.
     pub several: bool,
 }
 

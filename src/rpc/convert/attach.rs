@@ -9,7 +9,7 @@ use super::table::{message, variants};
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed};
 use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
 use crate::apteam::ending::PeReport;
-use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part};
+use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part, Strace};
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
@@ -31,6 +31,11 @@ message! {
     inode: Same,
     size: Same,
     mtime_ns: Same,
+}
+
+message! {
+    Strace = Strace;
+    options: CStrings,
 }
 
 /// How PEs are bound: the kind, and the lists of `-cc` where it has some.
@@ -94,6 +99,7 @@ message! {
     pmi: Same,
     whole_lines: Same,
     report: Same,
+    strace: Optional,
     identity: Optional,
     more = parts: List(PARTS_MAX - 1),
     checked by parts_in_order,

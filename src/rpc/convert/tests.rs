@@ -8,7 +8,7 @@ use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::fault::Fault;
-use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part};
+use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part, Strace};
 use crate::apteam::layout::Layout;
 use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
@@ -308,7 +308,8 @@ fn launch() -> impl Strategy<Value = Launch> {
         };
         (1..).step_by(3).zip(parts).map(part).collect::<Vec<_>>()
     });
-    let rest = (binding, any::<(bool, bool, bool)>(), option::of(identity), parts);
+    let flags = any::<(bool, bool, bool)>();
+    let rest = (binding, flags, option::of(identity), parts, option::of(words()));
     (word(), words(), words(), word(), 0..=0o777u32, vec(limit, 0..4), rest).prop_map(
         |(executable, arguments, environment, directory, umask, limits, rest)| Launch {
             executable,
@@ -321,6 +322,7 @@ fn launch() -> impl Strategy<Value = Launch> {
             pmi: rest.1.0,
             whole_lines: rest.1.1,
             report: rest.1.2,
+            strace: rest.4.map(|options| Strace { options }),
             identity: rest.2,
             more: rest.3,
         },

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::apteam::ending::NOT_THE_PROGRAM;
-use crate::apteam::launch::Part;
+use crate::apteam::launch::{Part, Strace};
 use crate::apteam::protocol::shepherd::{OLDEST, PROTOCOL, misfit};
 
 #[test]
@@ -112,6 +112,22 @@ fn several_programs_are_not_launched_by_a_shepherd_of_the_release_before() {
     agent.apply(S, opened(FRONT, OWNER));
     assert_eq!(act(&mut agent, S, said(key, false)), []);
     assert_eq!(given(&act(&mut agent, S, launch(FRONT, key))), 1);
+}
+
+/// As without strace it would run untraced, and nobody would say so.
+#[test]
+fn strace_wants_a_shepherd_that_knows_it() {
+    let straced = |key| {
+        let launch = Box::new(Launch { strace: Some(Strace::default()), ..*program() });
+        Event::FrontMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch })
+    };
+    for knows in [false, true] {
+        let (mut agent, key) = with_placed();
+        agent.apply(S, opened(FRONT, OWNER));
+        assert_eq!(given(&act(&mut agent, S, straced(key))), 0);
+        let actions = act(&mut agent, S, said(key, knows));
+        assert_eq!(given(&actions), usize::from(knows), "{actions:?}");
+    }
 }
 
 /// Another host's: its head ends the application.

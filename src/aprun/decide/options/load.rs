@@ -73,6 +73,19 @@ impl Loading {
 }
 
 /// Whether a file of this name is aprun's own stdin, which is PE 0's.
+/// The words of one line.
+///
+/// # Errors
+/// A quote is not closed, or there is another line.
+pub(super) fn words(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let mut lexer = Lexer { text, at: 0, line: 1 };
+    let words = lexer.words()?.unwrap_or_default();
+    match lexer.peek() {
+        None => Ok(words),
+        Some(_) => Err("it has more than one line: write it as one".to_owned()),
+    }
+}
+
 pub(super) fn is_stdin(path: &[u8]) -> bool {
     matches!(path, b"-" | b"/dev/stdin" | b"/dev/fd/0" | b"/proc/self/fd/0")
 }

@@ -30,12 +30,14 @@
 pub mod load;
 pub mod other_launchers;
 pub mod parts;
+pub mod strace;
 pub mod table;
 pub mod values;
 
 use super::closing::Form;
 use super::output::Template;
 use crate::apteam::binding::Binding;
+use crate::apteam::launch::Strace;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::posting::{Account, Posting};
@@ -103,6 +105,8 @@ pub struct Options {
     pub report: bool,
     /// --chdir.
     pub chdir: Option<Vec<u8>>,
+    /// --strace.
+    pub strace: Option<Strace>,
     /// --wait-for-psched.
     pub wait_for_psched: Option<Duration>,
     /// --inside.
@@ -293,6 +297,8 @@ impl Options {
             (self.posting.exclusive, "-F exclusive"),
             (chosen, "-L, -l, -E and --nodes"),
             (self.posting.flexible, "--flexible"),
+            // (Its files would have the names of this PE's own.)
+            (self.strace.is_some(), "--strace"),
         ];
         match given.iter().find(|(given, _)| *given) {
             Some((_, names)) => Err(not_inside(names)),
@@ -333,6 +339,7 @@ impl Default for Options {
             closing: Form::Plain,
             report: false,
             chdir: None,
+            strace: None,
             wait_for_psched: None,
             inside: false,
             nodes: None,
@@ -463,6 +470,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             }
         }
         Id::Report => options.report = true,
+        Id::Strace => options.strace = Some(strace::parse(value).map_err(named)?),
         Id::Immediate => options.posting.immediate = true,
         Id::WaitForPsched if value == b"0" => options.wait_for_psched = Some(Duration::ZERO),
         Id::WaitForPsched => {

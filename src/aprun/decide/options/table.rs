@@ -68,6 +68,8 @@ pub enum Id {
     Error,
     /// How MPI programs are wired up.
     Pmi,
+    /// Each PE under strace.
+    Strace,
     /// Where its programs are listed.
     LoadFile,
     /// Help.
@@ -178,6 +180,12 @@ pub const FLAGS: &[Flag] = &[
         &["--report"],
         None,
         "at the end a table on stderr: name, rank, NID, PID, time, exit code or signal of each PE",
+    ),
+    flag(
+        Id::Strace,
+        &["--strace"],
+        Some("OPTIONS"),
+        "run each PE under strace with these options, as in '-f -e trace=file'; a file for each PE",
     ),
     flag(
         Id::Access,

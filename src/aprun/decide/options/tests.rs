@@ -61,6 +61,8 @@ fn everything_at_once_in_several_spellings() {
         label: true,
         closing: Form::Alps,
         report: true,
+        strace: Some(Strace { options: vec![b"-f".to_vec()] }),
+        chdir: None,
         wait_for_psched: Some(Duration::from_secs(90)),
         inside: false,
         nodes: None,
@@ -73,18 +75,18 @@ fn everything_at_once_in_several_spellings() {
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
-                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --closing alps --report --immediate --wait-for-psched 90 --dry-run --output out.%r \
+                  -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --closing alps --report --strace -f --immediate --wait-for-psched 90 --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
     let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
-                    --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --closing=alps --report \
+                    --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --closing=alps --report --strace=-f \
                     --immediate --wait-for-psched=1m30s --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
                 --environment-override A=1 --environment-override B= --quiet --sync-output \
-                --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --closing alps --report --immediate \
+                --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --closing alps --report --strace -f --immediate \
                 --wait-for-psched 90s --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
     for line in [spaced, attached, long] {
@@ -261,6 +263,7 @@ fn inside_has_no_place_and_no_limits_of_its_own() {
         ("-E 1", "-L, -l, -E and --nodes"),
         ("--nodes 1", "-L, -l, -E and --nodes"),
         ("--flexible", "--flexible"),
+        ("--strace=-f", "--strace"),
         ("-N 1", "-N, and a -d that differs among parts"),
     ] {
         let said = bad(&format!("--inside {line} a.out"));
