@@ -1,4 +1,4 @@
-//! Launches that fail on a host by what its user has not put there.
+//! Launches that fail on a host: tried again on another one, and counted against the node.
 
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::users::{ANNA, BERT, Bins, User};
@@ -17,6 +17,68 @@ fn aprun(cluster: &Cluster, bins: &Bins, user: &User, line: &str) -> Run {
 
 fn psmgr(cluster: &Cluster, line: &str) -> Run {
     run(&mut cluster.command(0, "psmgr", words(line))).expect(0)
+}
+
+/// apinit can make no folder for an application on a host, or can again.
+fn break_folder(cluster: &Cluster, host: usize, broken: bool) {
+    let folder = format!("/run/psched/apps-{host}");
+    let mut command = cluster.on(host, if broken { "mount" } else { "umount" }.as_ref());
+    if broken {
+        command.args(["-t", "tmpfs", "-o", "ro,mode=755", "none"]);
+    }
+    run(command.arg(folder)).expect(0);
+}
+
+/// How a node is closed, and why.
+fn node(cluster: &Cluster, nid: usize) -> (String, String) {
+    let row = cluster.apstat("-n -v")["nodes"][nid].clone();
+    let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
+    (text(&row["state"]), row.to_string())
+}
+
+/// A host on which apinit can't make an application's folder starts no application: they run on another host. One user's do not have its
+/// node drained; another user's failure does.
+#[test]
+fn a_host_that_starts_nothing_is_left_out_and_drained() {
+    if !may_be("retries::a_host_that_starts_nothing_is_left_out_and_drained") {
+        return;
+    }
+    let cluster = Cluster::start(3, 1);
+    let bins = Bins::new();
+    psmgr(&cluster, "drain 0");
+    break_folder(&cluster, 1, true);
+    for attempt in 0..4 {
+        let quiet = if attempt == 3 { "-q " } else { "" };
+        let ran = aprun(&cluster, &bins, &ANNA, &format!("{quiet}-n 2 hostname")).expect(0);
+        assert_eq!(ran.sorted(), ["h2", "h2"]);
+        // (With its host, where aprun knew its place already.)
+        let said = "could not be started on NID 1";
+        assert_eq!(ran.stderr.contains(said), attempt != 3, "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("tried again elsewhere, 1 of 3"), attempt != 3);
+    }
+    assert_eq!(node(&cluster, 1).0, "free");
+    // An application that no other host has room for ends at once, with the reason.
+    let wide = aprun(&cluster, &bins, &ANNA, "-n 4 hostname").expect(125);
+    assert!(wide.stderr.contains("[NID 00001]"), "{}", wide.stderr);
+    aprun(&cluster, &bins, &BERT, "-n 2 hostname").expect(0);
+    let (state, row) = node(&cluster, 1);
+    assert_eq!(state, "drained", "{row}");
+    assert!(row.contains("3 launches in a row failed here; the last one: "), "{row}");
+    assert!(row.contains("psched"), "{row}");
+    assert!(cluster.said("psched").contains("NID 1: drained by psched: 3 launches in a row"));
+    let ran = aprun(&cluster, &bins, &ANNA, "-n 2 hostname").expect(0);
+    assert!(!ran.stderr.contains("tried again"), "{}", ran.stderr);
+    // The drain outlives psched. Then the host is put in order.
+    break_folder(&cluster, 1, false);
+    let mut cluster = cluster;
+    cluster.kill_psched();
+    cluster.start_psched();
+    eventually(BOUND, "the node is known as drained", || node(&cluster, 1).0 == "drained");
+    psmgr(&cluster, "resume 1");
+    eventually(BOUND, "the nodes are up", || cluster.states() == ["drained", "free", "free"]);
+    let ran = aprun(&cluster, &bins, &ANNA, "-n 2 hostname").expect(0);
+    assert_eq!(ran.sorted(), ["h1", "h1"]);
+    assert!(!ran.stderr.contains("tried again"), "{}", ran.stderr);
 }
 
 /// A program that a host lacks is its user's to put there: its application ends at once, names the host's

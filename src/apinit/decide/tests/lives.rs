@@ -669,6 +669,25 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
     };
     let actions = act(&mut agent, 2 * S, Event::Linked(welcome()));
     assert!(actions.contains(&reported(lost, &[0, 1])), "{actions:?}");
+
+    // It is lost after it was found. That its PEs don't go is what this life knows: the former one may have
+    // let them go, and nothing is launched twice.
+    let mut agent = apinit(&[0, 1]);
+    let hello = Hello { key, launched: true, ..Hello::default() };
+    go_through(&mut agent, 2 * S, [found(Some(hello))]);
+    let text = "it was killed".to_owned();
+    go_through(
+        &mut agent,
+        3 * S,
+        [Event::ShepherdLost { key, text: text.clone() }, Event::GroupsEmpty(key)],
+    );
+    let cause = Cause::ShepherdLost { nid: Nid(0), text, fault: Fault::User };
+    let actions = act(&mut agent, 3 * S, Event::Linked(welcome()));
+    let told = |action: &Action| {
+        matches!(action, Action::Report(Report::Ended(end))
+            if end.first.as_ref().is_some_and(|first| first.cause == cause))
+    };
+    assert!(actions.iter().any(told), "{actions:?}");
 }
 
 #[test]
