@@ -223,6 +223,11 @@ pub struct HostPart {
 }
 
 impl HostPart {
+    /// The name of its host, which its id begins with; empty: not known.
+    pub fn host_name(&self) -> &str {
+        self.host_id.rsplit_once('/').map_or(&self.host_id, |(name, _)| name)
+    }
+
     /// Where the apinit takes connections from this host: without an address if the apinit is on
     /// this host, or takes no connections of other hosts.
     pub fn reached_from(&self, host: &str) -> HostAddress {

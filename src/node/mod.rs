@@ -4,4 +4,5 @@ pub mod checkpoint;
 pub mod frames;
 pub mod groups;
 pub(crate) mod stuck;
+pub mod tracer;
 pub mod yields;

@@ -252,7 +252,7 @@ impl App {
 
     /// The rank of the first of the PEs here.
     pub fn first_rank(&self) -> u32 {
-        first_rank(&self.place)
+        self.place.first_rank()
     }
 
     /// The node by which this host is named in causes.
@@ -394,9 +394,4 @@ impl App {
             [self.away_until_ns(), self.grace_ns(), self.backstop_ns(), self.dump_until_ns()];
         [report, limit, peers].into_iter().chain(waits).flatten()
     }
-}
-
-/// The rank of the first of the PEs of a part.
-pub(super) fn first_rank(place: &PlaceCommand) -> u32 {
-    place.mapped().next().map_or(0, |(_, node)| node.first_rank)
 }

@@ -16,6 +16,7 @@
 //! not beyond. So two arrivals of each host are enough, and one `BarrierOut`.
 
 use super::application::App;
+use super::peer::Peer;
 use super::{Action, Agent, Out};
 use crate::apshepherd::decide::pmi;
 use crate::apteam::Key;
@@ -97,10 +98,6 @@ fn send(app: &App, key: Key, hosts: &[u32], piece: &BarrierOut, out: &mut Out) {
     if hosts.contains(&0) && app.running() {
         out.push(Action::SendShepherd(key, ToShepherd::BarrierOut(piece.clone())));
     }
-    let hear =
-        app.peers.iter().filter(|p| p.open && !p.done && hosts.binary_search(&p.index).is_ok());
-    let hear: Vec<u32> = hear.map(|p| p.index).collect();
-    if !hear.is_empty() {
-        out.push(Action::SendPeers(key, hear, ToPeer::BarrierOut(piece.clone())));
-    }
+    let among = |peer: &Peer| hosts.binary_search(&peer.index).is_ok();
+    app.tell_peers(among, &ToPeer::BarrierOut(piece.clone()), out);
 }

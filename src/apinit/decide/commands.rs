@@ -1,6 +1,6 @@
 //! What psched says.
 
-use super::application::{App, End, Shepherd, first_rank};
+use super::application::{App, End, Shepherd};
 use super::out_stage::OutStage;
 use super::streams::Told;
 use super::switcher::Event as TurnEvent;
@@ -80,7 +80,7 @@ impl Agent {
             let most = self.bounds().applications;
             let cure = raise("applications_max", most);
             let text = format!("its host has the maximum number of applications: {cure}");
-            let (rank, errno, fault) = (first_rank(&place), NOT_THE_PROGRAM, Fault::Busy);
+            let (rank, errno, fault) = (place.first_rank(), NOT_THE_PROGRAM, Fault::Busy);
             Some(Cause::LaunchFailed { rank, nid: nids[0], errno, text, fault })
         } else if self.me.uid != 0 && self.me.uid != place.owner.uid {
             let text = format!(

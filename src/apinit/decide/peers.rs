@@ -10,6 +10,22 @@ use crate::apteam::protocol::attach::OutputTaken;
 use crate::apteam::protocol::peers::{FromPeer, Onward, ToPeer};
 use std::time::Duration;
 
+impl App {
+    /// Tells those of the other hosts that can hear and are wanted.
+    pub(super) fn tell_peers(
+        &self,
+        wanted: impl Fn(&Peer) -> bool,
+        message: &ToPeer,
+        out: &mut Out,
+    ) {
+        let hear = self.peers.iter().filter(|peer| peer.open && !peer.done && wanted(peer));
+        let hear: Vec<u32> = hear.map(|peer| peer.index).collect();
+        if !hear.is_empty() {
+            out.push(Action::SendPeers(self.key(), hear, message.clone()));
+        }
+    }
+}
+
 impl Agent {
     fn peer(&mut self, key: Key, index: u32) -> Option<&mut Peer> {
         self.apps.get_mut(&key)?.peers.iter_mut().find(|p| p.index == index)
@@ -65,13 +81,10 @@ impl Agent {
         }
         out.append(&mut first);
         for signal in app.signals.kept() {
-            let wants = |p: &&Peer| {
+            let lacks = |p: &Peer| {
                 all.binary_search(&p.index).is_ok() && !p.signals_taken.has(signal.number)
             };
-            let wanting: Vec<u32> = app.peers.iter().filter(wants).map(|p| p.index).collect();
-            if !wanting.is_empty() {
-                out.push(Action::SendPeers(key, wanting, ToPeer::Signal(*signal)));
-            }
+            app.tell_peers(lacks, &ToPeer::Signal(*signal), out);
         }
         if let Some(doom) = app.doom.clone().filter(|_| !all.is_empty()) {
             let kill_after = Duration::from_nanos(doom.kill_at_ns.saturating_sub(now));
@@ -202,11 +215,7 @@ impl Agent {
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get(&key) else { return };
-        let hear = app.peers.iter().filter(|p| p.open && !p.done && Some(p.index) != except);
-        let hear: Vec<u32> = hear.map(|p| p.index).collect();
-        if !hear.is_empty() {
-            out.push(Action::SendPeers(key, hear, message.clone()));
-        }
+        app.tell_peers(|peer| Some(peer.index) != except, message, out);
     }
 
     /// Forgets the launch when all who need it have it.

@@ -157,7 +157,7 @@ impl Driver {
     ) {
         for (first, to) in self.relay.reached(key, whose, wanted) {
             let message = message.clone();
-            let message = match self.relay.leads_on(key, first) || to != [first] {
+            let message = match self.relay.leads_on(key, first) {
                 true => ToPeer::Pass(Box::new(Pass { to: Indices::of(to), message })),
                 false => message,
             };

@@ -24,6 +24,7 @@ use super::process_tracking;
 use crate::apteam::Key;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Seat};
+use crate::node::tracer::tracer;
 use crate::os::affinity;
 use crate::os::claims::list;
 use std::collections::{BTreeMap, BTreeSet};
@@ -230,8 +231,7 @@ pub(super) fn verify(
     if wrong(&inside).is_none() {
         return Ok(());
     }
-    let tracers: BTreeSet<i32> =
-        inside.iter().filter_map(|(_, pid)| process_tracking::tracer(*pid)).collect();
+    let tracers: BTreeSet<i32> = inside.iter().filter_map(|(_, pid)| tracer(*pid)).collect();
     let traced = inside.iter().copied().filter(|(_, pid)| !tracers.contains(pid));
     let traced: Vec<(Nid, i32)> = traced.collect();
     let Some((nid, expected)) = wrong(&traced) else { return Ok(()) };
@@ -341,7 +341,7 @@ mod tests {
             put(&all, strace.id(), "0");
             let traces = Some(strace.id() as i32);
             all.0.push(strace);
-            while process_tracking::tracer(first as i32) != traces
+            while tracer(first as i32) != traces
                 && all.0[3].try_wait().is_ok_and(|ended| ended.is_none())
             {
                 std::thread::sleep(Duration::from_millis(2));

@@ -163,14 +163,6 @@ pub(super) fn parent(pid: i32) -> Option<i32> {
     Some(stat(pid)?.parent)
 }
 
-/// What traces a process, if something does.
-pub(super) fn tracer(pid: i32) -> Option<i32> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-    tracer.trim().parse().ok().filter(|tracer| *tracer > 0)
-}
-
 /// The children of a process by their numbers, those that have ended too. Where the kernel has no
 /// list of them: none.
 pub(super) fn listed_children(parent: i32) -> Vec<i32> {

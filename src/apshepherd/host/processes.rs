@@ -6,6 +6,7 @@ use super::strace::Strace;
 use super::*;
 use crate::apteam::ending::Usage;
 use crate::apteam::fault::Fault;
+use crate::node::tracer::tracer as tracer_of;
 use crate::os::fork::{Program, Used};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -199,7 +200,7 @@ impl Shell {
             let pe = &mut self.pes.all[index];
             let Some(tracer) = pe.tracer.as_mut().filter(|_| !pe.ended) else { continue };
             let rank = pe.rank;
-            if strace::tracer_of(pe.pid) == tracer.pid.as_raw() {
+            if tracer_of(pe.pid.as_raw()) == Some(tracer.pid.as_raw()) {
                 tracer.file = None;
                 self.happened.push(Event::Stopped { rank });
             } else if Duration::from_nanos(now.saturating_sub(since)) > strace::ATTACH {

@@ -154,22 +154,13 @@ fn find(environment: &[Vec<u8>]) -> Option<PathBuf> {
     all.find(|file| file.is_absolute() && file.is_file() && access(file, AccessFlags::X_OK).is_ok())
 }
 
-/// The process that traces another one; 0: none.
-pub fn tracer_of(pid: Pid) -> i32 {
-    number(pid, "TracerPid:", 10) as i32
-}
-
 /// Whether a SIGSTOP waits for a process that stands: it is to stay where it is.
 pub fn stop_waits(pid: Pid) -> bool {
     const STOP: u64 = 1 << (libc::SIGSTOP - 1);
-    number(pid, "ShdPnd:", 16) & STOP != 0
-}
-
-fn number(pid: Pid, name: &str, radix: u32) -> u64 {
     let status = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|number| u64::from_str_radix(number.trim(), radix).ok()).unwrap_or(0)
+    let waits = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    waits.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0) & STOP != 0
 }
 
 /// Why strace has ended before it had attached, by the first line that it has written.

@@ -312,6 +312,11 @@ impl PlaceCommand {
         self.part.map.hosts()
     }
 
+    /// The rank of the first PE of the part.
+    pub fn first_rank(&self) -> u32 {
+        self.mapped().next().map_or(0, |(_, node)| node.first_rank)
+    }
+
     /// Its places with their nodes in the map, in rank order.
     pub fn mapped(&self) -> impl Iterator<Item = (&Place, MappedNode)> + '_ {
         let (all, own) = match self.part.index {

@@ -185,8 +185,7 @@ impl Scheduler {
                 let nid = host.nids.iter().find(is_its)?;
                 let left_ns = self.left_ns.get(nid).copied().unwrap_or(self.born_ns);
                 let lease_ns = crate::variables::units::nanos(LEASE).saturating_add(left_ns);
-                let of_host =
-                    host.host_id.rsplit_once('/').map_or(&*host.host_id, |(name, _)| name);
+                let of_host = host.host_name();
                 let same = host.socket.is_empty()
                     || host.socket == hello.socket && of_host == hello.hostname;
                 (!same && now.mono_ns < lease_ns).then(|| {

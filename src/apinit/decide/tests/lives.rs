@@ -548,23 +548,26 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     assert!(actions.contains(&Action::KillGroups { key, shepherd: true }), "{actions:?}");
 }
 
+/// One that has run since 5 s, and whose apshepherd says nothing: it is stopped, or dead with the front end gone.
+fn found_mute(key: Key, gone: bool) -> Event {
+    Event::Found(Box::new(Found {
+        place: place(key, &[&[0, 1]]),
+        going_ns: Some(5 * S),
+        ran_ns: None,
+        hello: None,
+        silent: !gone,
+        away: None,
+        front: None,
+        gone,
+    }))
+}
+
 /// It is not known which process its front end is. One that asks is there, though it can be told nothing yet.
 #[test]
 fn a_front_end_that_asks_is_there() {
     let key = key(12, 1);
     let mut agent = apinit(&[0, 1]);
-    let place = place(key, &[&[0, 1]]);
-    let found = Found {
-        place,
-        going_ns: Some(5 * S),
-        ran_ns: None,
-        hello: None,
-        silent: true,
-        away: None,
-        front: None,
-        gone: false,
-    };
-    act(&mut agent, 10 * S, Event::Found(Box::new(found)));
+    act(&mut agent, 10 * S, found_mute(key, false));
     let last = 10 * S + 3 * ns(AWAY_MAX);
     for (conn, at) in (100..).zip((10 * S..=last).step_by(S as usize)) {
         act(&mut agent, at, opened(Conn(conn), OWNER));
@@ -586,18 +589,7 @@ fn a_front_end_that_asks_is_there() {
 fn one_that_was_ended_for_its_front_end_has_ended_for_that() {
     let key = key(12, 1);
     let mut agent = apinit(&[0, 1]);
-    let place = place(key, &[&[0, 1]]);
-    let found = Found {
-        place,
-        going_ns: Some(5 * S),
-        ran_ns: None,
-        hello: None,
-        silent: false,
-        away: None,
-        front: None,
-        gone: true,
-    };
-    act(&mut agent, 10 * S, Event::Found(Box::new(found)));
+    act(&mut agent, 10 * S, found_mute(key, true));
     act(&mut agent, 10 * S, Event::Linked(welcome()));
     let actions = act(&mut agent, 11 * S, Event::GroupsEmpty(key));
     let first = actions.iter().find_map(|action| match action {

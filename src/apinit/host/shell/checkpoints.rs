@@ -37,6 +37,7 @@ use crate::checkpoint::{BackEnd, Kind, Manifest, join};
 use crate::node::checkpoint::criu::CriuError;
 use crate::node::checkpoint::fd_channel::{Answer, Ask};
 use crate::node::checkpoint::{Known, OF_ROOT_ALONE, Resume, dumps_others, has_own_space};
+use crate::node::tracer::tracer;
 use crate::os::host::wall_ns;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
@@ -527,7 +528,7 @@ impl Shell {
         let events = self.events.clone();
         self.leaving.spawn(async move {
             let until = Instant::now() + THAW_BOUND;
-            let traced = || groups.left().iter().any(|(_, pid)| traced(*pid));
+            let traced = || groups.left().iter().any(|(_, pid)| tracer(*pid).is_some());
             // Looked at twice: CRIU takes one after the other.
             let mut free = 0;
             while free < 2 && Instant::now() < until {
@@ -544,11 +545,4 @@ impl Shell {
         });
         true
     }
-}
-
-/// Whether somebody traces this process.
-fn traced(pid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    tracer.is_some_and(|tracer| tracer.trim() != "0")
 }

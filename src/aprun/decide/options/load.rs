@@ -72,7 +72,6 @@ impl Loading {
     }
 }
 
-/// Whether a file of this name is aprun's own stdin, which is PE 0's.
 /// The words of one line.
 ///
 /// # Errors
@@ -86,6 +85,7 @@ pub(super) fn words(text: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
+/// Whether a file of this name is aprun's own stdin, which is PE 0's.
 pub(super) fn is_stdin(path: &[u8]) -> bool {
     matches!(path, b"-" | b"/dev/stdin" | b"/dev/fd/0" | b"/proc/self/fd/0")
 }

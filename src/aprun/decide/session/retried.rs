@@ -1,6 +1,7 @@
 //! A launch that has failed by a node's fault, and is tried again elsewhere.
 
 use super::*;
+use crate::apteam::place::HostPart;
 use crate::machine::Nid;
 
 impl Front {
@@ -60,8 +61,7 @@ impl Front {
     fn host_named(&self, nid: Nid) -> String {
         let hosts = self.placement.iter().flat_map(|placement| &placement.hosts);
         let host = hosts.into_iter().find(|host| host.nids.contains(&nid));
-        let id = host.map_or("", |host| host.host_id.as_str());
-        match id.rsplit_once('/').map_or(id, |(name, _)| name) {
+        match host.map_or("", HostPart::host_name) {
             "" => String::new(),
             name => format!(" (host {name})"),
         }
