@@ -245,9 +245,19 @@ impl App {
         self.index == 0
     }
 
-    /// Its launch has what an apshepherd of the release before would skip: several programs, or strace.
+    /// What an apshepherd of the release before would skip in its launch.
+    pub fn skipped_by_the_release_before(&self) -> Option<&'static str> {
+        let launch = self.launch.as_ref()?;
+        if launch.parts() > 1 {
+            return Some("applications of several programs");
+        }
+        launch.strace.is_some().then_some("--strace")
+    }
+
+    /// Its launch has what an apshepherd of the release before would skip: several programs, or
+    /// strace.
     pub fn has_several(&self) -> bool {
-        self.launch.as_ref().is_some_and(|launch| launch.parts() > 1 || launch.strace.is_some())
+        self.skipped_by_the_release_before().is_some()
     }
 
     /// The rank of the first of the PEs here.

@@ -17,19 +17,22 @@ use crate::machine::Nid;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What is said where an apshepherd of a release before would run the first program in all PEs, or without
-/// strace.
-const ONE_PROGRAM: &str = "the apshepherd on this host is too old for applications of several \
-                           programs, and for --strace: install the apshepherd of apinit's release";
-
 impl Agent {
-    /// [`Agent::try_start`], where the launch or its shepherd's hello has just come: one of several
-    /// programs is not started by a shepherd that can't.
+    /// [`Agent::try_start`], where the launch or its shepherd's hello has just come. An apshepherd
+    /// of the release before would skip what it doesn't know, and is not given that.
     pub(super) fn start_or_refuse(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
-        let refused = app.has_several() && app.several == Some(false);
-        if refused && app.running() && !app.sent && app.doom.is_none() {
-            let (rank, nid, text) = (app.first_rank(), app.nid(), ONE_PROGRAM.to_owned());
+        let skipped = app.skipped_by_the_release_before().filter(|_| app.several == Some(false));
+        if let Some(skipped) = skipped
+            && app.running()
+            && !app.sent
+            && app.doom.is_none()
+        {
+            let text = format!(
+                "the apshepherd on this host is too old for {skipped}: install the apshepherd of \
+                 apinit's release"
+            );
+            let (rank, nid) = (app.first_rank(), app.nid());
             let (errno, fault) = (NOT_THE_PROGRAM, Fault::Node);
             let cause = Cause::LaunchFailed { rank, nid, errno, text, fault };
             return self.own_decisive(now, key, Decisive { at_ns: now, cause }, out);

@@ -343,13 +343,14 @@ async fn what_turns_cost_on_a_node() {
     let before = wakes_and_time(apinit.pid());
     tokio::time::sleep(4 * second).await;
     let after = wakes_and_time(apinit.pid());
-    let share = (after.1 - before.1).as_secs_f64() / 4.0;
+    let turns = after.0 - before.0;
+    // (What it takes of a processor is 1 % at leisure and 3 % where others run tests, so wakes
+    // are counted.)
+    let share = (after.1 - before.1).as_secs_f64() / 4.0 * 1e2;
     eprintln!(
-        "{test}: alone {wakes} wakes in 4 s; two at 100 ms {:.2} % of a processor",
-        share * 1e2
+        "{test}: alone {wakes} wakes in 4 s; two at 100 ms {turns}, {share:.2} % of a processor"
     );
-    // (At leisure 1 %, with looks whether they are idle; not on a machine where others run tests.)
-    assert!(share < 0.03, "two gangs take {share} of a processor");
+    assert!(turns <= 240, "two gangs woke it {turns} times in 4 s");
     kill(&mut link, vec![one, other]).await;
     apinit.end().await;
 }
