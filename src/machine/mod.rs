@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use hosts::{HostListError, is_host, parse_hosts};
-pub use nids::{NidListError, format_nids, nids_text, parse_nids};
+pub use nids::{NidListError, NidSet, format_nids, nids_text, parse_nids};
 pub use regions::{Domain, Members, REGIONS_MAX, Reach, Region, RegionId, RegionSet};
 
 /// A node's number on the line.

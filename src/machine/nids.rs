@@ -23,6 +23,54 @@ pub enum NidListError {
     Empty,
 }
 
+/// Nodes of which is asked many times whether one is among them.
+///
+/// ```
+/// # use psched_pure::machine::{Nid, NidSet};
+/// let set: NidSet = [Nid(8), Nid(2), Nid(3), Nid(2)].into_iter().collect();
+/// assert!(set.contains(Nid(3)) && set.contains(Nid(8)));
+/// assert!(!set.contains(Nid(4)) && !set.contains(Nid(9)) && !NidSet::default().contains(Nid(0)));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct NidSet(Vec<Nid>);
+
+impl FromIterator<Nid> for NidSet {
+    fn from_iter<I: IntoIterator<Item = Nid>>(nids: I) -> NidSet {
+        let mut nids: Vec<Nid> = nids.into_iter().collect();
+        nids.sort_unstable();
+        nids.dedup();
+        NidSet(nids)
+    }
+}
+
+impl NidSet {
+    /// The nodes of a list.
+    pub fn of(nids: &[Nid]) -> NidSet {
+        nids.iter().copied().collect()
+    }
+
+    /// Whether it is among them.
+    pub fn contains(&self, nid: Nid) -> bool {
+        let (Some(least), Some(most)) = (self.0.first(), self.0.last()) else { return false };
+        if nid < *least || nid > *most {
+            return false;
+        }
+        // Nodes of one host mostly follow each other.
+        let in_a_row = (most.0 - least.0) as usize + 1 == self.0.len();
+        in_a_row || self.0.binary_search(&nid).is_ok()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// The largest number of nodes that a list may name.
 const LIST_MAX: usize = 1_000_000;
 

@@ -35,7 +35,7 @@ mod tests;
 pub use room::{Room, RuleBook, Rules, Slot, Terms, empty_line};
 
 use crate::apteam::Apid;
-use crate::apteam::place::PlacementList;
+use crate::apteam::place::{Place, PlacementList};
 use crate::apteam::record::Apteam;
 use crate::machine::{Machine, Nid, RegionSet};
 use index::{Index, Ready};
@@ -395,6 +395,16 @@ impl Occupancy {
         Some(Counted { at, before, now })
     }
 
+    /// Bytes with which an application counts that claims this place, while it is not known what it has; 0:
+    /// there is no such node.
+    pub fn memory_of(&self, place: &Place, claim: Claim) -> u64 {
+        self.slot(place.nid).map_or(0, |slot| {
+            let processors =
+                if claim.exclusive { slot.processors as usize } else { place.processors.len() };
+            slot.memory_of(claim.memory_per_pe, place.pes, processors)
+        })
+    }
+
     /// Bytes with which an application counts on a node while nothing is known of its memory; 0 where it
     /// is not.
     pub fn share(&self, apid: Apid, nid: Nid) -> u64 {
@@ -406,6 +416,11 @@ impl Occupancy {
     /// Free processors of a node, open or not.
     pub fn free(&self, nid: Nid) -> u32 {
         self.slot(nid).map_or(0, |s| s.free)
+    }
+
+    /// Whether an application has processors on a node.
+    pub fn holds(&self, apid: Apid, nid: Nid) -> bool {
+        self.index(nid).is_some_and(|at| self.holders[at].binary_search(&apid).is_ok())
     }
 
     /// Applications with processors on a node, each once, by number.

@@ -8,35 +8,42 @@ use super::{LinkId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::apteam::record::Apteam;
-use crate::machine::Nid;
-use std::collections::BTreeSet;
+use crate::machine::{Nid, NidSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The links that offer nodes of an application, by the place of the first of these in its placement.
+pub(super) type Linked = BTreeMap<usize, LinkId>;
 
 impl Scheduler {
     /// The links that stand now of an application's nodes, that of PE 0 first, each once.
     pub(super) fn links_of(&self, team: &Apteam) -> Vec<LinkId> {
-        let links = self.linked.get(&team.apid).into_iter().flatten().copied();
+        let links = self.linked.get(&team.apid).into_iter().flat_map(BTreeMap::values).copied();
         links.filter(|link| self.links.get(link).is_some_and(|l| l.known)).collect()
     }
 
     /// Those of them that offer one of these of its nodes.
     pub(super) fn links_with(&self, team: &Apteam, which: impl Fn(Nid) -> bool) -> Vec<LinkId> {
-        let nids = team.places.nids().filter(|nid| which(*nid));
-        let with: BTreeSet<LinkId> =
-            nids.filter_map(|nid| self.offered.get(&nid).copied()).collect();
+        let (mut with, mut latest) = (BTreeSet::new(), None);
+        for (nid, link) in self.offering(&team.places) {
+            if link != latest && which(nid) {
+                with.extend(link);
+                latest = link;
+            }
+        }
         self.links_of(team).into_iter().filter(|link| with.contains(link)).collect()
     }
 
     /// Those of them whose nodes have not told its end.
     pub(super) fn links_left(&self, apid: Apid) -> Vec<LinkId> {
         let Some(team) = self.teams.get(&apid) else { return Vec::new() };
-        let ended: BTreeSet<Nid> =
-            team.end.iter().flat_map(|end| end.nids.iter().copied()).collect();
-        self.links_with(team, |nid| !ended.contains(&nid))
+        let ended: NidSet = team.end.iter().flat_map(|end| end.nids.iter().copied()).collect();
+        self.links_with(team, |nid| !ended.contains(nid))
     }
 
     /// An application has got its place, or lost it.
     pub(super) fn relink(&mut self, apid: Apid) {
-        let links = self.teams.get(&apid).map_or_else(Vec::new, |team| self.offering_links(team));
+        let links =
+            self.teams.get(&apid).map_or_else(Linked::new, |team| self.offering_links(team));
         match links.is_empty() {
             true => self.linked.remove(&apid),
             false => self.linked.insert(apid, links),
@@ -50,25 +57,30 @@ impl Scheduler {
         };
         // (Most links are of one node, or of nodes in a row, and most nodes of other links.)
         let its = |nid: Nid| nid >= least && nid <= most && self.offered.get(&nid) == Some(&link);
-        let concerned = self.teams.values().filter(|team| team.places.nids().any(its));
-        let concerned: Vec<Apid> = concerned.map(|team| team.apid).collect();
-        concerned.into_iter().for_each(|apid| self.relink(apid));
+        let concerned = self
+            .teams
+            .values()
+            .filter_map(|team| team.places.nids().position(its).map(|first| (team.apid, first)));
+        for (apid, first) in concerned.collect::<Vec<_>>() {
+            self.linked.entry(apid).or_default().insert(first, link);
+        }
     }
 
     /// A link offers nothing any more.
     pub(super) fn relink_closed(&mut self, link: LinkId) {
-        let concerned = self.linked.iter().filter(|(_, links)| links.contains(&link));
-        let concerned: Vec<Apid> = concerned.map(|(apid, _)| *apid).collect();
-        concerned.into_iter().for_each(|apid| self.relink(apid));
+        self.linked.retain(|_, links| {
+            links.retain(|_, of| *of != link);
+            !links.is_empty()
+        });
     }
 
     /// The links that offer an application's nodes, that of PE 0 first.
-    fn offering_links(&self, team: &Apteam) -> Vec<LinkId> {
-        let (mut links, mut seen, mut latest) = (Vec::new(), BTreeSet::new(), None);
-        for (_, link) in self.offering(&team.places) {
+    fn offering_links(&self, team: &Apteam) -> Linked {
+        let (mut links, mut seen, mut latest) = (Linked::new(), BTreeSet::new(), None);
+        for (place, (_, link)) in self.offering(&team.places).enumerate() {
             // Nodes of one apinit mostly follow each other.
             if link != std::mem::replace(&mut latest, link) {
-                links.extend(link.filter(|link| seen.insert(*link)));
+                links.extend(link.filter(|link| seen.insert(*link)).map(|link| (place, link)));
             }
         }
         links

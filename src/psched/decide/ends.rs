@@ -7,6 +7,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::{Apteam, State};
+use crate::machine::NidSet;
 use crate::variables::Private;
 use crate::variables::units::nanos;
 use std::time::Duration;
@@ -257,8 +258,9 @@ impl Scheduler {
 /// Hosts that have said how their part ended.
 pub(super) fn covered(team: &Apteam, end: &HostEnd) -> bool {
     // The last of its hosts mostly tells all that is left: before that they are fewer.
-    let mut ended = end.nids.clone();
-    ended.sort_unstable();
-    team.places.0.len() <= ended.len()
-        && team.places.nids().all(|nid| ended.binary_search(&nid).is_ok())
+    if team.places.0.len() > end.nids.len() {
+        return false;
+    }
+    let ended = NidSet::of(&end.nids);
+    team.places.nids().all(|nid| ended.contains(nid))
 }

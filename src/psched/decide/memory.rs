@@ -33,9 +33,10 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::gang::plan::LENGTHENED_MAX;
 use crate::machine::node_memory::Told;
-use crate::machine::{Machine, Nid};
+use crate::machine::{Machine, Nid, NidSet};
+use crate::occupancy::Claim;
 use crate::variables::units::nanos;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The time that an application has run before less than its share is believed: a program grows at first,
@@ -73,12 +74,11 @@ impl Scheduler {
         let nids = self.links.get(&link).map_or(&[][..], |l| &l.hello.nids);
         let Some(lowest) = nids.iter().min().copied() else { return };
         let team = |key: &Key| self.teams.get(&key.apid).filter(|team| team.key() == *key);
-        let sits = |key: &Key, on: &[Nid]| {
-            team(key).is_some_and(|team| team.places.nids().any(|nid| on.contains(&nid)))
-        };
-        told.peaks.retain(|(key, nid, _)| nids.contains(nid) && sits(key, &[*nid]));
-        told.ran.retain(|(key, _)| sits(key, nids));
-        told.idle.retain(|(key, _)| sits(key, nids));
+        let own = NidSet::of(nids);
+        let sits = |key: &Key, on: &Nid| team(key).is_some() && self.occupancy.holds(key.apid, *on);
+        told.peaks.retain(|(key, nid, _)| own.contains(*nid) && sits(key, nid));
+        told.ran.retain(|(key, _)| nids.iter().any(|nid| sits(key, nid)));
+        told.idle.retain(|(key, _)| nids.iter().any(|nid| sits(key, nid)));
         let (ran, idle) = (std::mem::take(&mut told.ran), std::mem::take(&mut told.idle));
         let of = |switch: &Switch| {
             let apids = switch.started.iter().filter(|key| team(key).is_some());
@@ -177,7 +177,7 @@ impl Scheduler {
 
     /// An apinit tells what memory its host has: that of its nodes for which psched.yaml gives none is known
     /// from now on, and who sits there counts with his.
-    pub(super) fn find_memory(&mut self, now: Now, hello: &Hello, out: &mut Vec<Effect>) {
+    pub(super) fn find_memory(&mut self, now: Now, hello: &Hello) {
         let given = |nid: &Nid| self.configured.nodes.get(nid).is_none_or(|node| node.memory > 0);
         let Some(first) = hello.nids.iter().find(|nid| !given(nid)) else { return };
         if hello.memory == 0 {
@@ -191,6 +191,7 @@ impl Scheduler {
         let new: Vec<(Nid, u64)> =
             new.filter(|(nid, bytes)| self.found.get(nid) != Some(bytes)).collect();
         let mut concerned: BTreeSet<Apid> = BTreeSet::new();
+        let learned: NidSet = new.iter().map(|(nid, _)| *nid).collect();
         for (nid, bytes) in new {
             self.found.insert(nid, bytes);
             if let Some(node) = self.machine.nodes.get_mut(&nid) {
@@ -202,12 +203,15 @@ impl Scheduler {
         }
         for apid in concerned {
             let Some(team) = self.teams.get(&apid) else { continue };
-            let (claim, holds) = (team.into(), team.holds());
-            self.occupancy.release(apid);
-            if let Err(conflict) = self.occupancy.take_found(apid, &holds, claim) {
-                // They were its own a moment ago: a fault of ours.
-                let text = format!("application {apid} was not placed again: {conflict}");
-                out.push(Effect::Fault(text));
+            let claim: Claim = team.into();
+            // (A host after the other tells: nodes that are known are not counted again for each.)
+            let mut bytes: BTreeMap<Nid, u64> = BTreeMap::new();
+            for place in team.holds().0.iter().filter(|place| learned.contains(place.nid)) {
+                let counted = bytes.entry(place.nid).or_default();
+                *counted = counted.saturating_add(self.occupancy.memory_of(place, claim));
+            }
+            for (nid, bytes) in bytes {
+                self.occupancy.set_memory(apid, nid, bytes);
             }
             self.count_memory(now, apid);
             if self.teams.get(&apid).is_some_and(|team| team.state == State::Running) {

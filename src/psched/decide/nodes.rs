@@ -27,7 +27,7 @@ use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
-use crate::machine::{Machine, Nid, format_nids, nids_text};
+use crate::machine::{Machine, Nid, NidSet, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl Scheduler {
             self.link_closed(now, older, out);
             out.push(Effect::CloseLink { link: older });
         }
-        self.find_memory(now, &hello, out);
+        self.find_memory(now, &hello);
         for nid in &hello.nids {
             self.offered.insert(*nid, link);
             self.refused.remove(nid);
@@ -178,10 +178,11 @@ impl Scheduler {
                 other.socket,
             ));
         }
+        let offered = NidSet::of(&hello.nids);
         let holds = self.teams.values().filter(|team| team.state.holds_processors());
         holds.flat_map(|team| team.hosts.iter().map(move |host| (team, host))).find_map(
             |(team, host)| {
-                let is_its = |nid: &&Nid| hello.nids.contains(nid) && !self.is_down(**nid);
+                let is_its = |nid: &&Nid| offered.contains(**nid) && !self.is_down(**nid);
                 let nid = host.nids.iter().find(is_its)?;
                 let left_ns = self.left_ns.get(nid).copied().unwrap_or(self.born_ns);
                 let lease_ns = crate::variables::units::nanos(LEASE).saturating_add(left_ns);
@@ -233,10 +234,11 @@ impl Scheduler {
         let Some(entry) = self.links.get_mut(&link) else { return };
         (entry.known, entry.foreign) = (true, None);
         let (nids, boot) = (entry.hello.nids.clone(), entry.hello.boot_id.clone());
+        let own = NidSet::of(&nids);
         let mut held: BTreeMap<Key, Phase> = BTreeMap::new();
         for (key, phase) in items {
             let team = self.teams.get(&key.apid);
-            let here = |t: &&Apteam| t.places.nids().any(|n| nids.contains(&n));
+            let here = |t: &&Apteam| t.places.nids().any(|n| own.contains(n));
             match team.filter(|t| t.key() == *key && t.state.holds_processors()).filter(here) {
                 Some(_) => {
                     held.insert(*key, *phase);
@@ -257,11 +259,11 @@ impl Scheduler {
         let concerned: Vec<Apid> = self
             .teams
             .values()
-            .filter(|t| t.state.holds_processors() && t.places.nids().any(|n| nids.contains(&n)))
+            .filter(|t| t.state.holds_processors() && t.places.nids().any(|n| own.contains(n)))
             .map(|t| t.apid)
             .collect();
         for apid in concerned {
-            self.put_together(now, link, &nids, &boot, apid, &held, out);
+            self.put_together(now, link, (&nids, &own), &boot, apid, &held, out);
         }
         if nids.iter().any(|n| self.boots.get(n) != Some(&boot)) {
             out.push(Effect::Keep(Record::Boot(nids.clone(), boot.clone())));
@@ -281,7 +283,7 @@ impl Scheduler {
         &mut self,
         now: Now,
         link: LinkId,
-        nids: &[Nid],
+        (nids, of_link): (&[Nid], &NidSet),
         boot: &str,
         apid: Apid,
         held: &BTreeMap<Key, Phase>,
@@ -293,7 +295,7 @@ impl Scheduler {
         match (team.state, phase) {
             // A part that could not be made is over, and is not made again.
             (State::Placed, None) if team.doomed.is_some() => {
-                let own = team.places.nids().filter(|n| nids.contains(n)).collect();
+                let own = team.places.nids().filter(|n| of_link.contains(*n)).collect();
                 let end = HostEnd { key, nids: own, ..HostEnd::default() };
                 self.part_ended(now, end, Said::ByPsched, out);
             }
@@ -316,10 +318,11 @@ impl Scheduler {
             }
             (State::Launching | State::Running, None) => {
                 let ended = team.end.as_ref().is_some_and(|e| {
-                    team.places.nids().filter(|n| nids.contains(n)).all(|n| e.nids.contains(&n))
+                    let ended = NidSet::of(&e.nids);
+                    team.places.nids().filter(|n| of_link.contains(*n)).all(|n| ended.contains(n))
                 });
                 let rebooted = nids.iter().any(|n| self.boots.get(n).is_some_and(|b| b != boot));
-                let head = team.places.nids().next().is_some_and(|n| nids.contains(&n));
+                let head = team.places.nids().next().is_some_and(|n| of_link.contains(n));
                 if !ended
                     && !rebooted
                     && !head
@@ -335,7 +338,7 @@ impl Scheduler {
                     && team.doomed.is_some()
                 {
                     // Nothing has run there, and nothing will; why is known.
-                    let own = team.places.nids().filter(|n| nids.contains(n)).collect();
+                    let own = team.places.nids().filter(|n| of_link.contains(*n)).collect();
                     let end = HostEnd { key, nids: own, ..HostEnd::default() };
                     self.part_ended(now, end, Said::ByPsched, out);
                 } else if !ended || head && rebooted {
@@ -353,7 +356,7 @@ impl Scheduler {
         }
         // Signals that the head may not have heard. (Its own part may have ended: it passes them on.)
         if let Some(team) = self.teams.get(&apid)
-            && team.places.nids().next().is_some_and(|n| nids.contains(&n))
+            && team.places.nids().next().is_some_and(|n| of_link.contains(n))
         {
             self.say_signals(apid, &team.signals, out);
         }
@@ -380,20 +383,20 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let Some(team) = self.teams.get(&apid) else { return };
-        let lost: Vec<Nid> =
-            team.places.nids().filter(|n| nids.is_none_or(|of| of.contains(n))).collect();
+        let of = nids.map(NidSet::of);
+        let is_of = |nid: &Nid| of.as_ref().is_none_or(|of| of.contains(*nid));
+        let lost: Vec<Nid> = team.places.nids().filter(is_of).collect();
         let Some(nid) = lost.first().copied() else { return };
         let cause = Cause::NodeLost { nid, text: why.to_owned() };
         out.push(Effect::Log { apid, name: "lost", detail: cause.to_string() });
         let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
         let key = team.key();
-        let others = self.links_with(team, |nid| !lost.contains(&nid));
+        let others = self.links_with(team, |nid| !is_of(&nid));
         let launched = team.running_at_ns != 0;
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
             // (PEs of the host of PE 0 go first, and psched may not have heard of it.)
-            team.retries.may_have_run |=
-                team.places.nids().next().is_some_and(|n| lost.contains(&n));
+            team.retries.may_have_run |= team.places.nids().next().is_some_and(|n| is_of(&n));
         }
         self.turn_to_end(now, apid);
         for link in others {
@@ -542,8 +545,9 @@ impl Scheduler {
 
     fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let Some(nids) = self.links.get(&link).map(|l| l.hello.nids.clone()) else { return };
+        let of_link = NidSet::of(&nids);
         let Some(team) = self.teams.get(&key.apid) else { return };
-        let head = team.places.nids().next().is_some_and(|n| nids.contains(&n));
+        let head = team.places.nids().next().is_some_and(|n| of_link.contains(n));
         match team.state {
             State::TakingBack => {
                 self.taken_back.entry(key).or_default().extend(nids);
@@ -560,7 +564,7 @@ impl Scheduler {
             }
             // This host's part is over before it began.
             State::Launching | State::Running => {
-                let nids: Vec<Nid> = team.places.nids().filter(|n| nids.contains(n)).collect();
+                let nids: Vec<Nid> = team.places.nids().filter(|n| of_link.contains(*n)).collect();
                 let end = HostEnd { key, nids, ..HostEnd::default() };
                 self.part_ended(now, end, Said::ByPsched, out);
             }
@@ -619,10 +623,15 @@ impl Scheduler {
             // application with it, or has not been launched.
             let key = team.key();
             let cause = first.cause.clone();
+            // (All were told of an order to end it when it was given: a thousand parts that end by it are
+            // not a million messages.)
+            let ordered = matches!(cause, Cause::Kill { .. });
+            let told = ordered && team.doomed.as_ref().is_some_and(|doom| doom.cause == cause);
             team.doomed = Decisive::earlier(team.doomed.take(), Some(first));
             let kill_after = self.kill_after(&cause);
             self.turn_to_end(now, apid);
-            for link in self.links_left(apid) {
+            let links = if told { Vec::new() } else { self.links_left(apid) };
+            for link in links {
                 let command = Command::Terminate { key, cause: cause.clone(), kill_after };
                 out.push(Effect::Command { link, command });
             }
@@ -639,9 +648,9 @@ impl Scheduler {
         };
         let back = self.taken_back.get(&team.key());
         let back = |nid: &Nid| back.is_some_and(|back| back.contains(nid));
-        let ended = |nid: &Nid| team.end.as_ref().is_some_and(|end| end.nids.contains(nid));
+        let ended: NidSet = team.end.iter().flat_map(|end| end.nids.iter().copied()).collect();
         // What is gone has launched nothing, and will not.
-        if !team.places.nids().all(|n| back(&n) || ended(&n) || self.is_down(n)) {
+        if !team.places.nids().all(|n| back(&n) || ended.contains(n) || self.is_down(n)) {
             return;
         }
         if team.end.is_some() {

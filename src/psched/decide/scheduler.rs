@@ -80,7 +80,7 @@ pub struct Scheduler {
     pub(super) left_ns: BTreeMap<Nid, u64>,
     pub(super) born_ns: u64,
     /// The links that offer the nodes of each application that has any, that of PE 0 first.
-    pub(super) linked: BTreeMap<Apid, Vec<LinkId>>,
+    pub(super) linked: BTreeMap<Apid, super::app_links::Linked>,
     /// The boot of a node's host when it was last seen. A change kills what ran there.
     pub(super) boots: BTreeMap<Nid, String>,
     /// Nodes that have acknowledged that a placement is taken back.

@@ -148,7 +148,7 @@ impl Core {
                     }
                 }
                 Some(input) = asked.recv(), if hears => self.input(input),
-                () = wait::sleep(self.snapshots.due()) => self.hand_out_snapshot(),
+                () = wait::sleep(self.snapshots.due()) => self.snapshots_due(),
                 () = wait::sleep(due) => {
                     self.look_at_offset();
                     self.event(Event::Tick);
@@ -199,7 +199,7 @@ impl Core {
             }
             Input::Set { wanted, by, answer } => self.set_variables(wanted, &by, answer),
             Input::Show { answer } => self.show_variables(answer),
-            Input::Snapshot { answer } => self.snapshot(answer),
+            Input::Snapshot { answer, follows } => self.snapshot(answer, follows),
             Input::Reconfigured { new, answer } => self.reconfigured(*new, answer),
             Input::Compare { variables, machine, answer } => {
                 self.compare(*variables, *machine, answer);

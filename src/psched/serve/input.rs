@@ -79,7 +79,12 @@ pub enum Input {
     /// wait.
     Read(Read),
     /// The whole state, for whoever only looks at it.
-    Snapshot { answer: oneshot::Sender<Arc<Scheduler>> },
+    Snapshot {
+        /// Whoever asked.
+        answer: oneshot::Sender<Arc<Scheduler>>,
+        /// It is for a page after the first: the copy of a moment ago will do.
+        follows: bool,
+    },
     /// psched.yaml was read again. The answer: what that changed of the variables.
     Reconfigured { new: Box<Reconfigured>, answer: oneshot::Sender<Answer> },
     /// What would that change, were it read? Of the variables, and for applications.

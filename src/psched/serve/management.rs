@@ -254,7 +254,7 @@ impl Service {
             let (events, effects) = (rows(events), rows(effects));
             Ok(pb::CountersReply { since_ns: *since_ns, events, effects })
         };
-        self.look_up(&peer, make).await
+        self.look_up(&peer, false, make).await
     }
 }
 

@@ -149,9 +149,10 @@ struct About {
 
 impl Service {
     /// The state, as it is now or will be in a moment, when all that it rests on is durable.
-    async fn snapshot(&self, peer: &Peer) -> Result<Arc<Scheduler>, Status> {
+    /// (`follows`: or as it was a moment ago, for a page after the first.)
+    async fn snapshot(&self, peer: &Peer, follows: bool) -> Result<Arc<Scheduler>, Status> {
         let (answer, snapshot) = oneshot::channel();
-        self.ask(peer.uid, Input::Snapshot { answer }).await?;
+        self.ask(peer.uid, Input::Snapshot { answer, follows }).await?;
         snapshot.await.map_err(|_| ending())
     }
 
@@ -164,10 +165,11 @@ impl Service {
     pub(super) async fn look_up<M: Message + 'static>(
         &self,
         peer: &Peer,
+        follows: bool,
         make: impl FnOnce(&Scheduler, &Viewer) -> Result<M, Status> + Send + 'static,
     ) -> Result<Response<M>, Status> {
         let turn = self.budgets.enter(peer).await?;
-        let snapshot = self.snapshot(peer).await?;
+        let snapshot = self.snapshot(peer, follows).await?;
         let viewer = self.viewer(peer);
         // (The snapshot goes there too, which takes its time.)
         let reply = turn.build(move || make(&snapshot, &viewer)).await?;
@@ -185,9 +187,9 @@ impl Service {
     ) -> Result<Response<pb::ListReply>, Status> {
         let peer = caller(&request)?;
         let request = request.into_inner();
-        let from = Cursor::parse(&request.page)?;
+        let (from, follows) = (Cursor::parse(&request.page)?, !request.page.is_empty());
         let about = self.about();
-        self.look_up(&peer, move |s, viewer| list(s, viewer, &request, from, about)).await
+        self.look_up(&peer, follows, move |s, viewer| list(s, viewer, &request, from, about)).await
     }
 
     pub(super) async fn turns_page(
@@ -196,8 +198,8 @@ impl Service {
     ) -> Result<Response<pb::TurnsReply>, Status> {
         let peer = caller(&request)?;
         let request = request.into_inner();
-        let from = Cursor::parse(&request.page)?;
-        self.look_up(&peer, move |s, viewer| Ok(who_runs(s, viewer, &request, from))).await
+        let (from, follows) = (Cursor::parse(&request.page)?, !request.page.is_empty());
+        self.look_up(&peer, follows, move |s, viewer| Ok(who_runs(s, viewer, &request, from))).await
     }
 
     pub(super) async fn shares_page(
@@ -211,7 +213,7 @@ impl Service {
             let notices = trouble.notice().into_iter().collect();
             Ok(pb::SharesReply { notices, ..shares(s, viewer, &name) })
         };
-        self.look_up(&peer, make).await
+        self.look_up(&peer, false, make).await
     }
 
     pub(super) async fn events_page(
@@ -220,9 +222,10 @@ impl Service {
     ) -> Result<Response<pb::EventsReply>, Status> {
         let peer = caller(&request)?;
         let request = request.into_inner();
-        let from = Cursor::parse(&request.page)?;
+        let (from, follows) = (Cursor::parse(&request.page)?, !request.page.is_empty());
         let about = self.about();
-        self.look_up(&peer, move |s, viewer| events(s, viewer, &request, from, &about)).await
+        self.look_up(&peer, follows, move |s, viewer| events(s, viewer, &request, from, &about))
+            .await
     }
 }
 

@@ -467,7 +467,7 @@ impl pb::psched_server::Psched for Service {
             };
             Ok(pb::LookReply { answer: Some(pb::look_reply::Answer::Placement(placement)) })
         };
-        self.look_up(&peer, make).await
+        self.look_up(&peer, false, make).await
     }
 
     async fn kill(

@@ -56,7 +56,10 @@ impl Checks {
         let one_host = course.ends.values().all(|(_, slot, _)| {
             course.ends.values().next().is_some_and(|(_, first, _)| first == slot)
         });
-        let first = bad.iter().map(|(at, _)| *at).min().unwrap_or(0);
+        // (An abort is a message to its apshepherd, which reads it when it runs; so a later end on that
+        // host may be the first that is seen. An abort decides all the same where it was seen first.)
+        let ended = course.ends.values().filter_map(|(at, _, status)| status.map(|_| *at));
+        let first = ended.min().or_else(|| bad.iter().map(|(at, _)| *at).min()).unwrap_or(0);
         let decides = |(at, s): &(u64, u8)| *s == status && *at <= first + MS;
         let alone = course.excused.is_empty() && course.why.is_empty();
         if one_host && alone && !bad.iter().any(decides) {

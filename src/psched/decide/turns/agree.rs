@@ -12,7 +12,7 @@ use crate::gang::plan::Slice;
 use crate::machine::Nid;
 use crate::psched::decide::{Effect, LinkId, Now, Scheduler};
 use crate::variables::units::nanos;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// How long nodes that are away are waited for before a plan is made without them.
@@ -98,7 +98,9 @@ impl Scheduler {
     /// The links that stand of these applications' nodes.
     pub(super) fn links_of_all(&self, members: &[Apid]) -> BTreeSet<LinkId> {
         let mut links: Vec<LinkId> = Vec::new();
-        for link in members.iter().filter_map(|apid| self.linked.get(apid)).flatten() {
+        for link in
+            members.iter().filter_map(|apid| self.linked.get(apid)).flat_map(BTreeMap::values)
+        {
             // (Mostly all are on the same.)
             if links.last() != Some(link) {
                 links.push(*link);
@@ -196,7 +198,7 @@ pub(super) fn part(
 ) -> SlicePlan {
     let here = |apid: &Apid| {
         let team = s.teams.get(apid)?;
-        s.linked.get(apid)?.contains(&link).then(|| team.key())
+        s.linked.get(apid)?.values().any(|of| *of == link).then(|| team.key())
     };
     // (By number, as those of the plan are.)
     let members: Vec<Key> = planned.members.iter().filter_map(here).collect();
