@@ -79,10 +79,12 @@ impl Scheduler {
             out.push(refuse(why));
             return;
         }
-        for older in older {
+        for older in older.into_iter().filter(|older| *older != link) {
             self.link_closed(now, older, out);
             out.push(Effect::CloseLink { link: older });
         }
+        // (Called twice by one number, it offers what it has said last.)
+        self.link_closed(now, link, out);
         self.find_memory(now, &hello);
         for nid in &hello.nids {
             self.offered.insert(*nid, link);

@@ -344,13 +344,13 @@ async fn what_turns_cost_on_a_node() {
     tokio::time::sleep(4 * second).await;
     let after = wakes_and_time(apinit.pid());
     let turns = after.0 - before.0;
-    // (What it takes of a processor is 1 % at leisure and 3 % where others run tests, so wakes
-    // are counted.)
+    // (Wakes, because what it takes of a processor depends on who else runs tests: 1 to 4 %. At
+    // leisure it is woken 160 times, where processors are busy 640; a look each 2 ms would be 2,000.)
     let share = (after.1 - before.1).as_secs_f64() / 4.0 * 1e2;
     eprintln!(
         "{test}: alone {wakes} wakes in 4 s; two at 100 ms {turns}, {share:.2} % of a processor"
     );
-    assert!(turns <= 240, "two gangs woke it {turns} times in 4 s");
+    assert!(turns <= 1_600, "two gangs woke it {turns} times in 4 s");
     kill(&mut link, vec![one, other]).await;
     apinit.end().await;
 }
