@@ -23,7 +23,7 @@ pub enum NidListError {
     Empty,
 }
 
-/// Nodes of which is asked many times whether one is among them.
+/// A set of nodes that is made once and asked often: a lookup in a range of NIDs is two comparisons.
 ///
 /// ```
 /// # use psched_pure::machine::{Nid, NidSet};
@@ -58,16 +58,6 @@ impl NidSet {
         // Nodes of one host mostly follow each other.
         let in_a_row = (most.0 - least.0) as usize + 1 == self.0.len();
         in_a_row || self.0.binary_search(&nid).is_ok()
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
