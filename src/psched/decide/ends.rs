@@ -70,6 +70,7 @@ impl Scheduler {
         self.comes_no_more(apid);
         self.tickets.remove(&(team.ticket_until_ns, apid));
         self.taken_back.remove(&team.key());
+        self.failed_launches.over(team.key());
         self.placed_again.remove(&team.key());
         self.migration_blockers.remove(&apid);
         self.requests.remove(&team.posting.request_id);

@@ -20,7 +20,9 @@
 //! A psched that is killed in between finds the record when it starts again, and the node foreign
 //! still: the same application, known by the random number of its posting, is adopted again.
 //!
-//! Numbers of foreign applications are not given to new ones, so that they don't collide later.
+//! New applications get numbers above those of foreign ones, so that they don't collide later. But root of one host
+//! can have it tell any number: those above [`LEAP_MAX`] are only left out, and don't use up all below them. One
+//! that is adopted has a number of at most [`APID_MAX`].
 
 mod adoption;
 
@@ -36,6 +38,12 @@ use crate::machine::{Nid, nids_text};
 use crate::psched::reason::{Denial, name_list, sees_all};
 use crate::variables::raise;
 use std::collections::BTreeSet;
+
+/// Up to which numbers psched goes on above those of foreign applications.
+const LEAP_MAX: u64 = 1_000_000_000;
+/// The highest number of an application that is adopted: after it there are more than can ever be given, in a store
+/// whose numbers are of 63 bits.
+pub(super) const APID_MAX: u64 = 1 << 52;
 
 impl Scheduler {
     /// The nodes that are adopted or purged together with a foreign one; `None`: it is not foreign.
@@ -58,9 +66,18 @@ impl Scheduler {
 
     /// Whether a node that obeys another psched has an application of this number.
     pub(super) fn strangers_have(&self, apid: Apid) -> bool {
+        self.of_strangers().any(|their| their == apid)
+    }
+
+    /// Numbers from this one on that applications have on nodes that obey another psched.
+    pub(super) fn numbers_of_strangers(&self, from: u64) -> BTreeSet<Apid> {
+        self.of_strangers().filter(|apid| apid.0 >= from).collect()
+    }
+
+    fn of_strangers(&self) -> impl Iterator<Item = Apid> {
         let strangers = self.links.values().filter_map(|link| link.foreign.as_ref());
-        let mut theirs = strangers.flat_map(|stranger| &stranger.foreign.applications);
-        theirs.any(|application| application.place.key.apid == apid)
+        let theirs = strangers.flat_map(|stranger| &stranger.foreign.applications);
+        theirs.map(|application| application.place.key.apid)
     }
 
     /// The end of an application of another psched that was purged from its nodes, by the random
@@ -120,7 +137,8 @@ impl Scheduler {
         foreign: Foreign,
         out: &mut Vec<Effect>,
     ) {
-        let newest = foreign.applications.iter().map(|a| a.place.key.apid.0).max().unwrap_or(0);
+        let numbers = foreign.applications.iter().map(|found| found.place.key.apid.0);
+        let newest = numbers.filter(|number| *number <= LEAP_MAX).max().unwrap_or(0);
         let Some(entry) = self.links.get_mut(&link) else { return };
         self.next_apid = self.next_apid.max(newest.saturating_add(1));
         let stranger = Stranger { foreign, told: None };

@@ -25,7 +25,7 @@
 //! The state is in `scheduler.rs`. What it is told is in `event.rs`, what it wants done in `effect.rs`, what is kept of it in `keeping.rs`, what it obeys in
 //! `settings.rs`.
 //! Postings, looks and the line are in `postings.rs`; places that are given and taken back in
-//! `placed.rs`; ends and kills in `ends.rs`, launches that are tried again in `retries.rs`; links, inventories and reports in `nodes.rs`; nodes that
+//! `placed.rs`; ends and kills in `ends.rs`, launches that are tried again in `retries.rs`; links, inventories and reports in `nodes.rs`, and what the word of a host counts for in `words.rs`; nodes that
 //! obey another psched in `foreign.rs`, nodes that an administrator has closed in `drain.rs`, or has
 //! given flavors in `flavors.rs`; parts of the machine that are scheduled apart in `domains.rs`;
 //! applications that he holds in `hold.rs`; the links of an application's nodes in `app_links.rs`; who
@@ -79,6 +79,7 @@ mod stranger;
 pub mod tuning;
 mod turns;
 mod view;
+mod words;
 
 pub use counters::Counters;
 pub use effect::{Effect, Looked, News, Refusal};

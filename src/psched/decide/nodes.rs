@@ -394,6 +394,7 @@ impl Scheduler {
         let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
         let key = team.key();
         let others = self.links_with(team, |nid| !is_of(&nid));
+        self.failed_launches.found(key, nid);
         let launched = team.running_at_ns != 0;
         if let Some(team) = self.teams.get_mut(&apid) {
             team.doomed = Decisive::earlier(team.doomed.take(), Some(doom.clone()));
@@ -412,6 +413,7 @@ impl Scheduler {
     }
 
     pub(super) fn report(&mut self, now: Now, link: LinkId, report: Report, out: &mut Vec<Effect>) {
+        let Some(report) = self.counted(link, report) else { return };
         if self.links.get(&link).is_some_and(|l| l.foreign.is_some()) {
             return self.foreign_report(now, link, report, out);
         }
@@ -430,6 +432,7 @@ impl Scheduler {
             Report::Ended(end) => {
                 let key = end.key;
                 if self.current(key) {
+                    self.failed_launches.note(&end);
                     if let Some(stuck) = self.stuck.get_mut(&key.apid) {
                         stuck.retain(|nid, _| !end.nids.contains(nid));
                     }

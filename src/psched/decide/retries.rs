@@ -19,6 +19,7 @@
 //!   however often, drains no node. (Root's applications, and those of an instance with one user, count
 //!   without a second user.) An application counts once on each node. A launch that succeeds on the node sets
 //!   its count back, and so does `psmgr resume`.
+//!   What a host says of another's node does not count against that.
 //!   The last host with open nodes is not drained: there an error is of more use than a wait without end.
 //!
 //! ```text
@@ -29,14 +30,14 @@
 //! An application that comes from a checkpoint, or that was posted with --immediate, is not tried again.
 
 use super::{Effect, News, Now, Record, Scheduler};
-use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::choice::Choice;
-use crate::apteam::ending::{Cause, Decisive};
+use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::fault::Fault;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::{Posting, cut};
 use crate::apteam::record::{Apteam, FailedLaunch, Retries, State};
+use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, nids_text};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,12 +58,17 @@ struct Failed {
 /// For each node, the applications whose launches have failed there in a row by its fault, with their users.
 /// No record: after a restart of psched nodes are counted anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct FailedLaunches(BTreeMap<Nid, Vec<(Apid, u32)>>);
+pub(super) struct FailedLaunches {
+    nodes: BTreeMap<Nid, Vec<(Apid, u32)>>,
+    /// Of applications that are not over yet, the nodes whose own host has said that the launch failed there, or
+    /// that psched has found so. What another host says of a node is hearsay, and does not count against it.
+    own: BTreeSet<(Key, Nid)>,
+}
 
 impl FailedLaunches {
     /// One more; how many have failed there now, and of how many users.
     fn add(&mut self, nid: Nid, apid: Apid, uid: u32, most: usize) -> (usize, usize) {
-        let failed = self.0.entry(nid).or_default();
+        let failed = self.nodes.entry(nid).or_default();
         if failed.len() < most && failed.iter().all(|(known, _)| *known != apid) {
             failed.push((apid, uid));
         } else if failed.iter().all(|(_, known)| *known != uid) {
@@ -75,12 +81,39 @@ impl FailedLaunches {
     }
 
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.nodes.is_empty() && self.own.is_empty()
+    }
+
+    /// psched has found that a launch failed at this node.
+    pub fn found(&mut self, key: Key, nid: Nid) {
+        self.own.insert((key, nid));
+    }
+
+    /// A host has said how its part of an application ended.
+    pub fn note(&mut self, end: &HostEnd) {
+        let cause = end.first.as_ref().map(|first| &first.cause);
+        if let Some((nid, _)) = cause.and_then(Cause::failed_launch)
+            && end.nids.contains(&nid)
+        {
+            self.own.insert((end.key, nid));
+        }
+    }
+
+    fn is_known(&self, key: Key, nid: Nid) -> bool {
+        self.own.contains(&(key, nid))
+    }
+
+    /// This launch is over.
+    pub fn over(&mut self, key: Key) {
+        let its = self.own.range((key, Nid(0))..=(key, Nid(u32::MAX)));
+        for one in its.copied().collect::<Vec<_>>() {
+            self.own.remove(&one);
+        }
     }
 
     /// Of these it is known that they work, or an administrator has said so.
     pub fn forget(&mut self, nids: impl IntoIterator<Item = Nid>) {
-        nids.into_iter().for_each(|nid| drop(self.0.remove(&nid)));
+        nids.into_iter().for_each(|nid| drop(self.nodes.remove(&nid)));
     }
 }
 
@@ -181,6 +214,7 @@ impl Scheduler {
             // What hosts say of the launch that has failed has no effect any more.
             team.incarnation.0 += 1;
         }
+        self.failed_launches.over(key);
         self.taken_back.remove(&key);
         self.placed_again.remove(&key);
         self.migration_blockers.remove(&apid);
@@ -205,7 +239,9 @@ impl Scheduler {
     fn count_against(&mut self, now: Now, apid: Apid, failed: &Failed, out: &mut Vec<Effect>) {
         let most = self.settings.launch_failures_to_drain;
         let Some(team) = self.teams.get(&apid) else { return };
-        if failed.cause.fault() != Fault::Node || most == 0 {
+        let Some((at, _)) = failed.cause.failed_launch() else { return };
+        let is_known = self.failed_launches.is_known(team.key(), at);
+        if failed.cause.fault() != Fault::Node || most == 0 || !is_known {
             return;
         }
         let elsewhere = |nid: &Nid| !failed.host.contains(nid) && self.is_open(*nid);

@@ -32,6 +32,7 @@ mod sharing;
 mod swap;
 mod together;
 mod turns;
+mod words;
 
 use super::*;
 use crate::apteam::Apid;

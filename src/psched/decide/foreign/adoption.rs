@@ -9,7 +9,7 @@
 //! record gave it is free for others of the same adoption. (Where this psched has placed it anew meanwhile, on
 //! nodes of another apinit, there are two of it by one number: that is refused.)
 
-use super::{Order, name, nids_text};
+use super::{APID_MAX, Order, name, nids_text};
 use crate::apteam::Apid;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::Oversubscribe;
@@ -233,6 +233,9 @@ impl Scheduler {
         let Candidate { place, on, .. } = candidate;
         let apid = place.key.apid;
         let nids = format_nids(order.nids.iter().copied());
+        if apid.0 > APID_MAX {
+            return Err(format!("no psched gives numbers above {APID_MAX}: psmgr purge {nids}"));
+        }
         if let Some(team) = self.teams.get(&apid) {
             if team.posting.request_id != place.request_id {
                 return Err(format!(

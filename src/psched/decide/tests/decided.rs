@@ -152,6 +152,9 @@ impl Play {
     pub(super) fn end_of(&self, apid: u64) -> Event {
         let team = self.s.team(Apid(apid)).expect("it is there");
         let nids: Vec<u32> = team.places.nids().map(|n| n.0).collect();
+        if nids.is_empty() {
+            return Event::FrontGone { apid: Apid(apid) };
+        }
         let report = Box::new(ended(team.key(), &nids, None));
         Event::Report { link: LinkId(1), report }
     }

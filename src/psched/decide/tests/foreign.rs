@@ -570,3 +570,22 @@ fn the_number_of_a_stranger_is_not_used_again() {
     assert_eq!(again(1, 12), "save 13.0 posted");
     assert_eq!(again(2, 11), "save 11.0 posted");
 }
+
+/// Root of one host can have it tell any number: that does not use up those below, and is given to no other.
+#[test]
+fn a_number_without_measure_uses_up_none() {
+    let mut s = ready(4, 2);
+    for far in [u64::MAX, i64::MAX as u64, 1 << 60] {
+        let both = [stranger(far, &[3], Phase::Running), stranger(2, &[3], Phase::Running)];
+        call(&mut s, 2, &[3], both.into());
+        assert_eq!(s.next_apid(), 3);
+        let effects = order(&mut s, Manage::Adopt, &[3]);
+        let Effect::Managed { problems, .. } = &effects[0] else { panic!("{effects:?}") };
+        let why = "no psched gives numbers above 4503599627370496: psmgr purge 3";
+        assert_eq!(*problems, [format!("application {far} of bob on NID 3: {why}")]);
+    }
+    let number = |s: &mut Scheduler, posting| brief(&s.apply(at(1), posted(posting, 1)))[0].clone();
+    assert_eq!(number(&mut s, 1), "save 3.0 posted");
+    s.next_apid = 1 << 60;
+    assert_eq!(number(&mut s, 2), format!("save {}.0 posted", (1_u64 << 60) + 1));
+}

@@ -86,8 +86,8 @@ fn who_has_more_than_its_share_counts_with_it_at_once() {
     peaks(&mut s, ms(6), 1, &[(key(1, 1), 0, 2_000)]);
     assert_eq!(memory(&s, 1)[0], (0, 1_024 * MIB));
     // It ends, and the third is placed.
-    let end = HostEnd { key: key(1, 1), nids: vec![Nid(0), Nid(1)], ..HostEnd::default() };
-    let freed = report_at(&mut s, 2, 1, Report::Ended(Box::new(end)));
+    report_at(&mut s, 2, 1, ended(key(1, 1), &[0], None));
+    let freed = report_at(&mut s, 2, 2, ended(key(1, 1), &[1], None));
     assert!(freed.contains(&"-> 1 place 3.1".into()), "{freed:?}");
 }
 

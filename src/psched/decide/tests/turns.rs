@@ -7,6 +7,8 @@ use crate::apteam::protocol::node::Command;
 use crate::apteam::protocol::turns::{SlicePlan, Switches};
 use crate::apteam::record::Apteam;
 use crate::machine::Nid;
+use crate::psched::decide::ends::Said;
+use std::collections::BTreeMap;
 
 pub(super) const MS: u64 = 1_000_000;
 
@@ -66,13 +68,19 @@ pub(super) fn runs(s: &mut Scheduler, now: Now, number: u8, width: u32) -> Vec<S
     let key = s.team(Apid(u64::from(number))).expect("posted").key();
     assert_eq!(key.incarnation.0, 1, "{number} was not placed");
     for report in [Report::Launched(key), Report::Running(key)] {
-        let link = LinkId(1);
+        let link = head(s, Apid(u64::from(number)));
         let effects = s.apply(now, Event::Report { link, report: Box::new(report.clone()) });
         if matches!(report, Report::Running(_)) {
             return turns_of(&effects, now);
         }
     }
     unreachable!()
+}
+
+/// The link of the node of its PE 0.
+pub(super) fn head(s: &Scheduler, apid: Apid) -> LinkId {
+    let first = s.team(apid).and_then(|team| team.places.nids().next()).expect("it has a place");
+    s.offered[&first]
 }
 
 fn generation(s: &Scheduler) -> u64 {
@@ -95,10 +103,26 @@ fn taken(s: &mut Scheduler, now: Now, links: &[u64]) -> Vec<String> {
 }
 
 pub(super) fn ends(s: &mut Scheduler, now: Now, number: u64, nids: &[u32]) -> Vec<String> {
-    ends_on(s, now, 1, number, nids)
+    let mut links: BTreeMap<Option<LinkId>, Vec<Nid>> = BTreeMap::new();
+    for nid in nids.iter().map(|nid| Nid(*nid)) {
+        links.entry(s.offered.get(&nid).copied()).or_default().push(nid);
+    }
+    let mut effects = Vec::new();
+    for (link, nids) in links {
+        let end = HostEnd { key: key(number, 1), nids, launched: true, ..HostEnd::default() };
+        match link {
+            Some(link) => {
+                let report = Box::new(Report::Ended(Box::new(end)));
+                effects.extend(s.apply(now, Event::Report { link, report }));
+            }
+            // One that is away can't say so.
+            None => s.part_ended(now, end, Said::ByPsched, &mut effects),
+        }
+    }
+    turns_of(&effects, now)
 }
 
-/// The same on the nodes of one of several apinits.
+/// The same by the word of one of several apinits.
 fn ends_on(s: &mut Scheduler, now: Now, link: u64, number: u64, nids: &[u32]) -> Vec<String> {
     let nids = nids.iter().map(|nid| Nid(*nid)).collect();
     let end = HostEnd { key: key(number, 1), nids, launched: true, ..HostEnd::default() };

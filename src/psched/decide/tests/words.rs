@@ -1,0 +1,122 @@
+//! What a host says of others does not count.
+
+use super::*;
+use crate::apteam::record::State;
+
+fn state(s: &Scheduler) -> State {
+    s.team(Apid(1)).map_or(State::Ended, |team| team.state)
+}
+
+/// Application 1 runs on NID 0 of link 1 and NID 1 of link 2.
+fn runs() -> Scheduler {
+    let mut s = spread();
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    assert_eq!(state(&s), State::Running);
+    s
+}
+
+#[test]
+fn a_host_can_t_free_the_processors_of_another() {
+    let mut s = runs();
+    report(&mut s, 2, ended(key(1, 1), &[0, 1], Some(bad(1))));
+    assert_eq!(state(&s), State::Running);
+    // What it said of its own nodes counts, and of the other one's only that one's word.
+    let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
+    assert!(told.contains(&"now: tell 1 ended 125".to_owned()), "{told:?}");
+    // Nor one that has no part of it at all.
+    let mut s = Scheduler::new(machine(3, 2), alone());
+    (0..3).for_each(|nid| drop(link(&mut s, nid, &[nid as u32], &[])));
+    s.apply(at(1), posted(1, 4));
+    report(&mut s, 0, Report::Launched(key(1, 1)));
+    assert_eq!(report(&mut s, 2, ended(key(1, 1), &[0, 1], Some(bad(1)))), [""; 0]);
+    let team = s.team(Apid(1)).expect("it runs");
+    assert_eq!((team.state, &team.doomed, &team.end), (State::Launching, &None, &None));
+    // One that has ended before it may forget.
+    assert_eq!(report(&mut s, 2, ended(key(7, 1), &[0], None)), ["-> 2 discard 7.1"]);
+}
+
+#[test]
+fn the_host_of_pe_0_alone_says_what_it_alone_knows() {
+    let mut s = spread();
+    for word in [Report::Launched(key(1, 1)), Report::Running(key(1, 1))] {
+        assert_eq!(report(&mut s, 2, word), [""; 0]);
+    }
+    assert_eq!(state(&s), State::Placed);
+    let mut s = runs();
+    s.apply(
+        at(1),
+        Event::Kill {
+            reply: ReplyId(3),
+            apids: vec![Apid(1)],
+            signal: 12,
+            uid: 1000,
+            administrator: false,
+        },
+    );
+    report(&mut s, 2, Report::SignalsTaken { key: key(1, 1), number: u64::MAX });
+    assert_eq!(s.team(Apid(1)).map(|team| team.signals.len()), Some(1));
+    report(&mut s, 1, Report::SignalsTaken { key: key(1, 1), number: u64::MAX });
+    assert_eq!(s.team(Apid(1)).map(|team| team.signals.len()), Some(0));
+}
+
+#[test]
+fn who_has_no_part_of_it_says_nothing_of_its_moves_and_processes() {
+    let mut s = Scheduler::new(machine(3, 2), alone());
+    (0..3).for_each(|nid| drop(link(&mut s, nid, &[nid as u32], &[])));
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 0, Report::Launched(key(1, 1)));
+    report(&mut s, 0, Report::Running(key(1, 1)));
+    let before = serde_json::to_value(&s).expect("a state");
+    let key = key(1, 1);
+    for word in [
+        Report::Stuck { key, nid: Nid(0), processes: vec!["7 (x)".into()] },
+        Report::Movable { key, blocker: None },
+        moved(key, 1),
+        Report::RolledOut { key, bytes: 1, why: None },
+    ] {
+        assert_eq!(report(&mut s, 2, word), [""; 0]);
+    }
+    assert_eq!(serde_json::to_value(&s).expect("a state"), before);
+}
+
+/// However often a host says that launches fail on another's node.
+#[test]
+fn hearsay_drains_no_node() {
+    let spread_by = |s: &mut Scheduler, number: u8| {
+        let mut event = posted(number, 4);
+        if let Event::Posted { posting, owner, .. } = &mut event {
+            posting.tries_again = true;
+            owner.uid = 1000 + u32::from(number);
+        }
+        s.apply(at(1), event);
+    };
+    let fault = |nid: u32| {
+        let (text, fault) = ("no space left".into(), Fault::Node);
+        Decisive { at_ns: 7, cause: Cause::ShepherdLost { nid: Nid(nid), text, fault } }
+    };
+    for own_word in [false, true] {
+        let mut s = Scheduler::new(machine(4, 2), alone());
+        (0..4).for_each(|nid| drop(link(&mut s, nid + 1, &[nid as u32], &[])));
+        for number in 1..=5 {
+            spread_by(&mut s, number);
+            let team = s.team(Apid(number.into())).expect("it is placed");
+            let (k, nids) = (team.key(), team.places.nids().map(|nid| nid.0).collect::<Vec<_>>());
+            let [first, second] = nids[..] else { panic!("two nodes") };
+            report(&mut s, u64::from(first) + 1, Report::Launched(k));
+            let says = if own_word { first } else { second };
+            report(&mut s, u64::from(says) + 1, not_launched(k, &[says], Some(fault(first))));
+            let other = if own_word { second } else { first };
+            report(&mut s, u64::from(other) + 1, not_launched(k, &[other], None));
+            s.apply(at(1), Event::FrontGone { apid: Apid(number.into()) });
+            // (Its next try is not of interest.)
+            let again = s.team(Apid(number.into())).map(|team| (team.key(), team.places.clone()));
+            for (k, nid) in again.iter().flat_map(|(k, places)| places.nids().map(move |n| (k, n)))
+            {
+                report(&mut s, u64::from(nid.0) + 1, Report::TakenBack(*k));
+            }
+        }
+        let closed = (0..4).any(|nid| s.closed(Nid(nid)).is_some());
+        assert_eq!(closed, own_word, "own word: {own_word}");
+    }
+}

@@ -1,0 +1,75 @@
+//! What the word of a host counts for: its own nodes, and applications that have a part there.
+//!
+//! # Problem
+//! A report comes from an apinit that psched knows by its certificate, and root of that host can have it say
+//! anything. If psched took each report as true, root of one host could free processors of another host on which
+//! PEs still run, or have nodes drained that work.
+//!
+//! # Approach
+//! Before a report has an effect it is cut to what its host can know:
+//!
+//! | report | counts |
+//! | --- | --- |
+//! | launched, running, signals taken, to be heard | from the host of PE 0 alone |
+//! | ended, stuck | for the nodes of the link |
+//! | moved, not moved, movable, memory out | where the application has a node of the link |
+//! | a launch that failed | against a node only where its own host, or psched, says so |
+//!
+//! What a host has heard of another still says how an application ended: that concerns the application, and the
+//! host has a part of it.
+
+use super::{LinkId, Scheduler};
+use crate::apteam::Key;
+use crate::apteam::ending::HostEnd;
+use crate::apteam::protocol::node::Report;
+use crate::machine::NidSet;
+
+impl Scheduler {
+    /// What counts of a report; `None`: nothing.
+    pub(super) fn counted(&self, link: LinkId, report: Report) -> Option<Report> {
+        let own = NidSet::of(&self.links.get(&link)?.hello.nids);
+        let counts = match &report {
+            Report::Launched(key)
+            | Report::Running(key)
+            | Report::SignalsTaken { key, .. }
+            | Report::ToHear { key, .. } => self.is_head_on(*key, &own),
+            Report::Stuck { nid, .. } => own.contains(*nid),
+            Report::Movable { key, .. }
+            | Report::Moved { key, .. }
+            | Report::MoveFailed { key, .. }
+            | Report::RolledOut { key, .. } => self.is_on(*key, &own),
+            Report::Ended(_)
+            | Report::TakenBack(_)
+            | Report::PlanTaken(_)
+            | Report::Switches(_) => true,
+        };
+        match report {
+            Report::Ended(end) => {
+                let end = of_nodes(*end, &own);
+                // (Of what has ended before it is told so, whatever it speaks of.)
+                (!end.nids.is_empty() || !self.current(end.key))
+                    .then(|| Report::Ended(Box::new(end)))
+            }
+            report => counts.then_some(report),
+        }
+    }
+
+    /// Whether PE 0 of an application is on one of these nodes.
+    fn is_head_on(&self, key: Key, nids: &NidSet) -> bool {
+        let team = self.teams.get(&key.apid);
+        team.and_then(|team| team.places.nids().next()).is_some_and(|nid| nids.contains(nid))
+    }
+
+    /// Whether an application has one of these nodes.
+    fn is_on(&self, key: Key, nids: &NidSet) -> bool {
+        let team = self.teams.get(&key.apid);
+        team.is_some_and(|team| team.places.nids().any(|nid| nids.contains(nid)))
+    }
+}
+
+/// What an end says of these nodes.
+fn of_nodes(mut end: HostEnd, nids: &NidSet) -> HostEnd {
+    end.nids.retain(|nid| nids.contains(*nid));
+    end.lost.retain(|nid| nids.contains(*nid));
+    end
+}
