@@ -144,12 +144,19 @@ impl Competition {
         }
     }
 
-    /// A node has so many bytes of memory from now on.
-    pub fn set_room(&mut self, node: u32, bytes: u64) {
-        let Some(room) = self.rooms.get_mut(node as usize) else { return };
+    /// A node has so many bytes of memory from now on. Whether anybody's turns may depend on that: not where all on
+    /// the node fit before and after.
+    pub fn set_room(&mut self, node: u32, bytes: u64) -> bool {
+        let Some(room) = self.rooms.get_mut(node as usize) else { return false };
         let crowded = room.crowded();
         room.bytes = bytes;
         self.crowded = self.crowded + usize::from(room.crowded()) - usize::from(crowded);
+        crowded || room.crowded()
+    }
+
+    /// Whether there is a node on which not all fit at once.
+    pub fn is_crowded(&self) -> bool {
+        self.crowded > 0
     }
 
     /// A gang has so many bytes of memory on one of its nodes from now on; no effect where it is not.

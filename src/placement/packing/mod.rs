@@ -66,7 +66,7 @@ use crate::machine::RegionSet;
 use crate::occupancy::{Occupancy, Terms};
 use board::Board;
 use compact::Rows;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use window::{Form, Of};
 
@@ -145,6 +145,14 @@ pub struct Packing {
     pub party: Vec<Apid>,
     /// Who sits elsewhere from now on, or for the first time, and where.
     pub seats: BTreeMap<Apid, Seat>,
+}
+
+impl Packing {
+    /// Whether the same run by both, in whichever order, and sit where they would.
+    pub fn is_same(&self, other: &Packing) -> bool {
+        let party = |of: &Packing| of.party.iter().copied().collect::<BTreeSet<Apid>>();
+        party(self) == party(other) && self.seats == other.seats
+    }
 }
 
 /// Goes through the candidates, which stand in order of turn. `loses`: how much one loses by being moved aside,

@@ -112,7 +112,14 @@ impl Scheduler {
         early.iter().for_each(|apid| levels.hurry(*apid, until_ns));
         self.rank(now, domain);
         let line = self.in_line(now, domain);
-        let Packing { mut party, seats } = self.packed(now, domain, &line);
+        let Packing { mut party, seats } = match self.as_they_are(&line) {
+            Some(packing) => {
+                debug_assert!(packing.is_same(&self.packed(now, domain, &line)), "{packing:?}");
+                self.domain_mut(domain).fuller = false;
+                packing
+            }
+            None => self.packed(now, domain, &line),
+        };
         party.sort_unstable();
         let changed = self.realise(now, domain, &line, &party, seats, out);
         if changed {
@@ -127,6 +134,20 @@ impl Scheduler {
     /// Whether anybody of a domain may be moved.
     pub(super) fn moves(&self, domain: DomainId) -> bool {
         self.settings.abilities.moves && self.domain(domain).turns.migration.enabled
+    }
+
+    /// What packing would say where all of the line run, and there is memory for all: that they go on as they are. (Else
+    /// each of a thousand hosts that call would have the whole machine packed though nobody waits.)
+    fn as_they_are(&self, line: &[InLine]) -> Option<Packing> {
+        let away = &self.schedule.decision.away;
+        let runs = |one: &InLine| match one.stands {
+            Stands::Turn(turn) => turn.runs && !away.contains(&one.apid),
+            _ => false,
+        };
+        (!self.schedule.is_tight() && line.iter().all(runs)).then(|| Packing {
+            party: line.iter().map(|one| one.apid).collect(),
+            seats: BTreeMap::new(),
+        })
     }
 
     fn packed(&mut self, now: Now, domain: DomainId, line: &[InLine]) -> Packing {

@@ -29,7 +29,7 @@
 use super::{Effect, LinkId, Now, Scheduler};
 use crate::apteam::protocol::node::Hello;
 use crate::apteam::protocol::turns::{Switch, Switches};
-use crate::apteam::record::{Apteam, State};
+use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Key};
 use crate::gang::plan::LENGTHENED_MAX;
 use crate::machine::node_memory::Told;
@@ -190,15 +190,18 @@ impl Scheduler {
         let new = hello.nids.iter().filter_map(|nid| Some((*nid, *found.get(nid)?)));
         let new: Vec<(Nid, u64)> =
             new.filter(|(nid, bytes)| self.found.get(nid) != Some(bytes)).collect();
-        let mut concerned: BTreeSet<Apid> = BTreeSet::new();
+        let (mut concerned, mut tight) = (BTreeSet::new(), BTreeSet::new());
         let learned: NidSet = new.iter().map(|(nid, _)| *nid).collect();
         for (nid, bytes) in new {
             self.found.insert(nid, bytes);
             if let Some(node) = self.machine.nodes.get_mut(&nid) {
                 node.memory = bytes;
                 self.occupancy.learn_memory(nid, bytes);
-                self.schedule.learn_memory(self.occupancy.line(), nid, bytes);
-                concerned.extend(self.occupancy.holders(nid));
+                let holders = self.occupancy.holders(nid);
+                if self.schedule.learn_memory(self.occupancy.line(), nid, bytes) {
+                    tight.extend(holders.iter().copied());
+                }
+                concerned.extend(holders);
             }
         }
         for apid in concerned {
@@ -211,12 +214,19 @@ impl Scheduler {
                 *counted = counted.saturating_add(self.occupancy.memory_of(place, claim));
             }
             for (nid, bytes) in bytes {
-                self.occupancy.set_memory(apid, nid, bytes);
+                if let Some(counted) = self.occupancy.set_memory(apid, nid, bytes)
+                    && self.schedule.set_memory(apid, counted.at, counted.now)
+                {
+                    tight.insert(apid);
+                }
             }
             self.count_memory(now, apid);
-            if self.teams.get(&apid).is_some_and(|team| team.state == State::Running) {
-                self.turns_changed(now, apid);
-            }
+        }
+        // (Only where not all fit does the memory of a node say who runs when: else a host after the other would have
+        // the turns of a wide application made anew.)
+        for apid in tight {
+            self.schedule.concern(apid);
+            self.want_decision_for(apid);
         }
     }
 

@@ -29,6 +29,7 @@
 
 mod accounts;
 mod agree;
+mod away;
 mod members;
 mod planned;
 mod settle;
@@ -49,6 +50,7 @@ use crate::gang::levels;
 use crate::gang::shares::{Holder, Shares};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::{Held, Slot};
+use away::Away;
 use planned::Planned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,8 +102,8 @@ pub(super) struct Schedule {
     hurried: BTreeMap<(u32, bool), u64>,
     /// Apinits that did not answer in time.
     silent: BTreeSet<LinkId>,
-    /// Nodes that went, and until when they are waited for.
-    away: BTreeMap<Nid, u64>,
+    /// Nodes that went.
+    away: Away,
     /// When a component that waits for such nodes is planned without them.
     retry_ns: Option<u64>,
     generation: u64,
@@ -142,17 +144,22 @@ impl Schedule {
             early: BTreeSet::new(),
             hurried: BTreeMap::new(),
             silent: BTreeSet::new(),
-            away: BTreeMap::new(),
+            away: Away::default(),
             retry_ns: None,
             generation: 0,
         }
     }
 
-    /// The memory of a node is known from now on.
-    pub(super) fn learn_memory(&mut self, line: &[Slot], nid: Nid, bytes: u64) {
-        if let Ok(at) = line.binary_search_by_key(&nid, |slot| slot.nid) {
-            self.competition.set_room(at as u32, if bytes == 0 { u64::MAX } else { bytes });
-        }
+    /// The memory of a node is known from now on. Returned: whether turns of those on it may depend on that.
+    pub(super) fn learn_memory(&mut self, line: &[Slot], nid: Nid, bytes: u64) -> bool {
+        let at = line.binary_search_by_key(&nid, |slot| slot.nid);
+        let bytes = if bytes == 0 { u64::MAX } else { bytes };
+        at.is_ok_and(|at| self.competition.set_room(at as u32, bytes))
+    }
+
+    /// Whether there is a node whose memory is too small for all who sit on it.
+    pub(super) fn is_tight(&self) -> bool {
+        self.competition.is_crowded()
     }
 
     /// What of an application decides whom it may run with, by what it holds.

@@ -22,7 +22,7 @@ impl Scheduler {
     /// These nodes are not heard any more.
     pub(in crate::psched::decide) fn turns_away(&mut self, now: Now, nids: &[Nid]) {
         let until = now.mono_ns.saturating_add(nanos(AWAY));
-        self.schedule.away.extend(nids.iter().map(|nid| (*nid, until)));
+        nids.iter().for_each(|nid| self.schedule.away.insert(*nid, until));
     }
 
     /// An apinit is back, or there for the first time: it is told the plans of what it holds.
@@ -33,7 +33,7 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         for nid in nids {
-            self.schedule.away.remove(nid);
+            self.schedule.away.remove(*nid);
         }
         let holders = nids.iter().flat_map(|nid| self.occupancy.holders(*nid));
         let apids: BTreeSet<Apid> = holders.collect();

@@ -34,7 +34,7 @@ impl Scheduler {
         for generation in gone {
             self.withdraw(now, generation, out);
         }
-        self.schedule.away.retain(|_, until| *until > now.mono_ns);
+        self.schedule.away.give_up(now.mono_ns);
         self.schedule.retry_ns = None;
         let mut waits = BTreeSet::new();
         while let Some(apid) = self.schedule.changed.pop_first() {
@@ -162,9 +162,13 @@ impl Scheduler {
             // (Mostly, and there are many nodes.)
             return None;
         }
-        let nodes = members.iter().filter_map(|apid| self.teams.get(apid));
-        let nids = nodes.flat_map(|team| team.places.nids());
-        nids.filter_map(|nid| away.get(&nid)).max().copied()
+        let teams = members.iter().filter_map(|apid| self.teams.get(apid));
+        let places = teams.clone().map(|team| team.places.0.len()).sum::<usize>();
+        if places <= away.len() {
+            let nids = teams.flat_map(|team| team.places.nids());
+            return nids.filter_map(|nid| away.until(nid)).max();
+        }
+        away.last_of(|nid| members.iter().any(|apid| self.occupancy.holds(*apid, nid)))
     }
 
     /// A new plan for a component, whose members have these, and on its way to its nodes.
