@@ -81,7 +81,30 @@ pub struct HostBounds {
     pub freeze_wait: Duration,
     /// How long a gang is idle before it gives its processors away; zero: it does not.
     pub idle_after: Duration,
+    /// How long the connection of an apinit and psched may be silent, in either direction; zero: without a bound,
+    /// as with a psched of a release before, which does not answer heartbeats.
+    pub silence: Duration,
 }
+
+/// The longest time between two heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+impl HostBounds {
+    /// How often an apinit says that it is there: several times in the time in which it may be silent.
+    ///
+    /// ```
+    /// # use psched_pure::apteam::bounds::HostBounds;
+    /// # use std::time::Duration;
+    /// let every = |silence| HostBounds { silence: Duration::from_secs(silence), ..HostBounds::default() }.heartbeat();
+    /// assert_eq!([0, 6, 15, 3_600].map(every).map(|every| every.as_secs()), [5, 2, 5, 5]);
+    /// ```
+    pub fn heartbeat(&self) -> Duration {
+        if self.silence.is_zero() { HEARTBEAT } else { HEARTBEAT.min(self.silence / SILENT_MAX) }
+    }
+}
+
+/// So many heartbeats without an answer are silence.
+pub const SILENT_MAX: u32 = 3;
 
 /// Of so many connections at once, those that are kept for root and the daemon's own user: nodes
 /// and administrators get through whatever users do.
@@ -100,6 +123,7 @@ impl From<&Variables> for HostBounds {
             launch_bytes_user: variables.launch_memory_user_max(),
             freeze_wait: variables.freeze_wait(),
             idle_after: variables.application_idle_after(),
+            silence: variables.host_silence(),
         }
     }
 }

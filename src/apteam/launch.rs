@@ -27,6 +27,23 @@ pub struct FileIdentity {
     pub size: u64,
     /// Time of last change, in nanoseconds since the epoch.
     pub mtime_ns: i64,
+    /// SHA-256 of its bytes, where some PEs run on other hosts: each of these may have a copy of its own, or the
+    /// same file under another device number. None: also an older aprun.
+    pub digest: Option<[u8; 32]>,
+}
+
+impl FileIdentity {
+    /// Whether both are of one file of one host, unchanged.
+    ///
+    /// ```
+    /// # use psched_pure::apteam::launch::FileIdentity;
+    /// let posted = FileIdentity { inode: 7, size: 3, digest: Some([1; 32]), ..FileIdentity::default() };
+    /// assert!(posted.is_same_file(&FileIdentity { digest: None, ..posted }));
+    /// assert!(!posted.is_same_file(&FileIdentity { inode: 8, ..posted }));
+    /// ```
+    pub fn is_same_file(&self, other: &FileIdentity) -> bool {
+        FileIdentity { digest: None, ..*self } == FileIdentity { digest: None, ..*other }
+    }
 }
 
 /// The most programs of an application: aprun holds the file of each of them open, and as a rule a process

@@ -234,13 +234,14 @@ struct IdentityForm {
 
 impl IdentityForm {
     fn of(identity: FileIdentity) -> IdentityForm {
-        let FileIdentity { device, inode, size, mtime_ns } = identity;
+        // (What is restored is not executed again.)
+        let FileIdentity { device, inode, size, mtime_ns, digest: _ } = identity;
         IdentityForm { device, inode, size, mtime_ns }
     }
 
     fn identity(self) -> FileIdentity {
         let IdentityForm { device, inode, size, mtime_ns } = self;
-        FileIdentity { device, inode, size, mtime_ns }
+        FileIdentity { device, inode, size, mtime_ns, digest: None }
     }
 }
 

@@ -343,8 +343,9 @@ fn posting() -> impl Strategy<Value = Posting> {
 }
 
 fn launch() -> impl Strategy<Value = Launch> {
-    let identity = any::<(u64, u64, u64, i64)>()
-        .prop_map(|(device, inode, size, mtime_ns)| FileIdentity { device, inode, size, mtime_ns });
+    let identity = any::<(u64, u64, u64, i64)>().prop_map(|(device, inode, size, mtime_ns)| {
+        FileIdentity { device, inode, size, mtime_ns, digest: None }
+    });
     let lists = vec(vec((0..9u32, 10..19u32), 0..3), 1..4);
     let binding = prop_oneof![
         Just(Binding::Cpu),

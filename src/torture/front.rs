@@ -11,7 +11,7 @@ use crate::aprun::decide::closing::Ended;
 use crate::aprun::decide::session::{
     Action, Ask, Event, Front, Looked, Placement, ReportRow, Setup,
 };
-use crate::aprun::drive::{Driver, Outside};
+use crate::aprun::drive::{Driver, Others, Outside};
 use crate::apteam::Apid;
 use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::place::HostAddress;
@@ -488,7 +488,7 @@ impl Outside for Around<'_> {
         Ok(())
     }
 
-    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, _: Vec<String>) {
+    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, _: Others) {
         let socket = at.socket;
         let pid = self.pid;
         let Some(aprun) = self.aprun() else { return };

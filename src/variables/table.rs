@@ -330,6 +330,12 @@ variables! {
          systemd-run --user can't take processes out of the application. See apinit(8).";
     history_max: Count, 0 => 10_000_000, default 10_000, at start,
         "ended applications of which a record is kept";
+    host_silence: Duration, 6 * SECOND => HOUR, default 15 * SECOND,
+        "how long a host and psched may hear nothing of each other before they hang up",
+        "The nodes of a host that is hung up on are suspect until it calls again: no application is \
+         placed there, and those that are there run on. For as long again no other apinit is \
+         taken for them. An apinit says every 5 s that it is there, and more often if this is less \
+         than 15 s; psched answers. A longer time suits a network that often fails for a while.";
     isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,
         "whether an application has its own IPC and its own /dev/shm on each host",
         "With auto wherever that is possible, with root only if apinit runs as root, with off \
@@ -353,6 +359,9 @@ variables! {
         "Only if no PE of it has run. Its aprun says so. See psched(8).";
     launches_user_max: Count, 1 => 65_536, default 64,
         "launches of one user that wait at once on a host for psched's word of their placement";
+    login_host_away: Duration, MINUTE => 365 * DAY, default DAY,
+        "how long a login host may be away before the apruns there count as gone",
+        "Their applications are ended then. After another boot of the host they are ended at once.";
     orders_max: Count, 1 => 10_000, default 64,
         "orders of psmgr that wait for their nodes at once";
     output_max: Size, 256 * KIB => 64 * MIB, default 2 * MIB,

@@ -4,6 +4,7 @@
 //! network, /run, /dev/shm, /etc/passwd, a host name, a boot id and monotonic clocks of its own.
 
 use crate::support::hosts::{Cluster, NETWORK, may_be};
+use crate::support::programs::{copy_program, write_program};
 use crate::support::users::{ANNA, BERT, Bins};
 use crate::support::*;
 use std::process::Stdio;
@@ -219,6 +220,69 @@ fn a_cable_that_is_out_for_a_while_costs_nothing() {
     expected.sort();
     assert_eq!(run.sorted(), expected);
     cluster.wait_until_up();
+}
+
+/// psched and an apinit hang up on each other when they hear nothing, long before any network says so.
+#[test]
+fn who_stands_still_is_hung_up_on() {
+    if !may_be("hosts::who_stands_still_is_hung_up_on") {
+        return;
+    }
+    let cluster = Cluster::start(3, 1);
+    run(&mut cluster.command(0, "psmgr", words("set host_silence=6s"))).expect(0);
+    let sleeps = script(&cluster, 0, "-q -n 6", "read line; exec sleep 1000");
+    let apid = cluster.wait_for("running", 1)[0];
+    cluster.stand_still(Some(1), true);
+    let silent = "it was silent for 6s (host_silence)";
+    eventually(BOUND, "psched hangs up", || cluster.said("psched").contains(silent));
+    assert_eq!(cluster.states()[1], "suspect");
+    assert_eq!(cluster.wait_for("running", 1), [apid]);
+    cluster.stand_still(Some(1), false);
+    eventually(BOUND, "it is back", || !cluster.states().contains(&"suspect".to_owned()));
+    cluster.stand_still(None, true);
+    let silent = "psched was silent for 6s (host_silence)";
+    eventually(BOUND, "apinit hangs up", || cluster.said("2").contains(silent));
+    cluster.stand_still(None, false);
+    eventually(BOUND, "all are back", || !cluster.states().contains(&"suspect".to_owned()));
+    run(&mut cluster.command(2, "apkill", ["-9", &apid.to_string()])).expect(0);
+    sleeps.wait(BOUND).expect(137);
+    cluster.wait_until_up();
+}
+
+/// Hosts need not share the file of a program: what counts are its bytes.
+#[test]
+fn each_host_may_have_a_copy_of_its_own() {
+    if !may_be("hosts::each_host_may_have_a_copy_of_its_own") {
+        return;
+    }
+    let cluster = Cluster::start(3, 1);
+    let program = "/run/own/program";
+    let at = |host: usize| cluster.root(host).join(&program[1..]);
+    for host in 0..3 {
+        std::fs::create_dir(at(host).parent().expect("a folder")).expect("made");
+        copy_program("/bin/hostname", at(host));
+    }
+    let aprun = |options: &str| {
+        let arguments = words(options).chain([program]);
+        run(&mut cluster.command(1, "aprun", arguments))
+    };
+    assert_eq!(aprun("-q -n 3 -N 1").expect(0).sorted(), ["h0", "h1", "h2"]);
+    // Of several programs each is looked at.
+    let arguments = words("-q -n 2 -N 1 true : -n 1").chain([program]);
+    assert_eq!(run(&mut cluster.command(1, "aprun", arguments)).expect(0).sorted(), ["h2"]);
+    // Another program of that name, as long, is not executed; nor is none.
+    let mut bytes = std::fs::read(at(2)).expect("read");
+    *bytes.last_mut().expect("it has bytes") ^= 1;
+    write_program(at(2), &bytes, 0o755);
+    let refused = aprun("-q -n 3 -N 1");
+    assert_eq!(refused.status, 126, "{refused:?}");
+    let why = "/run/own/program on host h2 is not the file that was posted: copy it there";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    std::fs::remove_file(at(2)).expect("removed");
+    let missing = aprun("-q -n 3 -N 1");
+    assert_eq!(missing.status, 127, "{missing:?}");
+    assert!(missing.stderr.contains("/run/own/program: No such file"), "{}", missing.stderr);
+    assert_eq!(aprun("-q -n 2 -N 1").expect(0).sorted(), ["h0", "h1"]);
 }
 
 #[test]

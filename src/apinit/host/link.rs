@@ -5,6 +5,7 @@ use super::login::jitter;
 use super::network::Psched;
 use super::open_link::Link;
 use crate::apinit::decide::clock::{Clock, Exchange};
+use crate::apteam::bounds::{HostBounds, SILENT_MAX};
 use crate::apteam::protocol::node::{Command, Hello, HostNote, RollOut, Welcome};
 use crate::os::host::monotonic_ns;
 use crate::rpc::connect::status_text;
@@ -12,16 +13,17 @@ use crate::rpc::convert::wire_roll_out;
 use crate::rpc::pb;
 use crate::rpc::pb::from_node::Message as Said;
 use crate::rpc::pb::nodes_client::NodesClient;
+use crate::variables::units::format_duration;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-/// Between two signs of life.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Between two questions for psched's clock.
+const ASK: Duration = Duration::from_secs(5);
 /// psched's clock is asked for so many times in quick succession, and then with each sign of life.
 const ASKED_FAST: u32 = 8;
 const ASK_FAST: Duration = Duration::from_millis(50);
@@ -70,6 +72,13 @@ fn notes((notes, roll_out): &(Vec<HostNote>, RollOut), clock_error_ns: u64) -> S
     Said::Notes(pb::NodeNotes { notes, roll_out, clock_error_ns })
 }
 
+/// When to say that this apinit is there.
+fn beats(bounds: &HostBounds) -> Interval {
+    let mut beats = interval(bounds.heartbeat());
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    beats
+}
+
 /// One link, from its beginning to its end.
 async fn dial(
     psched: &Psched,
@@ -108,6 +117,7 @@ async fn dial(
     };
     let link_up = link.clone();
     let mut counted = welcome.commits;
+    let mut bounds = welcome.bounds;
     // (psched's clock is this host's if it is on this host.)
     let other_clock = welcome.boot_id != boot_id;
     let mut clock = Clock::default();
@@ -116,12 +126,18 @@ async fn dial(
     if events.send(TaskEvent::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
-    let mut heartbeat = interval(HEARTBEAT);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heartbeat = beats(&bounds);
+    // Counted in heartbeats: where this host itself stood still one has passed, and what has come is read.
+    let mut unanswered = 0;
     let outcome = loop {
         tokio::select! {
             () = hang_up.cancelled() => break Err("apinit closed the link to psched".to_string()),
             _ = heartbeat.tick() => {
+                if unanswered >= SILENT_MAX && !bounds.silence.is_zero() {
+                    let silence = format_duration(bounds.silence);
+                    break Err(format!("psched was silent for {silence} (host_silence)"));
+                }
+                unanswered += 1;
                 let last_command = last_command.load(Ordering::Relaxed);
                 let message = Some(Said::Heartbeat(pb::Heartbeat { last_command }));
                 if sender.try_send(pb::FromNode { message }).is_err() {
@@ -130,7 +146,7 @@ async fn dial(
             }
             () = sleep_until(ask_at), if other_clock => {
                 asked += 1;
-                ask_at = Instant::now() + if asked < ASKED_FAST { ASK_FAST } else { HEARTBEAT };
+                ask_at = Instant::now() + if asked < ASKED_FAST { ASK_FAST } else { ASK };
                 let question = pb::ClockQuestion { asked_ns: monotonic_ns() };
                 link_up.send(Said::Clock(question));
             }
@@ -145,7 +161,9 @@ async fn dial(
                     link_up.send(notes(&told, clock_error_ns));
                 }
             }
-            message = stream.message() => match message {
+            message = stream.message() => {
+                unanswered = 0;
+                match message {
                 Ok(Some(pb::ToNode { clock: Some(answer), .. })) => {
                     let arrived_ns = monotonic_ns();
                     let pb::ClockAnswer { asked_ns, received_ns, told_ns } = answer;
@@ -185,6 +203,11 @@ async fn dial(
                     };
                     match command {
                         Ok(command) => {
+                            if let Command::Bounds(new) = command
+                                && new.heartbeat() != std::mem::replace(&mut bounds, new).heartbeat()
+                            {
+                                heartbeat = beats(&bounds);
+                            }
                             if events.send(TaskEvent::Commanded(seq, command)).await.is_err() {
                                 break Ok(());
                             }
@@ -195,6 +218,7 @@ async fn dial(
                 }
                 Ok(None) => break Ok(()),
                 Err(status) => break Err(status_text(status)),
+                }
             }
         }
     };

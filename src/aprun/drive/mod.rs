@@ -17,7 +17,7 @@
 
 mod outside;
 
-pub use outside::Outside;
+pub use outside::{Others, Outside};
 
 use crate::aprun::decide::session::{Action, Event, Front, Looked, Setup};
 use crate::apteam::protocol::attach::FromApinit;
@@ -163,8 +163,9 @@ impl Driver {
             }
             Action::Attach { at, first } => {
                 self.apinit += 1;
-                let others = self.front.other_sockets().map(str::to_owned).collect();
-                out.attach(self.apinit, at, first, others);
+                let sockets = self.front.other_sockets().map(str::to_owned).collect();
+                let elsewhere = self.front.is_elsewhere();
+                out.attach(self.apinit, at, first, Others { sockets, elsewhere });
                 Vec::new()
             }
             Action::Send(message) => {

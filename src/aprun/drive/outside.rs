@@ -7,6 +7,15 @@ use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::machine::Nid;
 
+/// Where else the application is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// The sockets of its apinits but the first.
+    pub sockets: Vec<String>,
+    /// Some of its PEs are on other hosts than this one: these know a program by its digest.
+    pub elsewhere: bool,
+}
+
 /// The world outside of the driver: connections, files and the terminal. aprun may be killed between
 /// any two calls; only psched keeps records.
 ///
@@ -43,8 +52,8 @@ pub trait Outside {
     fn make_files(&mut self, placement: &Placement) -> Result<(), String>;
 
     /// Begins a conversation with this apinit, in place of the one before, with this
-    /// message. `others`: the sockets of the application's other apinits.
-    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, others: Vec<String>);
+    /// message.
+    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, others: Others);
 
     /// Says this to the apinit. A conversation that has broken tells so itself.
     fn send(&mut self, message: ToApinit);

@@ -9,9 +9,11 @@ use crate::aprun::decide::elf::{self, Kind, no_interpreter};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::options::parts::Part;
 use crate::apteam::ending::{STATUS_FAILED, STATUS_NOT_EXECUTABLE, STATUS_NOT_FOUND};
-use crate::apteam::launch::FileIdentity;
+use crate::apteam::launch::{FileIdentity, Launch};
 use crate::apteam::posting::{Executable, Mpi};
+use crate::os::regular::{digest, open_regular};
 use nix::unistd::{AccessFlags, eaccess};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
@@ -113,6 +115,33 @@ fn describe(path: &Path, kind: Kind) -> Executable {
     }
 }
 
+/// The launch with the digests of its programs, for other hosts. One that has changed since it was opened has none:
+/// no host executes it.
+pub fn with_digests(mut launch: Launch) -> Launch {
+    let directory = PathBuf::from(OsStr::from_bytes(&launch.directory));
+    let more = launch.more.iter_mut().map(|part| (&part.executable, &mut part.identity));
+    let mut known: BTreeMap<PathBuf, Option<[u8; 32]>> = BTreeMap::new();
+    for (executable, identity) in
+        std::iter::once((&launch.executable, &mut launch.identity)).chain(more)
+    {
+        let Some(identity) = identity else { continue };
+        let path = directory.join(OsStr::from_bytes(executable));
+        let made = known.entry(path).or_insert_with_key(|path| digest_of(path, identity).ok());
+        identity.digest = *made;
+    }
+    launch
+}
+
+/// SHA-256 of a file, which is to be that one.
+fn digest_of(path: &Path, posted: &FileIdentity) -> std::io::Result<[u8; 32]> {
+    let mut file = open_regular(path)?;
+    let digest = digest(&mut file)?;
+    match identity(&file.metadata()?).is_same_file(posted) {
+        true => Ok(digest),
+        false => Err(std::io::Error::other("it has changed")),
+    }
+}
+
 fn identity(metadata: &Metadata) -> FileIdentity {
     FileIdentity {
         device: metadata.dev(),
@@ -122,6 +151,7 @@ fn identity(metadata: &Metadata) -> FileIdentity {
             .mtime()
             .saturating_mul(1_000_000_000)
             .saturating_add(metadata.mtime_nsec()),
+        digest: None,
     }
 }
 

@@ -4,13 +4,13 @@ use super::inside::Home;
 use super::note::{Note, Store};
 use super::output_writers::OutputWriters;
 use super::stdin::Stdin;
-use super::{Failure, attach, images, psched, report, signals};
+use super::{Failure, attach, images, program, psched, report, signals};
 use crate::aprun::decide::closing::{self, Form};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::session::{
     Action, Ask, Ended, Event, Front, Looked, Placement, ReportRow, Setup,
 };
-use crate::aprun::drive::{Driver, Outside};
+use crate::aprun::drive::{Driver, Others, Outside};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::Launch;
@@ -191,6 +191,14 @@ fn cut(what: &impl std::fmt::Debug) -> String {
     }
 }
 
+/// A launch for other hosts. (A large program takes a while to read: what else there is to do goes on.)
+async fn with_digests(first: ToApinit) -> ToApinit {
+    let ToApinit::Launch { key, ticket, launch } = first else { return first };
+    let kept = launch.clone();
+    let made = tokio::task::spawn_blocking(move || Box::new(program::with_digests(*launch))).await;
+    ToApinit::Launch { key, ticket, launch: made.unwrap_or(kept) }
+}
+
 impl Shell {
     fn noted(&mut self, driver: &mut Driver, note: Note) -> Option<u8> {
         match note {
@@ -293,7 +301,7 @@ impl Outside for Shell {
         self.lanes.make_files(placement.key.apid, &placement.places)
     }
 
-    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, others: Vec<String>) {
+    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, others: Others) {
         let (says, hears) = mpsc::unbounded_channel();
         if let Some(home) = self.home.clone() {
             self.says = Some(says);
@@ -307,13 +315,16 @@ impl Outside for Shell {
             ToApinit::Launch { key, ticket, .. } if self.restart.images => Some((*key, *ticket)),
             _ => None,
         };
-        let _ = says.send(*first);
-        self.says = Some(says);
+        self.says = Some(says.clone());
         let notes = self.notes.clone();
         let target = attach::Target::new(at, &self.socket);
         let folder = self.restart.held.clone();
-        let others: Vec<PathBuf> = others.into_iter().map(PathBuf::from).collect();
+        let Others { sockets, elsewhere } = others;
+        let others: Vec<PathBuf> = sockets.into_iter().map(PathBuf::from).collect();
         self.apinit.replace(async move {
+            let first = if elsewhere { with_digests(*first).await } else { *first };
+            let _ = says.send(first);
+            drop(says);
             // Its apinits have the images before the first has the launch, which goes on to the others.
             let mut doors = Vec::new();
             if let Some((key, ticket)) = passed {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 impl Shell {
-    pub(super) fn make_pes(&mut self, launch: Box<HostLaunch>) {
+    pub(super) fn make_pes(&mut self, mut launch: Box<HostLaunch>) {
         self.limits = Limits::open(&launch, &self.groups);
         for (index, file) in self.limits.watched() {
             // Refused: then it is looked at when a PE ends.
@@ -20,7 +20,7 @@ impl Shell {
         }
         // Once: afterwards this process has no right that its user has not.
         let placing = self.placing.take();
-        let prepared = program::prepare(&launch, self.soft_files);
+        let prepared = program::prepare(&mut launch, self.soft_files);
         let first = launch.pes.first().map_or(0, |pe| pe.rank);
         let with_strace = |programs: BTreeMap<usize, Program>| {
             let environment =

@@ -17,7 +17,7 @@ use crate::os::claims::list;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use crate::os::host::hostname;
 use crate::os::instance;
-use crate::os::regular::open_regular;
+use crate::os::regular::{self, open_regular};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -78,14 +78,18 @@ impl Refusal {
 /// # Errors
 /// One isn't there, or not what it was; with the first PE that was to run it.
 pub fn prepare(
-    launch: &HostLaunch,
+    launch: &mut HostLaunch,
     soft_files: u64,
 ) -> Result<BTreeMap<usize, Program>, (u32, Refusal)> {
-    let Launch { environment, directory, .. } = &launch.launch;
-    let mut first: BTreeMap<usize, &LocalPe> = BTreeMap::new();
+    let mut first: BTreeMap<usize, u32> = BTreeMap::new();
     for pe in &launch.pes {
-        first.entry(launch.launch.part_of(pe.rank)).or_insert(pe);
+        first.entry(launch.launch.part_of(pe.rank)).or_insert(pe.rank);
     }
+    for (part, rank) in &first {
+        own_file(&mut launch.launch, *part).map_err(|refusal| (*rank, refusal))?;
+    }
+    let launch = &*launch;
+    let Launch { environment, directory, .. } = &launch.launch;
     let of_all = |refusal| (launch.pes.first().map_or(0, |pe| pe.rank), refusal);
     if let (Err(e), Some(pe)) =
         (std::fs::metadata(OsStr::from_bytes(directory)), launch.pes.first())
@@ -118,11 +122,51 @@ pub fn prepare(
             limits: limits.clone(),
         })
     };
-    let all = first.into_iter().map(|(part, pe)| match one(part) {
+    let all = first.into_iter().map(|(part, rank)| match one(part) {
         Ok(program) => Ok((part, program)),
-        Err(refusal) => Err((pe.rank, refusal)),
+        Err(refusal) => Err((rank, refusal)),
     });
     all.collect()
+}
+
+/// A host may have a copy of its own of what was posted on another, or the same file under another device number. If
+/// it has the same bytes, it is from now on the one that is looked for here.
+fn own_file(launch: &mut Launch, part: usize) -> Result<(), Refusal> {
+    let Some(posted) = launch.program(part).identity else { return Ok(()) };
+    let Some(digest) = posted.digest else { return Ok(()) };
+    let path = path_of(launch, part);
+    // (What is not there is told with the rest.)
+    let Ok(there) = std::fs::metadata(&path) else { return Ok(()) };
+    if identity(&there).is_same_file(&posted) {
+        return Ok(());
+    }
+    let same_bytes = |path: &Path| -> std::io::Result<Option<FileIdentity>> {
+        let mut file = open_regular(path)?;
+        let before = identity(&file.metadata()?);
+        if before.size != posted.size || regular::digest(&mut file)? != digest {
+            return Ok(None);
+        }
+        Ok((identity(&file.metadata()?) == before).then_some(before))
+    };
+    match same_bytes(&path) {
+        Ok(Some(own)) => {
+            let identity = match part.checked_sub(1) {
+                None => Some(&mut launch.identity),
+                Some(more) => launch.more.get_mut(more).map(|part| &mut part.identity),
+            };
+            identity.into_iter().for_each(|identity| *identity = Some(own));
+            Ok(())
+        }
+        Ok(None) => {
+            let text = format!(
+                "{} on host {} is not the file that was posted: copy it there, and post it again",
+                shown(launch, part),
+                hostname()
+            );
+            Err(Refusal::of_user(Errno::ESTALE, text))
+        }
+        Err(error) => Err(missing(launch, part, &error)),
+    }
 }
 
 fn no_null(what: &[u8]) -> Result<CString, Refusal> {
@@ -187,7 +231,7 @@ fn shown(launch: &Launch, part: usize) -> String {
 
 fn check_identity(launch: &Launch, part: usize, now: Metadata) -> Result<(), Refusal> {
     match launch.program(part).identity {
-        Some(posted) if identity(&now) != posted => Err(changed(launch, part)),
+        Some(posted) if !identity(&now).is_same_file(&posted) => Err(changed(launch, part)),
         _ => Ok(()),
     }
 }
@@ -202,7 +246,7 @@ pub fn check_process(launch: &Launch, part: usize, pid: i32) -> Result<(), Refus
     let Some(posted) = launch.program(part).identity else { return Ok(()) };
     // Not readable: a program that may be executed and not read, as the kernel guards it.
     let Ok(exe) = std::fs::metadata(format!("/proc/{pid}/exe")) else { return Ok(()) };
-    if identity(&exe) == posted {
+    if identity(&exe).is_same_file(&posted) {
         return Ok(());
     }
     let now = std::fs::metadata(path_of(launch, part)).map_err(|_| changed(launch, part))?;
@@ -216,6 +260,7 @@ pub fn identity(file: &Metadata) -> FileIdentity {
         inode: file.ino(),
         size: file.size(),
         mtime_ns: file.mtime().saturating_mul(1_000_000_000).saturating_add(file.mtime_nsec()),
+        digest: None,
     }
 }
 

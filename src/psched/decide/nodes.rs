@@ -31,9 +31,6 @@ use crate::machine::{Machine, Nid, NidSet, format_nids, nids_text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long an apinit whose connection has broken has to come back before another is taken for nodes on which it
-/// runs applications. (As long as it may be silent.)
-const LEASE: Duration = Duration::from_secs(15);
 /// Apinits that are named of those that a configuration refuses.
 const REFUSED_MAX: usize = 100;
 /// What is said of an application that was lost because its apinit does not have it.
@@ -180,6 +177,8 @@ impl Scheduler {
                 other.socket,
             ));
         }
+        // Whose connection has broken has as long to come back as it may be silent.
+        let lease = self.settings.host_bounds.silence;
         let offered = NidSet::of(&hello.nids);
         let holds = self.teams.values().filter(|team| team.state.holds_processors());
         holds.flat_map(|team| team.hosts.iter().map(move |host| (team, host))).find_map(
@@ -187,7 +186,7 @@ impl Scheduler {
                 let is_its = |nid: &&Nid| offered.contains(**nid) && !self.is_down(**nid);
                 let nid = host.nids.iter().find(is_its)?;
                 let left_ns = self.left_ns.get(nid).copied().unwrap_or(self.born_ns);
-                let lease_ns = crate::variables::units::nanos(LEASE).saturating_add(left_ns);
+                let lease_ns = crate::variables::units::nanos(lease).saturating_add(left_ns);
                 let of_host = host.host_name();
                 let same = host.socket.is_empty()
                     || host.socket == hello.socket && of_host == hello.hostname;
@@ -197,7 +196,7 @@ impl Scheduler {
                          apinit has {} s to come back: the apinit of {} on host {of_host}. \
                          Start that one, or give this one other --nids",
                         self.name_of(team.apid),
-                        LEASE.as_secs(),
+                        lease.as_secs(),
                         host.socket,
                     )
                 })

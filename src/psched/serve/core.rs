@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use store_watch::{DISK_PATIENCE, Patience, StoreWatch};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// The driver with the world around it.
 pub struct Core {
@@ -67,6 +67,8 @@ pub struct Parts {
     pub tuner: Tuner,
     /// Who sends signals to front ends.
     pub signals: Option<SignalHelper>,
+    /// How long a login host may be away before its front ends count as gone.
+    pub away_max: watch::Receiver<Duration>,
 }
 
 /// What led to a panic of the loop is kept: psched ends with it.
@@ -81,8 +83,9 @@ impl Drop for Core {
 impl Core {
     /// A loop's state before its first input. `effects` are those of the restoration.
     pub fn begin(scheduler: Scheduler, effects: Vec<Effect>, parts: Parts) -> Core {
-        let Parts { commits, trouble, durable, inputs, identity, state, tuner, signals } = parts;
-        let fronts = Fronts::new(inputs, signals);
+        let Parts { commits, trouble, durable, inputs, identity, state, tuner, signals, away_max } =
+            parts;
+        let fronts = Fronts::new(inputs, signals, away_max);
         let out = Real::new(commits, trouble, durable, fronts, &identity, state.clone());
         let driver = Driver::new(scheduler, Outbox::default(), identity);
         let snapshots = snapshots::Snapshots::default();

@@ -8,7 +8,7 @@
 //!
 //! Front ends on other hosts are watched by the apinit of their host ([`logins`](super::logins)), which says
 //! when one has ended and sends it the signal. While that one is not connected nothing is known of them: they
-//! count as there.
+//! count as there, until it has been away for `login_host_away`.
 
 use super::front_handle::FrontHandle;
 use super::input::Input;
@@ -16,15 +16,19 @@ use super::logins::{LoginEvent, LoginSender};
 use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
 use crate::os::signal_helper::SignalHelper;
-use crate::os::watch::watch;
+use crate::os::watch::watch as watch_file;
 use crate::psched::decide::Event;
 use crate::psched::drive::Front;
+use crate::variables::units::format_duration;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::Interest;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
 
 /// All front ends that are watched.
 pub struct Fronts {
@@ -38,6 +42,10 @@ pub struct Fronts {
     helper: Option<SignalHelper>,
     /// Login hosts that are connected, by name and boot.
     logins: HashMap<Arc<str>, Login>,
+    /// Those that are not, and have front ends that are waited for: what gives them up in time.
+    away: HashMap<Arc<str>, AbortHandle>,
+    /// How long they may be away.
+    away_max: watch::Receiver<Duration>,
 }
 
 struct Login {
@@ -54,12 +62,16 @@ struct Watched {
 /// How a process of this host is watched.
 struct Here {
     pidfd: Arc<OwnedFd>,
-    task: tokio::task::AbortHandle,
+    task: AbortHandle,
 }
 
 impl Fronts {
     /// None yet.
-    pub fn new(inputs: mpsc::WeakSender<Input>, helper: Option<SignalHelper>) -> Fronts {
+    pub fn new(
+        inputs: mpsc::WeakSender<Input>,
+        helper: Option<SignalHelper>,
+        away_max: watch::Receiver<Duration>,
+    ) -> Fronts {
         Fronts {
             inputs,
             processes: Arc::default(),
@@ -67,6 +79,8 @@ impl Fronts {
             signals: HashMap::new(),
             helper,
             logins: HashMap::new(),
+            away: HashMap::new(),
+            away_max,
         }
     }
 
@@ -86,8 +100,14 @@ impl Fronts {
         let here = match pidfd {
             Some(pidfd) => Some(self.watch_here(id.clone(), pidfd)),
             None => {
-                if let Some(login) = self.logins.get(&id.host) {
-                    login.sender.watch([&id]);
+                match self.logins.get(&id.host) {
+                    Some(login) => login.sender.watch([&id]),
+                    None => {
+                        let host = Arc::clone(&id.host);
+                        self.away.entry(host).or_insert_with_key(|host| {
+                            gives_up(Arc::clone(host), self.inputs.clone(), self.away_max.clone())
+                        });
+                    }
                 }
                 None
             }
@@ -99,7 +119,7 @@ impl Fronts {
     fn watch_here(&self, id: FrontProcess, pidfd: Arc<OwnedFd>) -> Here {
         let (all, inputs, fd) = (self.processes.clone(), self.inputs.clone(), pidfd.clone());
         let task = tokio::spawn(async move {
-            let Ok(fd) = watch(fd, Interest::READABLE) else { return };
+            let Ok(fd) = watch_file(fd, Interest::READABLE) else { return };
             if fd.readable().await.is_err() {
                 return;
             }
@@ -178,6 +198,13 @@ impl Fronts {
                 sender.watch(alive);
                 drop(processes);
                 self.logins.retain(|other, _| !other.starts_with(&boots));
+                self.away.retain(|other, task| {
+                    let is_back = other.starts_with(&boots);
+                    if is_back {
+                        task.abort();
+                    }
+                    !is_back
+                });
                 self.logins.insert(id, Login { number, sender });
                 self.gone(&dead)
             }
@@ -187,8 +214,33 @@ impl Fronts {
                 self.gone(&processes.into_iter().map(process).collect::<Vec<_>>())
             }
             LoginEvent::Closed { number } => {
-                self.logins.retain(|_, login| login.number != number);
+                let closed = self.logins.extract_if(|_, login| login.number == number);
+                let hosts: Vec<Arc<str>> = closed.map(|(host, _)| host).collect();
+                for host in hosts {
+                    let (inputs, away_max) = (self.inputs.clone(), self.away_max.clone());
+                    self.away.insert(Arc::clone(&host), gives_up(host, inputs, away_max));
+                }
                 Vec::new()
+            }
+            LoginEvent::Lost { host } => {
+                if self.logins.contains_key(&host) || self.away.remove(&host).is_none() {
+                    return Vec::new();
+                }
+                let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
+                let lost = processes.keys().filter(|process| process.host == host);
+                let lost: Vec<FrontProcess> = lost.cloned().collect();
+                drop(processes);
+                let apids = self.gone(&lost);
+                if !apids.is_empty() {
+                    let name = host.split('/').next().unwrap_or_default();
+                    let (away, count) = (format_duration(*self.away_max.borrow()), apids.len());
+                    let whose = if count == 1 { "application" } else { "applications" };
+                    tracing::warn!(
+                        "the login host {name} has been away for {away} (login_host_away): {count} {whose} \
+                         posted there count as left by their aprun"
+                    );
+                }
+                apids
             }
         }
     }
@@ -201,6 +253,29 @@ impl Fronts {
     }
 }
 
+/// Says after a while that a login host does not come back.
+fn gives_up(
+    host: Arc<str>,
+    inputs: mpsc::WeakSender<Input>,
+    mut away_max: watch::Receiver<Duration>,
+) -> AbortHandle {
+    let since = Instant::now();
+    let task = tokio::spawn(async move {
+        loop {
+            let until = since + *away_max.borrow_and_update();
+            tokio::select! {
+                () = sleep_until(until) => break,
+                // (An Err: psched ends.)
+                changed = away_max.changed() => if changed.is_err() { return },
+            }
+        }
+        if let Some(inputs) = inputs.upgrade() {
+            let _ = inputs.send(Input::Login(LoginEvent::Lost { host })).await;
+        }
+    });
+    task.abort_handle()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,8 +284,10 @@ mod tests {
 
     type Told = mpsc::Receiver<Result<pb::ToLogin, Status>>;
 
+    const DAY: Duration = Duration::from_secs(86_400);
+
     fn fronts() -> Fronts {
-        Fronts::new(mpsc::channel(1).0.downgrade(), None)
+        Fronts::new(mpsc::channel(1).0.downgrade(), None, watch::channel(DAY).1)
     }
 
     fn process(pid: i32, host: &str) -> FrontProcess {
@@ -245,8 +322,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_login_host_watches_its_front_ends_and_signals_them() {
+    #[tokio::test]
+    async fn a_login_host_watches_its_front_ends_and_signals_them() {
         let mut fronts = fronts();
         let (one, two) = (process(1, "n1/a"), process(2, "n1/a"));
         watch(&mut fronts, 1, &one);
@@ -264,8 +341,8 @@ mod tests {
         assert!(fronts.processes.lock().expect("whole").is_empty());
     }
 
-    #[test]
-    fn what_a_login_host_says_counts_for_its_own_processes_only() {
+    #[tokio::test]
+    async fn what_a_login_host_says_counts_for_its_own_processes_only() {
         let mut fronts = fronts();
         watch(&mut fronts, 1, &process(1, "n2/b"));
         watch(&mut fronts, 2, &process(1, "n10/a"));
@@ -276,8 +353,8 @@ mod tests {
     }
 
     /// After a break everything is named again; of another boot nothing is left.
-    #[test]
-    fn a_login_host_comes_back() {
+    #[tokio::test]
+    async fn a_login_host_comes_back() {
         let mut fronts = fronts();
         watch(&mut fronts, 1, &process(1, "n1/a"));
         let (_, mut first) = opened(&mut fronts, 1, "a");
@@ -293,5 +370,35 @@ mod tests {
         assert_eq!(pids(&mut second), [0; 0]);
         let (gone, mut third) = opened(&mut fronts, 3, "b");
         assert_eq!((gone, pids(&mut third)), (vec![Apid(1)], vec![]));
+    }
+
+    /// One that never comes back would keep the applications of its users for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_login_host_that_stays_away_is_given_up() {
+        let (inputs, mut queue) = mpsc::channel(4);
+        let (bound, away_max) = watch::channel(DAY);
+        let mut fronts = Fronts::new(inputs.downgrade(), None, away_max);
+        let begun = Instant::now();
+        // It has not connected since psched was started, comes, and goes.
+        watch(&mut fronts, 1, &process(1, "n1/a"));
+        watch(&mut fronts, 2, &process(2, "n1/a"));
+        tokio::time::sleep(DAY / 2).await;
+        let (_, mut told) = opened(&mut fronts, 1, "a");
+        assert_eq!(pids(&mut told), [1, 2]);
+        tokio::time::sleep(DAY * 3).await;
+        fronts.login(LoginEvent::Closed { number: 1 });
+        assert!(queue.try_recv().is_err());
+        // The bound counts as it is now, from the end of the connection on.
+        tokio::time::sleep(DAY / 4).await;
+        bound.send_replace(DAY / 2);
+        let Some(Input::Login(lost)) = queue.recv().await else { panic!("it is given up") };
+        assert_eq!(begun.elapsed().as_secs(), (DAY * 4).as_secs());
+        let mut gone = fronts.login(lost);
+        gone.sort_unstable();
+        assert_eq!(gone, [Apid(1), Apid(2)]);
+        // What was on its way when it came back has no effect.
+        watch(&mut fronts, 3, &process(3, "n1/a"));
+        let (_, _told) = opened(&mut fronts, 2, "a");
+        assert_eq!(fronts.login(LoginEvent::Lost { host: "n1/a".into() }), []);
     }
 }

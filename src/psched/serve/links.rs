@@ -4,6 +4,7 @@ use super::input::Input;
 use super::processes::Questions;
 use super::services::caller;
 use crate::apteam::Key;
+use crate::apteam::bounds::SILENT_MAX;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
 use crate::certs::Role;
 use crate::machine::format_nids;
@@ -11,19 +12,19 @@ use crate::os::host::monotonic_ns;
 use crate::psched::decide::{Event, LinkId};
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
+use crate::variables::units::format_duration;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-/// An apinit that says nothing for so long is taken for cut off. It beats every 5 s.
-const SILENCE_MAX: Duration = Duration::from_secs(15);
 /// Commands that may wait for an apinit that does not read: several for each application that it may
 /// hold. One that leaves more lying is hung up on, and its next inventory puts all right.
 const COMMANDS_MAX: usize = 16_384;
@@ -38,6 +39,8 @@ pub struct Nodes {
     pub stop: CancellationToken,
     /// What apinits are asked beside the loop.
     pub questions: Questions,
+    /// How long an apinit may say nothing before it is taken for cut off.
+    pub silence: watch::Receiver<Duration>,
 }
 
 #[tonic::async_trait]
@@ -53,7 +56,7 @@ impl pb::nodes_server::Nodes for Nodes {
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let questions = self.questions.clone();
-        let incoming = request.into_inner();
+        let incoming = Heard::new(request.into_inner(), self.silence.clone());
         tokio::spawn(async move {
             let talk = listen(incoming, link, from, sender, &inputs, &questions);
             let ended = tokio::select! {
@@ -118,8 +121,34 @@ impl Caller {
     }
 }
 
+/// What comes from an apinit, as long as it is not silent for too long.
+struct Heard {
+    incoming: Streaming<pb::FromNode>,
+    silence: watch::Receiver<Duration>,
+}
+
+impl Heard {
+    fn new(incoming: Streaming<pb::FromNode>, silence: watch::Receiver<Duration>) -> Heard {
+        Heard { incoming, silence }
+    }
+
+    /// The next message. The time is counted in looks, a third of it apart: after a psched that stood still itself
+    /// there is one, and what has come meanwhile is read.
+    async fn message(&mut self) -> Result<Option<pb::FromNode>, Status> {
+        for _ in 0..SILENT_MAX {
+            let silence = *self.silence.borrow();
+            match timeout(silence / SILENT_MAX, self.incoming.message()).await {
+                Ok(message) => return message,
+                Err(_) => continue,
+            }
+        }
+        let silence = format_duration(*self.silence.borrow());
+        Err(Status::deadline_exceeded(format!("it was silent for {silence} (host_silence)")))
+    }
+}
+
 async fn listen(
-    mut incoming: Streaming<pb::FromNode>,
+    mut incoming: Heard,
     link: LinkId,
     from: Caller,
     sender: super::input::LinkSender,
@@ -129,9 +158,9 @@ async fn listen(
     let closed = sender.downgrade();
     let mut sender = Some(sender);
     loop {
-        let next = tokio::time::timeout(SILENCE_MAX, incoming.message()).await;
-        let next = next.map_err(|_| Status::deadline_exceeded("it was silent for 15 s"))??;
-        let Some(message) = next.and_then(|m| m.message) else { return Ok(()) };
+        let Some(message) = incoming.message().await?.and_then(|m| m.message) else {
+            return Ok(());
+        };
         if closed.upgrade().is_none() {
             // The loop has let this link go.
             return Ok(());
@@ -184,7 +213,13 @@ async fn listen(
                 let report = Box::new(Report::try_from(report).map_err(malformed)?);
                 Input::Event(Box::new(Event::Report { link, report }))
             }
-            (pb::from_node::Message::Heartbeat(_), None) => Input::Beat(link),
+            (pb::from_node::Message::Heartbeat(_), None) => {
+                // Answered at once: by this an apinit knows that psched hears it.
+                if let Some(sender) = closed.upgrade() {
+                    let _ = sender.try_send(Ok(pb::ToNode::default()));
+                }
+                Input::Beat(link)
+            }
             (pb::from_node::Message::Hello(_), None) => {
                 return Err(Status::failed_precondition("apinit sent a second hello"));
             }

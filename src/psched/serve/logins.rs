@@ -48,6 +48,11 @@ pub enum LoginEvent {
         /// Which.
         processes: Vec<(i32, u64)>,
     },
+    /// A host, by name and boot, has been away for too long.
+    Lost {
+        /// Which.
+        host: Arc<str>,
+    },
     /// The connection of this number is closed.
     Closed {
         /// Which.

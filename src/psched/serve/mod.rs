@@ -261,6 +261,8 @@ async fn serve(
     let database = store.path().to_path_buf();
     let records_user_max = Arc::clone(&store.records_user_max);
     let (hidden, private) = watch::channel(tuning.in_force().private());
+    let (away, away_max) = watch::channel(tuning.in_force().login_host_away());
+    let (silent, silence) = watch::channel(tuning.in_force().host_silence());
     let durable = store.commits();
     let (commits, trouble, store_thread) = committer::start(store, back)?;
     let variables = tuning.in_force();
@@ -269,6 +271,8 @@ async fn serve(
     let tuned = Arc::new(move |variables: &Variables| {
         records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
         hidden.send_replace(variables.private());
+        silent.send_replace(variables.host_silence());
+        away.send_replace(variables.login_host_away());
         connections_bounds.send_replace(bounds(variables, files));
     });
     let tuner = tuner::Tuner { tuning, tuned };
@@ -282,6 +286,7 @@ async fn serve(
         state,
         tuner,
         signals,
+        away_max,
     };
     let core = core::Core::begin(scheduler, effects, parts);
     let notify = Arc::new(notify);
@@ -325,6 +330,7 @@ async fn serve(
         next: std::sync::atomic::AtomicU64::new(0),
         stop: stop.clone(),
         questions,
+        silence,
     });
     let nodes =
         pb::nodes_server::NodesServer::from_arc(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);

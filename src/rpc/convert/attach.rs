@@ -2,7 +2,7 @@
 
 use super::codec::{
     Between, CString, CStrings, Codec, Data, FileName, Inner, List, Micros, Millis, NodeId,
-    Optional, POSITIVE, Required, RequiredBox, SIGNAL, Same, Secret, Text,
+    Optional, POSITIVE, Required, RequiredBox, SIGNAL, Same, Secret, Text, Via,
 };
 use super::common::End;
 use super::table::{message, variants};
@@ -31,6 +31,11 @@ message! {
     inode: Same,
     size: Same,
     mtime_ns: Same,
+    // (None at all, or of another length: it can't be compared.)
+    digest: Via(
+        |digest: Option<[u8; 32]>| digest.map_or_else(Bytes::new, |d| Bytes::copy_from_slice(&d)),
+        |_, bytes: Bytes| Ok(<[u8; 32]>::try_from(&bytes[..]).ok()),
+    ),
 }
 
 message! {

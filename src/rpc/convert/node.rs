@@ -145,6 +145,7 @@ message! {
         },
     ),
     idle_after = idle_after_ns: Nanos,
+    silence = silence_ns: Nanos,
 }
 
 message! {

@@ -287,8 +287,15 @@ fn launch() -> impl Strategy<Value = Launch> {
     let word = || vec(1..=u8::MAX, 1..20);
     let words = move || vec(word(), 0..4);
     let limit = (0..16u32, any::<u64>()).prop_map(|(resource, soft)| Limit { resource, soft });
-    let identity = any::<(u64, u64, u64, i64)>()
-        .prop_map(|(device, inode, size, mtime_ns)| FileIdentity { device, inode, size, mtime_ns });
+    let identity = any::<(u64, u64, u64, i64, Option<[u8; 32]>)>().prop_map(
+        |(device, inode, size, mtime_ns, digest)| FileIdentity {
+            device,
+            inode,
+            size,
+            mtime_ns,
+            digest,
+        },
+    );
     let range = (0..50u32, 0..9u32).prop_map(|(first, more)| (first, first + more));
     let lists = vec(vec(range, 0..3), 1..4).prop_map(|lists| Lists::new(lists).expect("small"));
     let binding = prop_oneof![
@@ -368,7 +375,7 @@ fn host_bounds() -> impl Strategy<Value = HostBounds> {
     let most = || 1..=u64::MAX;
     let wait = any::<u64>().prop_map(Duration::from_nanos);
     let launches = (most(), most(), most());
-    (most(), most(), most(), launches, (wait.clone(), wait)).prop_map(
+    (most(), most(), most(), launches, (wait.clone(), wait.clone(), wait)).prop_map(
         |(connections, connections_user, applications, launches, waits)| HostBounds {
             connections,
             connections_user,
@@ -378,6 +385,7 @@ fn host_bounds() -> impl Strategy<Value = HostBounds> {
             launch_bytes_user: launches.2,
             freeze_wait: waits.0,
             idle_after: waits.1,
+            silence: waits.2,
         },
     )
 }

@@ -1,6 +1,7 @@
 //! psched, played, and the real apinit that dials it.
 
 use psched::apshepherd::decide::mapping::mapping_of;
+use psched::apteam::bounds::HostBounds;
 use psched::apteam::ending::HostEnd;
 use psched::apteam::part::{Part, RankMap};
 use psched::apteam::place::{HostPart, Place, PlacementList};
@@ -146,6 +147,8 @@ impl Nodes for PlayedNodes {
                 kill_grace: Duration::from_secs(5),
                 boot_id: hello.boot_id.clone(),
                 checkpoint_key: Some(SEALING),
+                // It answers no heartbeats.
+                bounds: HostBounds { silence: Duration::ZERO, ..HostBounds::default() },
                 ..Welcome::default()
             };
             let welcome = Some(pb::to_node::Message::Welcome(welcome.into()));

@@ -54,7 +54,7 @@ async fn parts_of_the_command_line() {
     assert_eq!(parts(&launch), words);
     for (part, name) in launch.parts.iter().zip(["/true", "/cat"]) {
         assert!(path(&part.executable).ends_with(name), "{part:?}");
-        assert!(part.identity.is_some_and(|identity| identity.size > 0), "{part:?}");
+        assert!(part.identity.as_ref().is_some_and(|identity| identity.size > 0), "{part:?}");
     }
     assert_ne!(launch.parts[0].identity, launch.identity);
 }

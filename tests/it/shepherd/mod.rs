@@ -151,6 +151,7 @@ fn identity(path: &Path) -> FileIdentity {
         inode: file.ino(),
         size: file.size(),
         mtime_ns: file.mtime() * 1_000_000_000 + file.mtime_nsec(),
+        digest: None,
     }
 }
 

@@ -247,6 +247,16 @@ impl Cluster {
         psched.wait().expect("reaped");
     }
 
+    /// Has a host's apinit (`None`: psched) stand still, or go on.
+    pub fn stand_still(&self, apinit: Option<usize>, still: bool) {
+        let child = match apinit {
+            Some(host) => &self.apinits[host],
+            None => &self.psched,
+        };
+        let pid = child.as_ref().expect("it runs").id();
+        kill(pid as i32, if still { 19 } else { 18 });
+    }
+
     /// Pulls a host's cable, or puts it back.
     pub fn cable(&self, host: usize, plugged: bool) {
         let state = if plugged { "up" } else { "down" };

@@ -46,6 +46,7 @@ mod signals;
 mod stdin;
 
 use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
+use crate::apteam::place::HostPart;
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
 use crate::variables::units::format_duration;
@@ -351,6 +352,14 @@ impl Front {
     pub fn other_sockets(&self) -> impl Iterator<Item = &str> {
         let hosts = self.placement.iter().flat_map(|placement| placement.hosts.iter().skip(1));
         hosts.map(|host| &host.socket[..])
+    }
+
+    /// Whether some of its PEs have a place on another host than this one.
+    pub fn is_elsewhere(&self) -> bool {
+        self.placement.as_ref().is_some_and(|placement| {
+            let other = |host: &HostPart| !host.reached_from(&placement.front_host).host.is_empty();
+            placement.hosts.iter().any(other)
+        })
     }
 
     /// When [`Event::Time`] is wanted next.
