@@ -631,7 +631,13 @@ impl World {
     pub fn apinit_head_opened(&mut self, wire: WireId, slot: usize, uid: u32) -> Option<Who> {
         let conn = Conn(self.number());
         self.slots[slot].proc.as_mut()?.heads.insert(conn, Some(wire));
-        self.apinit_stream_opened(wire, slot, conn, Event::HeadOpened { conn, uid })
+        let host = match self.wires.get(&wire).map(|wire| wire.ends[0]) {
+            Some(Who::ApinitPeer(from, ..)) if self.slots[from].host != self.slots[slot].host => {
+                format!("host{}", self.slots[from].host)
+            }
+            _ => String::new(),
+        };
+        self.apinit_stream_opened(wire, slot, conn, Event::HeadOpened { conn, uid, host })
     }
 
     fn apinit_stream_opened(

@@ -4,7 +4,7 @@ use super::actions::{Action, Out};
 use super::application::App;
 use super::events::{Conn, Event};
 use super::stranger::Stranger;
-use super::streams::{FrontEnd, Opening};
+use super::streams::{FrontEnd, HeadStream};
 use super::timed::Timed;
 use super::waits::REPORT_AGAIN;
 use crate::apteam::Key;
@@ -12,7 +12,6 @@ use crate::apteam::bounds::HostBounds;
 use crate::apteam::fault::Fault;
 use crate::apteam::posting::Owner;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
-use crate::apteam::protocol::peers::ToPeer;
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::machine::Nid;
 use crate::variables::units::nanos as ns;
@@ -61,7 +60,7 @@ pub struct Agent {
     pub(super) plans: BTreeMap<u64, SlicePlan>,
     pub(super) apps: Timed<Key, App>,
     pub(super) fronts: Timed<Conn, FrontEnd>,
-    pub(super) heads: Timed<Conn, Opening<ToPeer>>,
+    pub(super) heads: Timed<Conn, HeadStream>,
     /// Whether ends are told, as it was when the deadlines of the applications were asked last.
     ends_heard: bool,
     timer_ns: Option<u64>,
@@ -140,6 +139,16 @@ impl Agent {
         self.heads.contains_key(&conn)
     }
 
+    /// The host from which a head has opened this stream, by the name in its certificate.
+    pub fn host_of_head(&self, conn: Conn) -> Option<&str> {
+        self.heads.get(&conn).map(|head| &*head.host)
+    }
+
+    /// The application whose ticket a head has shown on this stream.
+    pub fn key_of_head(&self, conn: Conn) -> Option<Key> {
+        self.heads.get(&conn)?.opening.has()
+    }
+
     /// How many applications and streams of front ends and heads it holds.
     pub fn held(&self) -> (usize, usize) {
         (self.apps.len(), self.fronts.len() + self.heads.len())
@@ -162,7 +171,7 @@ impl Agent {
             }
             Event::FrontMessage(conn, message) => self.front_message(now_ns, conn, message, o),
             Event::FrontDied(conn) => self.front_died(now_ns, conn, o),
-            Event::HeadOpened { conn, uid } => self.head_opened(now_ns, conn, uid, o),
+            Event::HeadOpened { conn, uid, host } => self.head_opened(now_ns, conn, uid, host, o),
             Event::HeadMessage(conn, message) => self.head_message(now_ns, conn, message, o),
             Event::StreamClosed(conn) => self.stream_closed(now_ns, conn, o),
             Event::ShepherdSpawned(key) => self.shepherd_spawned(now_ns, key, o),
@@ -291,7 +300,7 @@ impl Agent {
         }
         let of_apps = self.apps.next(|app| app.deadlines(heard).min());
         let of_fronts = self.fronts.next(|front| front.opening.deadline());
-        let of_heads = self.heads.next(Opening::deadline);
+        let of_heads = self.heads.next(|head| head.opening.deadline());
         [of_apps, of_fronts, of_heads].into_iter().flatten().min()
     }
 

@@ -1,11 +1,23 @@
 //! Front ends that are one too many, and what they are told.
 
 use super::Agent;
-use super::streams::{FrontEnd, Opening, Stream};
+use super::events::Conn;
+use super::streams::{FrontEnd, HeadStream, Stream};
 use crate::apteam::bounds::reserved;
 use crate::apteam::launch::Launch;
 use crate::variables::raise;
 use crate::variables::units::format_size;
+
+/// Of all streams, one host may have one in so many without a ticket.
+const SHARE_OF_HOST: u64 = 8;
+
+/// A head's host, in words.
+fn host_text(host: &str) -> String {
+    match host {
+        "" => "apinits of this host".into(),
+        host => format!("the host {host}"),
+    }
+}
 
 impl Agent {
     /// Why it has no room for one more front end of this user. A connection may bring many streams, so that the bounds
@@ -26,9 +38,26 @@ impl Agent {
         self.too_many_streams(reserved(bounds.connections))
     }
 
-    /// Why it has no room for one more head.
-    pub(super) fn too_many_heads(&self) -> Option<String> {
+    /// Why it has no room for one more head of this host. Streams that have shown no ticket are bounded by host: a host
+    /// that opens streams and says nothing keeps no other host out.
+    pub(super) fn too_many_heads(&self, host: &str) -> Option<String> {
+        let early = self.heads_of(host).filter(|head| head.opening.is_early()).count() as u64;
+        let connections = self.bounds().connections;
+        let most = (connections / SHARE_OF_HOST).max(1);
+        if early >= most {
+            let cure = raise("connections_max", connections);
+            return Some(format!(
+                "{} {} the maximum number of streams ({most}) that wait here for a launch or its \
+                 placement: try again later, or {cure}",
+                host_text(host),
+                if host.is_empty() { "have" } else { "has" }
+            ));
+        }
         self.too_many_streams(0)
+    }
+
+    fn heads_of(&self, host: &str) -> impl Iterator<Item = &HeadStream> {
+        self.heads.values().filter(move |head| head.host == host)
     }
 
     /// Why no stream more can be taken, if so many are kept for others.
@@ -41,10 +70,44 @@ impl Agent {
         })
     }
 
-    /// Why the launch of this stream can't wait for its placement too. Those of a head are as many as
-    /// the placements that it has: psched has bounded them.
+    /// Why the launch of this stream can't wait for its placement too.
     pub(super) fn too_many_wait(&self, stream: Stream, launch: &Launch) -> Option<NoRoom> {
-        let Stream::Front(conn) = stream else { return None };
+        match stream {
+            Stream::Front(conn) => self.front_cannot_wait(conn, launch),
+            Stream::Head(conn) => self.head_cannot_wait(conn, launch).map(NoRoom::OfAll),
+        }
+    }
+
+    /// Launches of heads have as much memory as those of front ends: of one host, as much as those of one user. The
+    /// head tries again.
+    fn head_cannot_wait(&self, conn: Conn, launch: &Launch) -> Option<String> {
+        let host = &self.heads.get(&conn)?.host;
+        let bytes = launch.footprint();
+        let wait = |heads: &mut dyn Iterator<Item = &HeadStream>| {
+            let waiting = heads.filter_map(|head| head.opening.waiting_bytes());
+            waiting.fold(bytes, u64::saturating_add)
+        };
+        let bounds = self.bounds();
+        let most = bounds.launch_bytes_user;
+        if wait(&mut self.heads_of(host)) > most {
+            let cure = raise("launch_memory_user_max", format_size(most));
+            return Some(format!(
+                "the launches of {} that wait here for their placement from psched use the \
+                 maximum memory of one host: try again later, or {cure}",
+                host_text(host)
+            ));
+        }
+        let most = bounds.launch_bytes;
+        (wait(&mut self.heads.values()) > most).then(|| {
+            let cure = raise("launch_memory_max", format_size(most));
+            format!(
+                "the launches of other hosts that wait here for their placement from psched use \
+                 the maximum memory: try again later, or {cure}"
+            )
+        })
+    }
+
+    fn front_cannot_wait(&self, conn: Conn, launch: &Launch) -> Option<NoRoom> {
         let uid = self.fronts.get(&conn).map(|front| front.uid).filter(|uid| !self.is_own(*uid))?;
         let waiting = || {
             let bounded = self.fronts.values().filter(|front| !self.is_own(front.uid));
@@ -82,7 +145,7 @@ impl Agent {
     /// Bytes of memory of the launches that wait for their placements.
     pub fn waiting_bytes(&self) -> u64 {
         let fronts = self.fronts.values().filter_map(|front| front.opening.waiting_bytes());
-        let heads = self.heads.values().filter_map(Opening::waiting_bytes);
+        let heads = self.heads.values().filter_map(|head| head.opening.waiting_bytes());
         fronts.chain(heads).fold(0, u64::saturating_add)
     }
 }

@@ -51,6 +51,8 @@ pub enum Event {
         conn: Conn,
         /// Its uid, as the kernel says.
         uid: u32,
+        /// The name in the certificate of its host; empty: it is on this host.
+        host: String,
     },
     /// It said this.
     HeadMessage(Conn, ToPeer),

@@ -2,7 +2,7 @@
 
 use super::application::{App, End, Shepherd};
 use super::bounds::NoRoom;
-use super::streams::{First, FrontEnd, Heard, Opening, Purpose, Stream, Told};
+use super::streams::{First, FrontEnd, HeadStream, Heard, Opening, Purpose, Stream, Told};
 use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
@@ -48,16 +48,23 @@ impl Agent {
     }
 
     /// Another apinit, it says.
-    pub(super) fn head_opened(&mut self, now: u64, conn: Conn, uid: u32, out: &mut Out) {
+    pub(super) fn head_opened(
+        &mut self,
+        now: u64,
+        conn: Conn,
+        uid: u32,
+        host: String,
+        out: &mut Out,
+    ) {
         let head = Stream::Head(conn);
         if !self.is_own(uid) {
             let text = format!("user {uid} runs no apinit of this machine");
             return self.refuse(head, text, None, out);
         }
-        if let Some(text) = self.too_many_heads() {
+        if let Some(text) = self.too_many_heads(&host) {
             return self.put_off(head, text, out);
         }
-        self.heads.insert(conn, Opening::new(now));
+        self.heads.insert(conn, HeadStream { host, opening: Opening::new(now) });
     }
 
     pub(super) fn front_message(&mut self, now: u64, conn: Conn, message: ToApinit, out: &mut Out) {
@@ -72,7 +79,7 @@ impl Agent {
 
     pub(super) fn head_message(&mut self, now: u64, conn: Conn, message: ToPeer, out: &mut Out) {
         let Some(head) = self.heads.get_mut(&conn) else { return };
-        match head.hear(message) {
+        match head.opening.hear(message) {
             Heard::First(first) => self.first(now, Stream::Head(conn), first, out),
             Heard::Of(key, message) => self.head_says(now, conn, key, message, out),
             Heard::Refused(text) => self.refuse(Stream::Head(conn), text.into(), None, out),
@@ -107,7 +114,7 @@ impl Agent {
             }
             Stream::Head(conn) => {
                 if let Some(head) = self.heads.get_mut(&conn) {
-                    head.since_ns = now;
+                    head.opening.since_ns = now;
                 }
             }
         }
@@ -117,7 +124,7 @@ impl Agent {
     fn set_purpose(&mut self, stream: Stream, new: Purpose) -> Option<Purpose> {
         let purpose = match stream {
             Stream::Front(conn) => &mut self.fronts.get_mut(&conn)?.opening.purpose,
-            Stream::Head(conn) => &mut self.heads.get_mut(&conn)?.purpose,
+            Stream::Head(conn) => &mut self.heads.get_mut(&conn)?.opening.purpose,
         };
         Some(std::mem::replace(purpose, new))
     }
@@ -166,7 +173,7 @@ impl Agent {
     /// The launches that have waited for this placement.
     pub(super) fn waiting_launches(&mut self, now: u64, key: Key, out: &mut Out) {
         let fronts = self.fronts.iter().filter(|(_, front)| front.opening.waits_for(key));
-        let heads = self.heads.iter().filter(|(_, head)| head.waits_for(key));
+        let heads = self.heads.iter().filter(|(_, head)| head.opening.waits_for(key));
         let fronts = fronts.map(|(conn, _)| Stream::Front(*conn));
         let streams = fronts.chain(heads.map(|(conn, _)| Stream::Head(*conn)));
         let known = |stream: &Stream| self.known_to(*stream, key).is_some();
@@ -189,7 +196,7 @@ impl Agent {
                 }
                 Stream::Head(conn) => {
                     let head = self.heads.get_mut(&conn);
-                    let kept = head.map(|head| std::mem::take(&mut head.kept));
+                    let kept = head.map(|head| std::mem::take(&mut head.opening.kept));
                     self.launch(now, stream, key, ticket, launch, out);
                     for message in kept.into_iter().flatten() {
                         self.head_message(now, conn, message, out);
@@ -528,7 +535,7 @@ impl Agent {
         {
             (Some(front), _) => (Stream::Front(conn), front.opening.purpose, front.watched),
             // (A head that is restarted comes back.)
-            (None, Some(head)) => (Stream::Head(conn), head.purpose, false),
+            (None, Some(head)) => (Stream::Head(conn), head.opening.purpose, false),
             (None, None) => return,
         };
         let app = match purpose {
@@ -613,8 +620,8 @@ impl Agent {
         let fronts = self.fronts.iter().filter(|(_, front)| due(front.opening.deadline()));
         let fronts =
             fronts.map(|(conn, front)| (Stream::Front(*conn), text(&front.opening.purpose)));
-        let heads = self.heads.iter().filter(|(_, head)| due(head.deadline()));
-        let heads = heads.map(|(conn, head)| (Stream::Head(*conn), text(&head.purpose)));
+        let heads = self.heads.iter().filter(|(_, head)| due(head.opening.deadline()));
+        let heads = heads.map(|(conn, head)| (Stream::Head(*conn), text(&head.opening.purpose)));
         for (stream, text) in fronts.chain(heads).collect::<Vec<_>>() {
             self.put_off(stream, text, out);
         }

@@ -65,7 +65,7 @@ mod stranger;
 mod streams;
 pub mod switcher;
 #[cfg(test)]
-mod tests;
+pub(in crate::apinit) mod tests;
 mod timed;
 mod turns;
 mod waits;

@@ -17,7 +17,7 @@ use crate::apteam::{Key, Ticket};
 use crate::variables::units::nanos as ns;
 
 /// Messages kept for a launch that waits for its placement: signals and the like.
-const KEPT_MAX: usize = 64;
+pub(super) const KEPT_MAX: usize = 64;
 
 /// A stream, and who is at its other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +215,14 @@ impl<S: Says> Opening<S> {
         matches!(self.purpose, Purpose::Waiting { key: of, .. } if of == key)
     }
 
+    /// The application that it has, whose ticket was shown on it.
+    pub fn has(&self) -> Option<Key> {
+        match self.purpose {
+            Purpose::Has(key) => Some(key),
+            _ => None,
+        }
+    }
+
     /// It has no application yet.
     pub fn is_early(&self) -> bool {
         !matches!(self.purpose, Purpose::Has(_))
@@ -229,6 +237,14 @@ impl<S: Says> Opening<S> {
             Purpose::Has(_) => None,
         }
     }
+}
+
+/// A head's stream.
+#[derive(Debug)]
+pub(super) struct HeadStream {
+    /// The name in the certificate of its host; empty: it is on this host.
+    pub host: String,
+    pub opening: Opening<ToPeer>,
 }
 
 /// A front end's stream.

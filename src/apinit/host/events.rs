@@ -54,6 +54,8 @@ pub(super) enum TaskEvent {
     HeadOpened {
         conn: Conn,
         uid: u32,
+        /// The name in the certificate of its host; empty: it is on this host.
+        host: String,
         head: Head,
     },
     HeadSaid(Conn, ToPeer),

@@ -384,9 +384,9 @@ impl Fake {
             }
             TaskEvent::FrontSaid(conn, message) => Event::FrontMessage(conn, message),
             TaskEvent::FrontDied(conn) => Event::FrontDied(conn),
-            TaskEvent::HeadOpened { conn, uid, head } => {
+            TaskEvent::HeadOpened { conn, uid, host, head } => {
                 self.heads.insert(conn, head);
-                Event::HeadOpened { conn, uid }
+                Event::HeadOpened { conn, uid, host }
             }
             TaskEvent::HeadSaid(conn, message) => Event::HeadMessage(conn, message),
             TaskEvent::StreamMalformed(conn, _) | TaskEvent::StreamClosed(conn) => {

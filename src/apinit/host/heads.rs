@@ -19,17 +19,18 @@ pub(super) fn service(events: Events) -> PeersServer<RelayService> {
     PeersServer::new(RelayService { events }).max_decoding_message_size(2 * MESSAGE_MAX)
 }
 
-/// The user who calls, and what ends the connection. The apinit of another host is known by the
-/// certificate of its host, and counts as the user of this one: psched has started both.
-fn caller<T>(request: &Request<T>) -> Result<(u32, CancellationToken), Status> {
+/// The user who calls, the host by its certificate (empty: this one), and what ends the connection. The apinit of
+/// another host counts as the user of this one: psched has started both.
+fn caller<T>(request: &Request<T>) -> Result<(u32, String, CancellationToken), Status> {
     if let Some(host) = request.extensions().get::<HostPeer>() {
         host.needs(Role::Node, "launch applications on this host")?;
-        return Ok((rustix::process::geteuid().as_raw(), host.hang_up.clone()));
+        let uid = rustix::process::geteuid().as_raw();
+        return Ok((uid, host.name.to_string(), host.hang_up.clone()));
     }
     let peer = request.extensions().get::<Peer>();
     let unknown = || Status::internal("the kernel does not report the caller's user id");
     let peer = peer.ok_or_else(unknown)?;
-    Ok((peer.uid, peer.hang_up.clone()))
+    Ok((peer.uid, String::new(), peer.hang_up.clone()))
 }
 
 pub(super) struct RelayService {
@@ -44,12 +45,13 @@ impl Peers for RelayService {
         &self,
         request: Request<Streaming<pb::ToPeer>>,
     ) -> Result<Response<Self::RelayStream>, Status> {
-        let (uid, hang_up) = caller(&request)?;
+        let (uid, host, hang_up) = caller(&request)?;
         let conn = next_conn();
         let (sender, told) = StreamSender::new(hang_up, HEAD_WORDS_MAX);
         let over = CancellationToken::new();
         let listening = over.clone().drop_guard();
-        let opened = TaskEvent::HeadOpened { conn, uid, head: Head::new(sender, listening) };
+        let head = Head::new(sender, listening);
+        let opened = TaskEvent::HeadOpened { conn, uid, host, head };
         let events = self.events.clone();
         let gone = |_| Status::unavailable("apinit is ending");
         events.send(opened).await.map_err(gone)?;

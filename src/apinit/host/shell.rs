@@ -482,9 +482,9 @@ impl Shell {
                 Event::FrontOpened { conn, uid: peer.uid, watched }
             }
             TaskEvent::FrontSaid(conn, message) => Event::FrontMessage(conn, message),
-            TaskEvent::HeadOpened { conn, uid, head } => {
+            TaskEvent::HeadOpened { conn, uid, host, head } => {
                 self.heads.insert(conn, head);
-                Event::HeadOpened { conn, uid }
+                Event::HeadOpened { conn, uid, host }
             }
             TaskEvent::HeadSaid(conn, message) => Event::HeadMessage(conn, message),
             TaskEvent::StreamMalformed(conn, text) => {

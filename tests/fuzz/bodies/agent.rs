@@ -225,7 +225,7 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
         7..=9 => {
             let uid = *u.choose(&[1000, 1000, 0, 5])?;
             match u.ratio(1, 3)? {
-                true => Event::HeadOpened { conn, uid },
+                true => Event::HeadOpened { conn, uid, host: "n1".into() },
                 false => Event::FrontOpened { conn, uid, watched: u.arbitrary()? },
             }
         }

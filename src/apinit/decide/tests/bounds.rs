@@ -32,7 +32,7 @@ fn launches_of_one_user_that_wait_keep_nobody_elses_out() {
              psmgr set"
         )
     );
-    // Another user's waits, and so do those of a head, of which psched has bounded the number.
+    // Another user's waits, and so do those of a head.
     go_through(&mut agent, 0, [opened(Conn(3), OTHER)]);
     assert_eq!(act(&mut agent, 0, launch(Conn(3), key(3, 1))), []);
     for conn in [4, 5, 6].map(Conn) {
@@ -77,7 +77,7 @@ fn launches_that_wait_have_so_much_memory() {
                maximum memory: try again later, or have an administrator raise launch_memory_max \
                (5M) with psmgr set";
     assert_eq!(send(&mut agent, 5, 1002), not_now(Conn(5), all));
-    // A head's are bounded by the placements that psched has given it.
+    // Those of heads count for themselves.
     go_through(&mut agent, 0, [head_opened(Conn(6))]);
     let Event::FrontMessage(_, ToApinit::Launch { key, ticket, launch }) =
         large(Conn(6), key(6, 1), MIB as usize)
@@ -139,7 +139,7 @@ fn streams_of_one_user_keep_nobody_else_out() {
                 administrator raise connections_max (8) with psmgr set";
     assert_eq!(act(&mut agent, 0, opened(Conn(20), 1002)), refused(Conn(20), full));
     for conn in 21..23 {
-        assert_eq!(act(&mut agent, 0, head_opened(Conn(conn))), []);
+        assert_eq!(act(&mut agent, 0, head_of(Conn(conn), &format!("n{conn}"))), []);
     }
     // A head would take a refusal for the last word.
     assert_eq!(act(&mut agent, 0, head_opened(Conn(23))), head_not_now(Conn(23), full));
@@ -150,6 +150,59 @@ fn streams_of_one_user_keep_nobody_else_out() {
     act(&mut agent, 0, Event::StreamClosed(Conn(1)));
     act(&mut agent, 0, Event::StreamClosed(Conn(2)));
     assert_eq!(act(&mut agent, 0, opened(Conn(24), OWNER)), []);
+}
+
+/// A head on this host.
+fn head_of(conn: Conn, host: &str) -> Event {
+    Event::HeadOpened { conn, uid: 0, host: host.into() }
+}
+
+#[test]
+fn streams_of_one_host_without_a_ticket_keep_no_other_host_out() {
+    let mut agent = bounded(HostBounds { connections: 32, ..HostBounds::default() });
+    let key = key(12, 1);
+    go_through(&mut agent, 0, [placed(place(key, &[&[9], &[0]])), Event::ShepherdSpawned(key)]);
+    for conn in 0..4 {
+        assert_eq!(act(&mut agent, 0, head_of(Conn(conn), "n8")), []);
+    }
+    let full = "the host n8 has the maximum number of streams (4) that wait here for a launch or \
+                its placement: try again later, or have an administrator raise connections_max \
+                (32) with psmgr set";
+    assert_eq!(act(&mut agent, 0, head_of(Conn(4), "n8")), head_not_now(Conn(4), full));
+    assert_eq!(act(&mut agent, 0, head_of(Conn(5), "n9")), []);
+    // One that has shown its ticket does not count.
+    let launched = act(&mut agent, 0, head_launch(Conn(3), key));
+    assert!(launched.contains(&Action::SendHead(Conn(3), FromPeer::Accepted)), "{launched:?}");
+    assert_eq!(act(&mut agent, 0, head_of(Conn(6), "n8")), []);
+}
+
+#[test]
+fn launches_of_one_host_that_wait_have_so_much_memory() {
+    const MIB: u64 = 1024 * 1024;
+    let bounds =
+        HostBounds { launch_bytes: 5 * MIB, launch_bytes_user: 3 * MIB, ..HostBounds::default() };
+    let mut agent = bounded(bounds);
+    let send = |agent: &mut Agent, n, host: &str| {
+        go_through(agent, 0, [head_of(Conn(n), host)]);
+        let arguments = vec![b"a.out".to_vec(), vec![b'x'; MIB as usize]];
+        let launch = Box::new(Launch { arguments, ..Launch::default() });
+        let launch = ToPeer::Launch { key: key(n, 1), ticket: Ticket([9; 16]), launch };
+        act(agent, 0, Event::HeadMessage(Conn(n), launch))
+    };
+    for n in 0..2 {
+        assert_eq!(send(&mut agent, n, "n8"), []);
+    }
+    let own = "the launches of the host n8 that wait here for their placement from psched use \
+               the maximum memory of one host: try again later, or have an administrator raise \
+               launch_memory_user_max (3M) with psmgr set";
+    assert_eq!(send(&mut agent, 2, "n8"), head_not_now(Conn(2), own));
+    for n in 3..5 {
+        assert_eq!(send(&mut agent, n, "n9"), []);
+    }
+    let all = "the launches of other hosts that wait here for their placement from psched use \
+               the maximum memory: try again later, or have an administrator raise \
+               launch_memory_max (5M) with psmgr set";
+    assert_eq!(send(&mut agent, 5, "n7"), head_not_now(Conn(5), all));
 }
 
 /// All that is kept would wait for it anew each time.

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 const S: u64 = 1_000_000_000;
 const OWNER: u32 = 1000;
-const TICKET: Ticket = Ticket([7; 16]);
+pub(in crate::apinit) const TICKET: Ticket = Ticket([7; 16]);
 const GRACE: Duration = Duration::from_secs(5);
 /// Another than the default, lest nobody look at it.
 const FRONT_GRACE: Duration = Duration::from_secs(3);
@@ -63,7 +63,7 @@ fn end_of(actions: &[Action]) -> &HostEnd {
     told.expect("its end is told")
 }
 
-fn key(apid: u64, incarnation: u32) -> Key {
+pub(in crate::apinit) fn key(apid: u64, incarnation: u32) -> Key {
     Key { apid: Apid(apid), incarnation: Incarnation(incarnation) }
 }
 
@@ -99,19 +99,19 @@ fn apinit(nids: &[u32]) -> Agent {
     )
 }
 
-fn linked(nids: &[u32]) -> Agent {
+pub(in crate::apinit) fn linked(nids: &[u32]) -> Agent {
     let mut agent = apinit(nids);
     agent.apply(0, Event::Linked(welcome()));
     agent
 }
 
 /// The part of one of its apinits.
-fn own(place: PlaceCommand, index: u32) -> PlaceCommand {
+pub(in crate::apinit) fn own(place: PlaceCommand, index: u32) -> PlaceCommand {
     place.part_of(index).expect("it has a part")
 }
 
 /// One PE on each processor of the given nodes; each inner list is the nodes of one apinit.
-fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
+pub(in crate::apinit) fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
     let nids: Vec<u32> = hosts.concat();
     let place = |nid: &u32| Place { nid: Nid(*nid), processors: vec![0, 1], pes: 2 };
     let part = |nids: &&[u32]| HostPart {
@@ -160,11 +160,11 @@ fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
     }
 }
 
-fn placed(place: PlaceCommand) -> Event {
+pub(in crate::apinit) fn placed(place: PlaceCommand) -> Event {
     Event::Command(1, Command::Place(Box::new(place)))
 }
 
-fn program() -> Box<Launch> {
+pub(in crate::apinit) fn program() -> Box<Launch> {
     Box::new(Launch { executable: b"/bin/true".to_vec(), pmi: true, ..Launch::default() })
 }
 
@@ -192,7 +192,7 @@ fn head_resume(conn: Conn, key: Key, taken: &[(u32, u64)]) -> Event {
 }
 
 fn head_opened(conn: Conn) -> Event {
-    Event::HeadOpened { conn, uid: 0 }
+    Event::HeadOpened { conn, uid: 0, host: "n1".into() }
 }
 
 fn head_refused(conn: Conn, text: &str) -> Vec<Action> {

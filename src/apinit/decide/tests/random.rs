@@ -218,7 +218,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         10 => (any_conn(), any_to_apinit()).prop_map(|(c, m)| Event::FrontMessage(c, m)),
         2 => any_conn().prop_map(Event::StreamClosed),
         3 => (any_conn(), prop_oneof![4 => Just(0), 1 => Just(OWNER)])
-            .prop_map(|(conn, uid)| Event::HeadOpened { conn, uid }),
+            .prop_map(|(conn, uid)| Event::HeadOpened { conn, uid, host: "n1".into() }),
         5 => (any_conn(), any_to_peer()).prop_map(|(c, m)| Event::HeadMessage(c, m)),
         1 => any_conn().prop_map(Event::FrontDied),
         8 => any_key().prop_map(Event::ShepherdSpawned),

@@ -127,7 +127,7 @@ fn the_other_does_as_the_head_says() {
                 that node";
     assert_eq!(act(&mut agent, 0, launch(FRONT, key)), refused(FRONT, text));
     let text = format!("user {OWNER} runs no apinit of this machine");
-    let claims = Event::HeadOpened { conn: HEADS, uid: OWNER };
+    let claims = Event::HeadOpened { conn: HEADS, uid: OWNER, host: "n1".into() };
     assert_eq!(act(&mut agent, 0, claims), head_refused(HEADS, &text));
     assert_eq!(act(&mut agent, 0, head_launch(HEADS, key)), []);
     go_through(&mut agent, 0, [head_opened(HEADS)]);
