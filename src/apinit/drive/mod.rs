@@ -122,7 +122,12 @@ impl Driver {
             Heard::Thawed(key) => return self.thawed(out, key),
         };
         let obeys_anew = matches!(event, Event::Linked(_) | Event::Command(_, Command::Adopt));
+        let places = matches!(event, Event::Command(_, Command::Place(_)));
         self.apply(out, event);
+        if places {
+            // Launches have waited for it, on streams that lead on.
+            self.lead_on(out);
+        }
         if obeys_anew {
             self.tell_had(out);
         }

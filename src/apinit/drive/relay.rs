@@ -19,7 +19,9 @@
 //! ```
 //!
 //! An apinit between keeps nothing of what it passes, and knows nothing of it: each agent judges what comes as if it had
-//! come at once. If a stream is closed, everything beyond counts as closed. The conversations say what was lost anew,
+//! come at once. A stream leads on once the agent here has accepted the application's ticket on it: until then the
+//! `Lead`, and what is for hosts beyond, is kept within bounds ([`Held`]). A `Lead` for an application other than
+//! that of the ticket, or for hosts that this application does not have, closes the stream. If a stream is closed, everything beyond counts as closed. The conversations say what was lost anew,
 //! as after any break.
 //!
 //! What waits in an apinit between for a way that is slow is bounded by the windows of all output beyond, which are
@@ -28,8 +30,19 @@
 use super::{Driver, Outside};
 use crate::apinit::decide::{Conn, Event, branches};
 use crate::apteam::Key;
+use crate::apteam::protocol::attach::OutputTaken;
 use crate::apteam::protocol::peers::{Beyond, FromPeer, Indices, Onward, Pass, ToPeer};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The most streams that a `Lead` may ask for: the maximum of the variable `fan_out`.
+pub const FAN_OUT_MAX: u32 = 1_024;
+/// The most hosts that a `Lead` may name: a cluster has no more nodes (psched.yaml(5)), and each host offers one at
+/// least. Once the ticket is shown, it is those of the application.
+pub const LEAD_HOSTS_MAX: usize = crate::config::NODES_MAX;
+/// Messages for hosts beyond that are kept beside one for each of them: signals and the like.
+const HELD_MAX: usize = 64;
+/// Bytes of memory that such a message counts for, if it is no launch.
+const HELD_COST: u64 = 1_024;
 
 /// What is said to an agent whose stream leads on when its own part of it is over.
 const PART_OVER: &str = "it has closed the stream";
@@ -66,10 +79,76 @@ struct Led {
     closed: bool,
 }
 
+/// A stream of a head that is to lead on once it has shown its ticket.
+#[derive(Debug)]
+struct Held {
+    key: Key,
+    /// Of this host.
+    index: u32,
+    fan_out: u32,
+    /// Those beyond.
+    hosts: Vec<Onward>,
+    /// What is for them.
+    passes: Vec<Pass>,
+    /// Bytes of memory.
+    bytes: u64,
+}
+
+impl Held {
+    /// Why this can't be what a head says.
+    fn fault(&self) -> Option<String> {
+        if !(1..=FAN_OUT_MAX).contains(&self.fan_out) {
+            return Some(format!("it is to lead to {} hosts at once", self.fan_out));
+        }
+        (self.hosts.len() > LEAD_HOSTS_MAX)
+            .then(|| format!("it is to lead to {} hosts", self.hosts.len()))
+    }
+
+    /// Why it can't be of this application, of which host `index` of `count` is here.
+    fn misfit(&self, key: Key, part: Option<(usize, usize)>) -> Option<String> {
+        if key != self.key {
+            return Some(format!("it shows the ticket of application {key}"));
+        }
+        let Some((index, count)) = part.filter(|(index, _)| *index == self.index as usize) else {
+            return Some(format!("host {} of the application is not this one", self.index));
+        };
+        let counts_up = self.hosts.is_sorted_by(|one, next| one.index < next.index);
+        let other = |onward: &Onward| {
+            let other = onward.index as usize;
+            other < count && other != index
+        };
+        (!counts_up || !self.hosts.iter().all(other))
+            .then(|| "the hosts to which it is to lead are not those of the application".into())
+    }
+
+    /// Keeps a message for hosts beyond. False: there is no room for it.
+    fn keep(&mut self, pass: Pass) -> bool {
+        let cost = match &pass.message {
+            ToPeer::Launch { launch, .. } => launch.footprint(),
+            ToPeer::Resume { taken, .. } => (size_of::<OutputTaken>() * taken.len()) as u64,
+            ToPeer::Signal(_) | ToPeer::OutputTaken(_) | ToPeer::Terminate { .. } => 0,
+            // (Comes only to a host that has accepted its launch.)
+            _ => return false,
+        };
+        let runs = size_of_val(&*pass.to.0) as u64;
+        self.bytes = self.bytes.saturating_add(HELD_COST + runs).saturating_add(cost);
+        self.passes.push(pass);
+        self.passes.len() <= self.hosts.len() + HELD_MAX
+    }
+}
+
+/// Bytes of memory of where hosts are.
+fn footprint(hosts: &[Onward]) -> u64 {
+    let text = |Onward { at, .. }: &Onward| at.host.len() + at.address.len() + at.socket.len();
+    (size_of_val(hosts) + hosts.iter().map(text).sum::<usize>()) as u64
+}
+
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Relay {
+    /// By application, as its ticket has shown, and host.
     ways: BTreeMap<(Key, u32), Way>,
+    held: BTreeMap<Conn, Held>,
     led: BTreeMap<Conn, Led>,
     /// The last that was given.
     generation: u64,
@@ -123,14 +202,22 @@ impl Driver {
     ) {
         let Onward { index, at } = first;
         let relay = &mut self.relay;
+        let other = relay.ways.get(&(key, index)).map(|way| way.whose);
+        if other == Some(Whose::Agent) && whose != Whose::Agent {
+            // The head is here, and speaks with its hosts itself.
+            return;
+        }
         relay.generation += 1;
         let generation = relay.generation;
         let reached: BTreeSet<u32> = beyond.iter().map(|onward| onward.index).collect();
         let way = Way { generation, whose, beyond: reached.clone() };
         let before = relay.ways.insert((key, index), way);
-        for ((_, first), way) in relay.ways.range_mut((key, 0)..=(key, u32::MAX)) {
-            if *first != index && way.whose == whose {
-                way.beyond.retain(|other| *other != index && !reached.contains(other));
+        // (A stream that leads on names each host once.)
+        if whose == Whose::Agent {
+            for ((_, first), way) in relay.ways.range_mut((key, 0)..=(key, u32::MAX)) {
+                if *first != index && way.whose == whose {
+                    way.beyond.retain(|other| *other != index && !reached.contains(other));
+                }
             }
         }
         out.open_peer(key, index, generation, at);
@@ -242,26 +329,99 @@ impl Driver {
     pub(super) fn head_says(&mut self, out: &mut impl Outside, conn: Conn, message: ToPeer) {
         match message {
             ToPeer::Lead { key, index, fan_out, hosts } => {
-                if !self.agent.hears_head(conn) || self.relay.led.contains_key(&conn) {
+                let known =
+                    self.relay.led.contains_key(&conn) || self.relay.held.contains_key(&conn);
+                if known || !self.agent.hears_head(conn) {
                     return;
                 }
-                self.relay.led.insert(conn, Led { key, index, closed: false });
-                let hosts: Vec<Onward> =
-                    hosts.into_iter().filter(|onward| onward.index != index).collect();
-                for (first, beyond) in branches(hosts, fan_out as usize) {
-                    self.open_way(out, Whose::Head(conn), key, first, beyond, fan_out);
+                let bytes = footprint(&hosts);
+                let held = Held { key, index, fan_out, hosts, passes: Vec::new(), bytes };
+                let fault = held.fault();
+                self.relay.held.insert(conn, held);
+                match fault {
+                    Some(fault) => self.break_off(out, conn, &fault),
+                    None => self.holds(out, conn),
                 }
+                self.lead(out, conn);
             }
-            ToPeer::Pass(pass) => {
-                let Pass { to, message } = *pass;
-                let Some(Led { key, index, .. }) = self.relay.led.get(&conn) else { return };
-                let (key, own) = (*key, to.has(*index));
-                self.pass_on(out, Whose::Head(conn), key, &|index| to.has(index), &message);
-                if own {
-                    self.apply(out, Event::HeadMessage(conn, message));
-                }
+            ToPeer::Pass(pass) => self.passes(out, conn, *pass),
+            message => {
+                self.apply(out, Event::HeadMessage(conn, message));
+                self.lead(out, conn);
             }
-            message => self.apply(out, Event::HeadMessage(conn, message)),
+        }
+    }
+
+    fn passes(&mut self, out: &mut impl Outside, conn: Conn, pass: Pass) {
+        let Pass { to, message } = pass;
+        if let Some(held) = self.relay.held.get_mut(&conn) {
+            let own = to.has(held.index).then(|| message.clone());
+            if held.keep(Pass { to, message }) {
+                self.holds(out, conn);
+            } else {
+                self.break_off(out, conn, "it sends too much before it has shown its ticket");
+            }
+            if let Some(message) = own {
+                self.apply(out, Event::HeadMessage(conn, message));
+            }
+            return self.lead(out, conn);
+        }
+        let Some(Led { key, index, .. }) = self.relay.led.get(&conn) else { return };
+        let (key, own) = (*key, to.has(*index));
+        self.pass_on(out, Whose::Head(conn), key, &|index| to.has(index), &message);
+        if own {
+            self.apply(out, Event::HeadMessage(conn, message));
+        }
+    }
+
+    /// Closes a stream if those of its host keep more than they may before they have shown their tickets: as much as
+    /// the launches of one user that wait. The head tries again.
+    fn holds(&mut self, out: &mut impl Outside, conn: Conn) {
+        let host = self.agent.host_of_head(conn);
+        let same =
+            self.relay.held.iter().filter(|(conn, _)| self.agent.host_of_head(**conn) == host);
+        let bytes = same.fold(0, |bytes: u64, (_, held)| bytes.saturating_add(held.bytes));
+        if bytes > self.agent.bounds().launch_bytes_user {
+            let text = "what its host has sent before tickets were shown uses the maximum memory";
+            self.break_off(out, conn, text);
+        }
+    }
+
+    /// Closes a stream that is to lead on and must not. Nobody beyond has heard anything.
+    fn break_off(&mut self, out: &mut impl Outside, conn: Conn, why: &str) {
+        let Some(held) = self.relay.held.remove(&conn) else { return };
+        let text = match self.agent.host_of_head(conn) {
+            None | Some("") => format!("a stream of an apinit of this host is closed: {why}"),
+            Some(host) => format!("a stream of the host {host} is closed: {why}"),
+        };
+        out.warn(held.key, &text);
+        self.tell_head(out, conn, FromPeer::NotNow(text));
+        out.close_stream(conn);
+        self.apply(out, Event::StreamClosed(conn));
+    }
+
+    /// Opens the ways of streams that have shown their tickets meanwhile.
+    pub(super) fn lead_on(&mut self, out: &mut impl Outside) {
+        let held: Vec<Conn> = self.relay.held.keys().copied().collect();
+        held.into_iter().for_each(|conn| self.lead(out, conn));
+    }
+
+    /// Opens the ways of a stream if it has shown its ticket, and passes on what was kept for those beyond.
+    fn lead(&mut self, out: &mut impl Outside, conn: Conn) {
+        let Some(held) = self.relay.held.get(&conn) else { return };
+        let Some(key) = self.agent.key_of_head(conn) else { return };
+        if let Some(misfit) = held.misfit(key, self.agent.part(key)) {
+            return self.break_off(out, conn, &misfit);
+        }
+        let Some(held) = self.relay.held.remove(&conn) else { return };
+        let Held { index, fan_out, hosts, passes, .. } = held;
+        self.relay.led.insert(conn, Led { key, index, closed: false });
+        let whose = Whose::Head(conn);
+        for (first, beyond) in branches(hosts, fan_out as usize) {
+            self.open_way(out, whose, key, first, beyond, fan_out);
+        }
+        for Pass { to, message } in passes {
+            self.pass_on(out, whose, key, &|index| to.has(index), &message);
         }
     }
 
@@ -275,6 +435,8 @@ impl Driver {
     /// The agent has nothing more to say on a stream, of a front end or a head. If it leads on it stays open for those
     /// beyond.
     pub(super) fn close_stream(&mut self, out: &mut impl Outside, conn: Conn) {
+        // (It has shown no ticket: nobody is beyond.)
+        self.relay.held.remove(&conn);
         match self.relay.led.get_mut(&conn) {
             Some(led) if !led.closed => {
                 led.closed = true;
@@ -297,6 +459,7 @@ impl Driver {
 
     /// A stream of a front end or a head is closed at its other end: those beyond are told so.
     pub(super) fn stream_closed(&mut self, out: &mut impl Outside, conn: Conn) {
+        self.relay.held.remove(&conn);
         if let Some(led) = self.relay.led.remove(&conn) {
             self.close_ways(out, led.key, Whose::Head(conn));
             if led.closed {
@@ -318,3 +481,6 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
