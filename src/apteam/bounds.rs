@@ -32,12 +32,22 @@ impl From<&Variables> for Bounds {
     }
 }
 
+/// Bytes that may wait for another host of an application beside the ends of barriers: a launch, the hosts to which it
+/// leads on, signals and acknowledgements for each of these.
+const TO_PEER: u64 = 64 << 20;
+
 /// The least window of a host's output, in bytes.
 const OUTPUT_LEAST: u64 = 64 << 10;
 /// So many hosts of an application have a whole window each, at least.
 const WHOLE_WINDOWS: u32 = 32;
 
 impl Bounds {
+    /// Bytes that may wait at a host for another one to which it has a stream: the ends of two barriers, and the rest.
+    /// A host that does not read has no more of its head's memory.
+    pub fn to_peer(&self) -> u64 {
+        self.pmi.saturating_mul(2).saturating_add(TO_PEER)
+    }
+
     /// Those of each of so many hosts. What is under way from all of them together is no more than from as many as
     /// their head speaks with, with a whole window each: more would have to be kept where it comes together.
     #[must_use]

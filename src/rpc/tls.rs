@@ -565,26 +565,60 @@ pub async fn connect(
     expect: Expect,
     keyring: Arc<Keyring>,
 ) -> Result<Channel, DialError> {
+    connect_to_cut(address, expect, keyring).await.map(|(channel, _)| channel)
+}
+
+/// Closes the connection of a channel at once, with all that waits to be sent on it.
+#[derive(Clone, Debug, Default)]
+pub struct Cut(Arc<Mutex<CancellationToken>>);
+
+impl Cut {
+    /// Closes the connection that there is now. The next call opens another one.
+    pub fn cut(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+    }
+
+    fn follow(&self, stream: &HostStream) {
+        let hang_up = stream.peer.hang_up.clone();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = hang_up;
+    }
+}
+
+/// As [`connect`], and what closes the connection.
+///
+/// # Errors
+/// As there.
+pub async fn connect_to_cut(
+    address: &str,
+    expect: Expect,
+    keyring: Arc<Keyring>,
+) -> Result<(Channel, Cut), DialError> {
     let mut first = Some(open(address, &expect, &keyring).await?);
     let at = address.to_owned();
+    let cut = Cut::default();
+    let follows = cut.clone();
     let connector = tower::service_fn(move |_| {
         let ready = first.take();
         let (at, expect, keyring) = (at.clone(), expect.clone(), Arc::clone(&keyring));
+        let cut = follows.clone();
         async move {
-            match ready {
-                Some(stream) => Ok::<_, DialError>(TokioIo::new(stream)),
-                None => Ok(TokioIo::new(open(&at, &expect, &keyring).await?)),
-            }
+            let stream = match ready {
+                Some(stream) => stream,
+                None => open(&at, &expect, &keyring).await?,
+            };
+            cut.follow(&stream);
+            Ok::<_, DialError>(TokioIo::new(stream))
         }
     });
     let (interval, wait) = KEEPALIVE;
-    super::connect::endpoint()
+    let channel = super::connect::endpoint()
         .http2_keep_alive_interval(interval)
         .keep_alive_timeout(wait)
         .keep_alive_while_idle(true)
         .connect_with_connector(connector)
         .await
-        .map_err(|error| DialError(super::connect::chain(&error)))
+        .map_err(|error| DialError(super::connect::chain(&error)))?;
+    Ok((channel, cut))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::streams::{FrontEnd, HeadStream};
 use super::timed::Timed;
 use super::waits::REPORT_AGAIN;
 use crate::apteam::Key;
-use crate::apteam::bounds::HostBounds;
+use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::fault::Fault;
 use crate::apteam::posting::Owner;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
@@ -126,6 +126,11 @@ impl Agent {
     /// What it may hold: the defaults until a psched has been obeyed.
     pub fn bounds(&self) -> HostBounds {
         self.welcome.as_ref().map_or_else(HostBounds::default, |w| w.bounds)
+    }
+
+    /// What may be kept of an application.
+    pub fn bounds_of(&self, key: Key) -> Bounds {
+        self.apps.get(&key).map_or_else(Bounds::default, |app| app.place.bounds)
     }
 
     /// Which part of an application is here, and of how many.

@@ -119,8 +119,9 @@ pub trait Outside {
     /// Closes the stream of a front end or a head once all is sent; a front end's process is not watched any more.
     fn close_stream(&mut self, conn: Conn);
 
-    /// Opens a stream to another apinit, in place of one for the same index.
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress);
+    /// Opens a stream to another apinit, in place of one for the same index. If more than `room` bytes wait to be
+    /// sent on it, it breaks.
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress, room: u64);
 
     /// Tells another apinit. A stream that has broken tells so itself.
     fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer);

@@ -220,7 +220,8 @@ impl Driver {
                 }
             }
         }
-        out.open_peer(key, index, generation, at);
+        let room = self.agent.bounds_of(key).to_peer();
+        out.open_peer(key, index, generation, at, room);
         if !beyond.is_empty() {
             out.tell_peer(key, index, ToPeer::Lead { key, index, fan_out, hosts: beyond });
         }

@@ -601,8 +601,8 @@ impl Outside for Fake {
         self.heads.remove(&conn);
     }
 
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress) {
-        let peer = Peer::open(key, index, generation, None, at, self.events.clone());
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress, room: u64) {
+        let peer = Peer::open(key, index, generation, None, at, room, self.events.clone());
         self.peers.insert((key, index), peer);
     }
 

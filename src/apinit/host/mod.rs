@@ -55,6 +55,7 @@ mod memory_out;
 mod network;
 mod notes;
 mod open_link;
+mod peer_queue;
 mod peers;
 mod places;
 mod process_tracking;

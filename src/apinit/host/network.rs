@@ -7,7 +7,7 @@ use crate::certs::{FOLDER_DEFAULT, Keyring, Role, keyring};
 use crate::rpc::caller;
 use crate::rpc::connect::connect;
 use crate::rpc::partial_messages::PartialMessages;
-use crate::rpc::tls::{self, Expect, PORT_APINIT, PORT_PSCHED};
+use crate::rpc::tls::{self, Cut, Expect, PORT_APINIT, PORT_PSCHED};
 use anyhow::bail;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -105,6 +105,9 @@ fn make_directory(directory: &Path, usual: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A connection to another host, and what closes it.
+type Open = (Channel, Cut);
+
 /// This host among others.
 pub(super) struct Network {
     /// Its name, by its certificate.
@@ -112,7 +115,7 @@ pub(super) struct Network {
     keyring: Arc<Keyring>,
     listen: SocketAddr,
     /// A connection to each other host, which all applications share.
-    channels: Mutex<BTreeMap<HostAddress, Arc<OnceCell<Channel>>>>,
+    channels: Mutex<BTreeMap<HostAddress, Arc<OnceCell<Open>>>>,
 }
 
 impl Network {
@@ -186,7 +189,7 @@ impl Network {
     }
 
     /// The connection to the apinit of another host.
-    async fn channel(&self, at: &HostAddress) -> Result<Channel, String> {
+    async fn channel(&self, at: &HostAddress) -> Result<Reached, String> {
         let cell = {
             let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
             if channels.len() >= HOSTS_MAX && !channels.contains_key(at) {
@@ -195,20 +198,29 @@ impl Network {
             Arc::clone(channels.entry(at.clone()).or_default())
         };
         let expect = Expect { name: Some(at.host.clone()), role: Role::Node };
-        let opened =
-            cell.get_or_try_init(|| tls::connect(&at.address, expect, Arc::clone(&self.keyring)));
-        opened.await.cloned().map_err(|error| error.to_string())
+        let keyring = Arc::clone(&self.keyring);
+        let opened = cell.get_or_try_init(|| tls::connect_to_cut(&at.address, expect, keyring));
+        let (channel, cut) = opened.await.cloned().map_err(|error| error.to_string())?;
+        Ok(Reached { channel, cut: Some(cut) })
     }
+}
+
+/// A connection to another apinit.
+pub(super) struct Reached {
+    pub channel: Channel,
+    /// Closes it; none: it is of one stream only, which closes it.
+    pub cut: Option<Cut>,
 }
 
 /// A connection to an apinit of this host or of another one.
 ///
 /// # Errors
 /// Why there is none, in a sentence.
-pub(super) async fn reach(network: Option<&Network>, at: &HostAddress) -> Result<Channel, String> {
+pub(super) async fn reach(network: Option<&Network>, at: &HostAddress) -> Result<Reached, String> {
     let own = network.map_or("", |network| &network.host);
     if at.host == own {
-        return connect(Path::new(&at.socket)).await.map_err(|error| error.to_string());
+        let channel = connect(Path::new(&at.socket)).await.map_err(|error| error.to_string())?;
+        return Ok(Reached { channel, cut: None });
     }
     match network {
         Some(network) if !at.address.is_empty() => network.channel(at).await,

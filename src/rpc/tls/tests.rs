@@ -171,6 +171,31 @@ async fn silent_connections_take_few_places() {
     panic!("{said}");
 }
 
+/// What waits to be sent goes with the connection, although the other host does not read.
+#[tokio::test]
+async fn a_connection_is_cut_at_once() {
+    let place = Place::cluster("tls-cut");
+    let keyring = Arc::new(Keyring::open(place.path()).expect("good"));
+    let listener = listen("127.0.0.1:0".parse().expect("an address"), "test").expect("free");
+    let address = listener.local_addr().expect("bound").to_string();
+    let mut connections = incoming(listener, keyring).expect("watched");
+    let serving = tokio::spawn(async move {
+        let next = tokio_stream::StreamExt::next(&mut connections).await;
+        let mut stream = next.expect("one comes").expect("it is no error");
+        // The settings of a server of HTTP/2, which are empty.
+        stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("written");
+        stream.flush().await.expect("written");
+        stream
+    });
+    let client = Arc::new(Keyring::open(&place.host("n1", "node")).expect("good"));
+    let (_channel, cut) = connect_to_cut(&address, control(), client).await.expect("connected");
+    let mut stream = serving.await.expect("served");
+    cut.cut();
+    let mut rest = Vec::new();
+    let ended = timeout(HANDSHAKE, stream.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "the connection is still open");
+}
+
 /// The steps of psched-certs(8), with connections all the time.
 #[tokio::test]
 async fn authorities_are_replaced_while_hosts_talk() {

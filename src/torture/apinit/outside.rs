@@ -301,7 +301,7 @@ impl Outside for At<'_> {
         }
     }
 
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress) {
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress, _: u64) {
         if !self.steps() {
             return;
         }

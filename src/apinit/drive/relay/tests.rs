@@ -85,7 +85,7 @@ impl Outside for Host {
     fn close_stream(&mut self, conn: Conn) {
         self.did.push(Did::Closed(conn));
     }
-    fn open_peer(&mut self, key: Key, index: u32, _: u64, _: HostAddress) {
+    fn open_peer(&mut self, key: Key, index: u32, _: u64, _: HostAddress, _: u64) {
         self.did.push(Did::Opened(key, index));
     }
     fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer) {

@@ -229,9 +229,9 @@ impl Outside for Shell {
         self.heads.remove(&conn);
     }
 
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress) {
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress, room: u64) {
         let network = self.network.clone();
-        let peer = Peer::open(key, index, generation, network, at, self.events.clone());
+        let peer = Peer::open(key, index, generation, network, at, room, self.events.clone());
         self.peers.insert((key, index), peer);
     }
 
