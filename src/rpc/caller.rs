@@ -74,6 +74,7 @@ pub fn received(mut request: Request<()>) -> Result<Request<()>, Status> {
         return Err(Status::unauthenticated("only a host with a certificate speaks for users"));
     };
     host.needs(Role::Login, "speak for its users")?;
+    host.carries_users()?;
     let malformed = || Status::invalid_argument("the header psched-caller-bin is malformed");
     let bytes = value.to_bytes().map_err(|_| malformed())?;
     let caller = pb::Caller::decode(&bytes[..]).map_err(|_| malformed())?;
@@ -134,6 +135,7 @@ mod tests {
             address: "10.0.0.1:7".parse().expect("an address"),
             hang_up: Default::default(),
             flow: Arc::default(),
+            users: Arc::default(),
         }
     }
 

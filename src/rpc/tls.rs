@@ -5,26 +5,32 @@
 //! what it may do ([`HostPeer`]). What is refused is said in the log here, and in an error there.
 //!
 //! A stranger may connect as often as he likes: so few handshakes are under way at once, of one
-//! address and of all, and none takes longer than [`HANDSHAKE`].
+//! address and of all ([`handshakes`]), and none takes longer than [`HANDSHAKE`].
+//!
+//! A host has many connections, of its daemons and of its users, whose requests its apinit passes on. Some are kept for
+//! the daemons ([`HostPeer::carries_users`]).
+
+mod handshakes;
 
 use crate::certs::faults::{sentence, tls_error};
 use crate::certs::{HostCertificate, Keyring, Role, Roles};
 use crate::rpc::caller::HEADERS_MAX;
 use crate::rpc::listen::Flow;
+use handshakes::Handshakes;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -43,6 +49,14 @@ pub const HANDSHAKE: Duration = Duration::from_secs(10);
 const HANDSHAKES_MAX: (usize, usize) = (256, 16);
 /// Connections of one host at once: it may have several apinits, each with a few.
 const HOST_CONNECTIONS_MAX: usize = 4_096;
+/// Those of them that may carry requests of users. The others are for the daemons of the host: its users can't keep its
+/// apinit from psched.
+pub const HOST_USERS_MAX: usize = HOST_CONNECTIONS_MAX - HOST_CONNECTIONS_MAX / 16;
+/// How long a connection for which there is no place has to hear so.
+const TOLD: Duration = Duration::from_secs(1);
+/// How long a host may say nothing after its handshake. It speaks as soon as it has heard the first bytes from here. The
+/// kernel sends a lost segment again after 0.2, 0.6, 1.4 and 3 s: four losses in a row are tolerated.
+const SPEAKS: Duration = Duration::from_secs(5);
 /// Accepted connections that wait to be served.
 const ACCEPTED_MAX: usize = 64;
 /// Connections that wait for accept; the kernel lowers it to net.core.somaxconn.
@@ -89,9 +103,49 @@ pub struct HostPeer {
     pub hang_up: CancellationToken,
     /// How what is sent to it goes out.
     pub flow: Arc<Flow>,
+    /// The place of this connection among those that carry requests of users.
+    pub users: Arc<UsersPlace>,
+}
+
+/// A place of a connection among those of its host that carry requests of users, once it carries one.
+#[derive(Debug, Default)]
+pub struct UsersPlace {
+    counts: Counted<Arc<str>>,
+    taken: OnceLock<Option<Slot>>,
 }
 
 impl HostPeer {
+    /// Whether this connection may carry requests of users: not if so many of its host do that the others are kept for
+    /// its daemons. Then it is closed in a moment.
+    ///
+    /// To be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// It may not, in a sentence for the user.
+    pub fn carries_users(&self) -> Result<(), tonic::Status> {
+        let take = || self.users.counts.take(Arc::clone(&self.name), HOST_USERS_MAX, usize::MAX);
+        let mut first = false;
+        let taken = self.users.taken.get_or_init(|| {
+            first = true;
+            take()
+        });
+        if taken.is_some() {
+            return Ok(());
+        }
+        if first {
+            let hang_up = self.hang_up.clone();
+            tokio::spawn(async move {
+                sleep(TOLD).await;
+                hang_up.cancel();
+            });
+        }
+        Err(tonic::Status::unavailable(format!(
+            "the users of the host {} have the maximum number of connections ({HOST_USERS_MAX}): \
+             try again later",
+            self.name
+        )))
+    }
+
     /// Whether it has this role.
     ///
     /// # Errors
@@ -133,6 +187,8 @@ pub struct HostStream {
     first: Vec<u8>,
     peer: HostPeer,
     hung_up: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Until when it has to say something. None: it has, or is not waited for.
+    silent: Option<Pin<Box<Sleep>>>,
     _slot: Option<Slot>,
 }
 
@@ -143,7 +199,7 @@ impl HostStream {
         certificate: HostCertificate,
         address: SocketAddr,
         keyring: &Keyring,
-        slot: Option<Slot>,
+        accepted: Option<(Slot, Counted<Arc<str>>)>,
     ) -> HostStream {
         let hang_up = CancellationToken::new();
         let serial: Arc<str> = certificate.serial.into();
@@ -163,9 +219,16 @@ impl HostStream {
             address,
             hang_up: hang_up.clone(),
             flow: Arc::default(),
+            users: Arc::default(),
         };
         let hung_up = Box::pin(hang_up.cancelled_owned());
-        HostStream { stream, first, peer, hung_up, _slot: slot }
+        let mut new = HostStream { stream, first, peer, hung_up, silent: None, _slot: None };
+        if let Some((slot, counts)) = accepted {
+            new.peer.users = Arc::new(UsersPlace { counts, taken: OnceLock::new() });
+            new.silent = Some(Box::pin(sleep(SPEAKS)));
+            new._slot = Some(slot);
+        }
+        new
     }
 
     /// The other host.
@@ -209,7 +272,15 @@ impl AsyncRead for HostStream {
             buffer.put_slice(&std::mem::replace(&mut self.first, rest));
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        match &mut self.silent {
+            None => read,
+            Some(_) if read.is_ready() => {
+                self.silent = None;
+                read
+            }
+            Some(wait) => wait.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
+        }
     }
 }
 
@@ -265,7 +336,7 @@ impl<K> Default for Counted<K> {
     }
 }
 
-impl<K: Ord + Clone + Send + 'static> Counted<K> {
+impl<K: Ord + Clone + Send + Sync + 'static> Counted<K> {
     /// One more, unless there are `most` of this key, or `all` of all keys.
     pub fn take(&self, key: K, most: usize, all: usize) -> Option<Slot> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -289,7 +360,13 @@ impl<K: Ord + Clone + Send + 'static> Counted<K> {
 }
 
 /// A counted place; dropping it gives the place back.
-pub struct Slot(Option<Box<dyn FnOnce() + Send>>);
+pub struct Slot(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Slot")
+    }
+}
 
 impl Drop for Slot {
     fn drop(&mut self) {
@@ -361,8 +438,8 @@ async fn accept(
     keyring: Arc<Keyring>,
     accepted: mpsc::Sender<io::Result<HostStream>>,
 ) {
-    let shaking: Counted<IpAddr> = Counted::default();
-    let hosts: Counted<String> = Counted::default();
+    let shaking = Shaking::new(Mutex::new(Handshakes::new(HANDSHAKES_MAX)));
+    let hosts = Hosts::default();
     let said = Arc::new(Mutex::new(Said::default()));
     loop {
         let (stream, address) = match listener.accept().await {
@@ -374,19 +451,26 @@ async fn accept(
                 continue;
             }
         };
-        let (all, one) = HANDSHAKES_MAX;
-        let Some(slot) = shaking.take(address.ip(), one, all) else {
-            say(&said, &format!("{address} is refused: too many handshakes are under way"));
+        let end = CancellationToken::new();
+        let Some((id, gone)) = lock(&shaking).begin(address.ip(), end.clone()) else {
+            say(&said, &format!("{address} is refused: too many connections wait to be served"));
             continue;
         };
+        if let Some((from, end)) = gone {
+            end.cancel();
+            say(&said, &format!("{from} has too many handshakes under way: the oldest is ended"));
+        }
+        let place = Place { shaking: Arc::clone(&shaking), id };
         let (keyring, accepted) = (Arc::clone(&keyring), accepted.clone());
         let (hosts, said) = (hosts.clone(), Arc::clone(&said));
         tokio::spawn(async move {
-            let _slot = slot;
-            let shaken = timeout(HANDSHAKE, shake(stream, address, &keyring, &hosts)).await;
+            let shakes = timeout(HANDSHAKE, shake(stream, address, &keyring, &hosts, &place));
+            // (None: it has given its place to another, which was said.)
+            let Some(shaken) = end.run_until_cancelled(shakes).await else { return };
             let late = || Err(format!("{address} has not ended its handshake in 10 s"));
             match shaken.unwrap_or_else(|_| late()) {
                 Ok(stream) => {
+                    lock(&place.shaking).over(place.id);
                     // An Err: the listener is gone.
                     let _ = accepted.send(Ok(stream)).await;
                 }
@@ -396,14 +480,42 @@ async fn accept(
     }
 }
 
+type Shaking = Arc<Mutex<Handshakes<CancellationToken>>>;
+
+fn lock(shaking: &Shaking) -> MutexGuard<'_, Handshakes<CancellationToken>> {
+    shaking.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A place among the handshakes, which is given back when dropped.
+struct Place {
+    shaking: Shaking,
+    id: handshakes::Id,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        lock(&self.shaking).gone(self.id);
+    }
+}
+
+/// Connections by host: all, and those that carry requests of users.
+#[derive(Clone, Default)]
+struct Hosts {
+    all: Counted<String>,
+    users: Counted<Arc<str>>,
+}
+
 /// The handshake of a connection that has come.
 async fn shake(
     stream: TcpStream,
     address: SocketAddr,
     keyring: &Keyring,
-    hosts: &Counted<String>,
+    hosts: &Hosts,
+    place: &Place,
 ) -> Result<HostStream, String> {
     set_options(&stream).map_err(|error| format!("{address}: {error}"))?;
+    let _ = stream.peek(&mut [0]).await;
+    lock(&place.shaking).speaks(place.id);
     let acceptor = TlsAcceptor::from(keyring.keys().server);
     let stream =
         acceptor.accept(stream).await.map_err(|error| why(&address.to_string(), &error))?;
@@ -416,7 +528,7 @@ async fn shake(
         }
         None => return Err(format!("{address} presents no certificate")),
     };
-    let slot = hosts.take(certificate.name.clone(), HOST_CONNECTIONS_MAX, usize::MAX);
+    let slot = hosts.all.take(certificate.name.clone(), HOST_CONNECTIONS_MAX, usize::MAX);
     let Some(slot) = slot else {
         return Err(format!(
             "the host {} has {HOST_CONNECTIONS_MAX} connections already",
@@ -424,7 +536,8 @@ async fn shake(
         ));
     };
     let stream = TlsStream::Server(stream);
-    Ok(HostStream::new(stream, Vec::new(), certificate, address, keyring, Some(slot)))
+    let accepted = Some((slot, hosts.users.clone()));
+    Ok(HostStream::new(stream, Vec::new(), certificate, address, keyring, accepted))
 }
 
 /// What was logged of refused connections: attempts must not fill the log.

@@ -16,7 +16,7 @@ use crate::certs::Role;
 use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET};
 use crate::rpc::listen::{Bounds, Peer, admitted, incoming, listen};
 use crate::rpc::partial_messages::{Limits, PartialMessages};
-use crate::rpc::tls::{self, Counted, Expect};
+use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX};
 use crate::variables::Variables;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -44,7 +44,7 @@ const HALVES: Limits = Limits { small: 128 * 1024, large: 8, halves: 1_024, requ
 /// HTTP/2's windows, in bytes, of a stream and of a connection of a user.
 const WINDOWS: (u32, u32) = (128 * 1024, 256 * 1024);
 /// Connections to other hosts that are kept: for all users, and for one.
-const CHANNELS_MAX: usize = 4_096;
+const CHANNELS_MAX: usize = HOST_USERS_MAX;
 const CHANNELS_USER_MAX: usize = 64;
 /// Connections that are being opened for a user at once.
 const OPENING_MAX: usize = 8;

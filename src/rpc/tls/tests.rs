@@ -144,31 +144,85 @@ async fn who_has_no_certificate_or_no_tls_is_refused() {
     assert!(nobody.contains("nothing listens on 127.0.0.1:1"), "{nobody}");
 }
 
-/// One address can't keep others from shaking hands.
+/// Any user of a host can open them, from its address.
 #[tokio::test]
-async fn silent_connections_take_few_places() {
+async fn silent_connections_keep_no_host_out() {
     let place = Place::cluster("tls-silent");
     let (address, _keyring, _server) = serve(place.path()).await;
     let mut silent = Vec::new();
     for _ in 0..HANDSHAKES_MAX.1 {
         silent.push(TcpStream::connect(&address).await.expect("listens"));
     }
-    // (From the same address, as all of this host are.)
     let n1 = place.host("n1", "node");
-    let mut more = TcpStream::connect(&address).await.expect("listens");
+    assert_eq!(call(&address, &n1, control()).await, Ok("n1".into()));
+    // The oldest has made room.
     let mut byte = [0];
-    let closed = timeout(HANDSHAKE / 2, more.read(&mut byte)).await.expect("closed at once");
+    let closed = timeout(HANDSHAKE / 2, silent[0].read(&mut byte)).await.expect("closed at once");
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
-    drop(silent);
-    let mut said = String::new();
-    for _ in 0..100 {
-        match call(&address, &n1, control()).await {
-            Ok(name) => return assert_eq!(name, "n1"),
-            Err(text) => said = text,
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{said}");
+    let open = timeout(Duration::from_millis(20), silent[1].read(&mut byte)).await;
+    assert!(open.is_err(), "no more than one has: {open:?}");
+}
+
+/// A connection to this listener, as it is accepted.
+async fn accepted(connections: &mut Incoming) -> HostStream {
+    let next = tokio_stream::StreamExt::next(connections).await;
+    next.expect("one comes").expect("it is no error")
+}
+
+/// It would have its place for as long as its host is there.
+#[tokio::test]
+async fn a_host_that_says_nothing_after_its_handshake_is_hung_up_on() {
+    let place = Place::cluster("tls-speechless");
+    let keyring = Arc::new(Keyring::open(place.path()).expect("good"));
+    let listener = listen("127.0.0.1:0".parse().expect("an address"), "test").expect("free");
+    let address = listener.local_addr().expect("bound").to_string();
+    let mut connections = incoming(listener, keyring).expect("watched");
+    let client = Keyring::open(&place.host("n1", "node")).expect("good");
+    let control = control();
+    let serves = async {
+        let mut stream = accepted(&mut connections).await;
+        assert!(stream.silent.is_some(), "it is to speak");
+        stream.write_all(b"x").await.expect("written");
+        stream.flush().await.expect("written");
+        stream
+    };
+    let (client, mut served) = tokio::join!(super::open(&address, &control, &client), serves);
+    let mut client = client.expect("connected");
+    client.write_all(b"y").await.expect("written");
+    client.flush().await.expect("written");
+    let mut bytes = [0; 4];
+    assert_eq!(served.read(&mut bytes).await.expect("it speaks"), 1);
+    assert!(served.silent.is_none(), "it may be silent for as long as it likes");
+
+    served.silent = Some(Box::pin(sleep(Duration::from_millis(20))));
+    let read = timeout(SPEAKS, served.read(&mut bytes)).await.expect("it is not waited for");
+    assert_eq!(read.expect_err("given up").kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn some_connections_of_a_host_are_for_its_daemons() {
+    let counts = Counted::default();
+    let peer = |host: &str| HostPeer {
+        name: host.into(),
+        roles: "login".parse().expect("roles"),
+        serial: "1".into(),
+        address: "10.0.0.1:7".parse().expect("an address"),
+        hang_up: CancellationToken::new(),
+        flow: Arc::default(),
+        users: Arc::new(UsersPlace { counts: counts.clone(), taken: OnceLock::new() }),
+    };
+    let mut carry: Vec<HostPeer> = (0..HOST_USERS_MAX).map(|_| peer("n1")).collect();
+    assert!(carry.iter().all(|peer| peer.carries_users().is_ok()));
+    assert!(carry[0].clone().carries_users().is_ok(), "each request has no place of its own");
+    let more = peer("n1");
+    let refused = more.carries_users().expect_err("one too many");
+    assert!(refused.message().contains("the users of the host n1 have the maximum"), "{refused}");
+    assert!(peer("n2").carries_users().is_ok());
+    // It is told so, and closed.
+    assert!(!more.hang_up.is_cancelled());
+    timeout(10 * TOLD, more.hang_up.cancelled()).await.expect("closed");
+    carry.pop();
+    assert!(peer("n1").carries_users().is_ok());
 }
 
 /// What waits to be sent goes with the connection, although the other host does not read.
@@ -180,8 +234,7 @@ async fn a_connection_is_cut_at_once() {
     let address = listener.local_addr().expect("bound").to_string();
     let mut connections = incoming(listener, keyring).expect("watched");
     let serving = tokio::spawn(async move {
-        let next = tokio_stream::StreamExt::next(&mut connections).await;
-        let mut stream = next.expect("one comes").expect("it is no error");
+        let mut stream = accepted(&mut connections).await;
         // The settings of a server of HTTP/2, which are empty.
         stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("written");
         stream.flush().await.expect("written");
