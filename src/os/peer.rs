@@ -139,6 +139,43 @@ fn process_by_pid(peer: Credentials, accepted: u64) -> io::Result<Option<PeerPro
     Ok(proved.then_some(PeerProcess { pidfd, started }))
 }
 
+/// A descriptor of the process with this pid that started then; `None`: it has ended.
+///
+/// # Errors
+/// Those of pidfd_open, and of reading /proc, that say nothing about the process: no descriptors left, say. It may
+/// live, and is to be looked for again.
+pub fn open_process(pid: i32, started: u64) -> io::Result<Option<OwnedFd>> {
+    open_process_by(pid, started, |pid| {
+        rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+    })
+}
+
+fn open_process_by(
+    pid: i32,
+    started: u64,
+    open: impl FnOnce(rustix::process::Pid) -> rustix::io::Result<OwnedFd>,
+) -> io::Result<Option<OwnedFd>> {
+    let Some(pid) = rustix::process::Pid::from_raw(pid) else { return Ok(None) };
+    let pidfd = match open(pid) {
+        Ok(pidfd) => Ok(pidfd),
+        Err(rustix::io::Errno::SRCH) => return Ok(None),
+        Err(errno) => Err(io::Error::from(errno)),
+    };
+    // The start time is read after the descriptor was opened, so it is of the same process, or of none. (Where it was
+    // not opened, another start shows that the process has ended: its pid is another's, or a thread's.)
+    match process_started(pid.as_raw_nonzero().get()) {
+        Ok(other) if other != started => Ok(None),
+        Ok(_) => pidfd.map(Some),
+        Err(error) if is_of_nobody(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether /proc says that there is no such process.
+fn is_of_nobody(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
+}
+
 /// Clock ticks since boot, the unit of [`process_started`].
 pub fn boot_ticks() -> u64 {
     let hertz = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1) as u64;
@@ -194,6 +231,7 @@ fn is_running(pidfd: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use std::os::unix::net::UnixStream;
     use std::process::{Command, Stdio};
 
@@ -255,5 +293,27 @@ mod tests {
         assert_eq!(start_of(stat.as_bytes()), Some(4711));
         assert_eq!(start_of(b"77 (\xff) S 1"), None);
         assert_eq!(start_of(b""), None);
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_opened_is_not_dead() {
+        use rustix::io::Errno;
+        let own = std::process::id() as i32;
+        let started = process_started(own).expect("it runs");
+        let open = |pid: Pid| pidfd_open(pid, PidfdFlags::empty());
+        assert!(matches!(open_process_by(own, started, open), Ok(Some(_))));
+        assert!(matches!(open_process_by(own, started + 1, open), Ok(None)), "another one's pid");
+        assert!(matches!(open_process_by(own, started, |_| Err(Errno::SRCH)), Ok(None)));
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::PERM] {
+            let opened = open_process_by(own, started, |_| Err(errno));
+            let error = opened.expect_err("not known");
+            assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()));
+        }
+        // Nobody has the pid now, however the kernel says so.
+        let mut child = Command::new("true").spawn().expect("started");
+        child.wait().expect("ended");
+        let ended = child.id() as i32;
+        assert!(matches!(open_process_by(ended, 1, |_| Err(Errno::INVAL)), Ok(None)));
+        assert!(matches!(open_process(ended, 1), Ok(None)));
     }
 }

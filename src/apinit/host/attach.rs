@@ -1,6 +1,7 @@
 //! Front ends: the Apinit service.
 
 use super::events::{Events, TaskEvent};
+use super::runtime::Process;
 use super::stream_sender::{FRONT_WORDS_MAX, FrontSender, StreamSender};
 use crate::apinit::decide::Conn;
 use crate::rpc::convert::Malformed;
@@ -11,13 +12,18 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::io::Interest;
+use tokio::time::sleep;
 use tokio_stream::Stream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 
 /// The largest message from a front end: a launch with all that one execve may be given.
 const MESSAGE_MAX: usize = 8 * 1024 * 1024;
+
+/// How long to wait before a process that can't be opened is tried again: no descriptors are left, say.
+pub(super) const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Numbers for streams.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -93,7 +99,7 @@ pub(super) struct Front {
     /// Towards it; `None` for a process that is watched without a stream.
     pub sender: Option<FrontSender>,
     /// Its pid and start time.
-    pub process: Option<super::runtime::Process>,
+    pub process: Option<Process>,
     watch: Option<tokio::task::JoinHandle<()>>,
     /// While it is there, what the front end says is listened to: half a message waits with who
     /// listens, and must not outlive the stream's place among the streams. `None`: see `sender`.
@@ -104,7 +110,7 @@ impl Front {
     pub fn new(
         conn: Conn,
         sender: Option<FrontSender>,
-        process: Option<super::runtime::Process>,
+        process: Option<Process>,
         pidfd: Option<Arc<OwnedFd>>,
         listening: Option<DropGuard>,
         events: &Events,
@@ -118,6 +124,28 @@ impl Front {
             })
         });
         Front { sender, process, watch, _listening: listening }
+    }
+
+    /// Of a process that a former life has watched, and that can't be opened yet: that is tried again.
+    pub fn unopened(conn: Conn, process: Process, events: &Events) -> Front {
+        let events = events.clone();
+        let watch = tokio::spawn(async move {
+            let pidfd = loop {
+                sleep(OPEN_AGAIN).await;
+                if let Ok(opened) = process.open() {
+                    break opened;
+                }
+            };
+            // (None: it has ended meanwhile.)
+            let ended = match pidfd {
+                Some(pidfd) => wait_for_end(Arc::new(pidfd)).await,
+                None => true,
+            };
+            if ended {
+                let _ = events.send(TaskEvent::FrontDied(conn)).await;
+            }
+        });
+        Front { sender: None, process: Some(process), watch: Some(watch), _listening: None }
     }
 }
 
@@ -141,7 +169,6 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
 mod tests {
     use super::*;
     use crate::rpc::partial_messages::tests::Channel;
-    use std::time::Duration;
     use tokio::sync::mpsc;
     use tonic::codec::Codec;
 

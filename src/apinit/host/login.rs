@@ -3,21 +3,22 @@
 //! psched names the processes that it waits for. Each is watched by its pidfd; psched is told when it
 //! has ended. psched names them all again on each new connection, so nothing is kept here.
 
+use super::attach::OPEN_AGAIN;
 use super::network::Psched;
-use crate::os::peer::process_started;
+use crate::os::peer::open_process;
 use crate::os::signal_helper::SignalHelper;
 use crate::rpc::connect::status_text;
 use crate::rpc::pb;
 use crate::rpc::pb::from_login::Message as Said;
 use crate::rpc::pb::logins_client::LoginsClient;
 use crate::rpc::pb::to_login::Message as Told;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -25,8 +26,9 @@ use tokio_util::task::AbortOnDropHandle;
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Messages to psched that may wait.
 const QUEUE: usize = 1_024;
-/// Processes that are watched at once.
+/// Processes that are watched at once, and those that can't be opened and are tried again.
 const WATCHED_MAX: usize = 65_536;
+const UNSURE_MAX: usize = 65_536;
 
 /// Keeps a connection to psched for ever.
 pub(super) async fn keep(psched: Psched, helper: Option<SignalHelper>) {
@@ -73,35 +75,28 @@ async fn serve(psched: &Psched, helper: Option<&SignalHelper>) -> Result<(), Str
     let answer = LoginsClient::new(channel).link(ReceiverStream::new(said)).await;
     let mut told = answer.map_err(status_text)?.into_inner();
     let (ends, mut ended) = mpsc::channel::<(i32, u64)>(QUEUE);
-    let mut watched: HashMap<(i32, u64), Watched> = HashMap::new();
+    let mut processes = Processes::new(ends, open_process);
+    let mut again = tokio::time::interval(OPEN_AGAIN);
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             Some(id) = ended.recv() => {
-                watched.remove(&id);
+                processes.watched.remove(&id);
                 gone(&says, vec![id]).await?;
+            }
+            _ = again.tick(), if !processes.unsure.is_empty() => {
+                gone(&says, processes.again()).await?;
             }
             message = told.message() => match message.map_err(status_text)?.map(|m| m.message) {
                 None => return Ok(()),
                 Some(Some(Told::Watched(named))) => {
-                    let mut dead = Vec::new();
-                    for process in named.processes {
-                        let id = (process.pid, process.started);
-                        if watched.contains_key(&id) {
-                            continue;
-                        }
-                        match watch(id, &ends).filter(|_| watched.len() < WATCHED_MAX) {
-                            Some(alive) => {
-                                watched.insert(id, alive);
-                            }
-                            None => dead.push(id),
-                        }
-                    }
-                    gone(&says, dead).await?;
+                    let ids = named.processes.iter().map(|process| (process.pid, process.started));
+                    gone(&says, processes.watch(ids)).await?;
                 }
                 Some(Some(Told::Nudge(nudge))) => {
                     let process = nudge.process.unwrap_or_default();
                     if let Some(helper) = helper
-                        && let Some(process) = watched.get(&(process.pid, process.started))
+                        && let Some(process) = processes.watched.get(&(process.pid, process.started))
                         && let Err(error) = helper.nudge(process.pidfd.as_fd(), nudge.uid)
                     {
                         tracing::debug!(%error, "no signal to aprun");
@@ -125,20 +120,101 @@ async fn gone(says: &mpsc::Sender<pb::FromLogin>, ids: Vec<(i32, u64)>) -> Resul
     says.send(pb::FromLogin { message }).await.map_err(closed)
 }
 
-/// Watches a process. None: it has ended.
-fn watch((pid, started): (i32, u64), ends: &mpsc::Sender<(i32, u64)>) -> Option<Watched> {
-    let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-    // The start time is read after the descriptor was opened, so it is of the same process, or of
-    // none.
-    if process_started(pid).ok() != Some(started) {
-        return None;
+/// A process by its pid and start time.
+type Id = (i32, u64);
+
+/// What opens a process; `None`: it has ended.
+type Open = fn(i32, u64) -> io::Result<Option<OwnedFd>>;
+
+/// The processes that psched has named on a connection.
+struct Processes {
+    watched: HashMap<Id, Watched>,
+    /// Those of which it is not known whether they live: there was no descriptor left, say. They count as alive.
+    unsure: BTreeSet<Id>,
+    ends: mpsc::Sender<Id>,
+    open: Open,
+}
+
+impl Processes {
+    fn new(ends: mpsc::Sender<Id>, open: Open) -> Processes {
+        Processes { watched: HashMap::new(), unsure: BTreeSet::new(), ends, open }
     }
-    let pidfd = Arc::new(pidfd);
-    let (fd, ends) = (Arc::clone(&pidfd), ends.clone());
-    let watch = tokio::spawn(async move {
-        if super::attach::wait_for_end(fd).await {
-            let _ = ends.send((pid, started)).await;
+
+    /// Watches these. Returned: those that have ended.
+    fn watch(&mut self, ids: impl IntoIterator<Item = Id>) -> Vec<Id> {
+        let mut dead = Vec::new();
+        for id in ids {
+            if self.watched.contains_key(&id) {
+                continue;
+            }
+            let opened = match self.watched.len() < WATCHED_MAX {
+                true => (self.open)(id.0, id.1),
+                false => Err(io::Error::other("too many processes are watched")),
+            };
+            match opened {
+                Ok(Some(pidfd)) => {
+                    self.unsure.remove(&id);
+                    let watched = self.watched(id, pidfd);
+                    self.watched.insert(id, watched);
+                }
+                Ok(None) => {
+                    self.unsure.remove(&id);
+                    dead.push(id);
+                }
+                Err(error) => self.not_now(id, &error),
+            }
         }
-    });
-    Some(Watched { pidfd, _watch: AbortOnDropHandle::new(watch) })
+        dead
+    }
+
+    /// Tries those again that could not be opened. Returned: those that have ended.
+    fn again(&mut self) -> Vec<Id> {
+        let unsure: Vec<Id> = self.unsure.iter().copied().collect();
+        self.watch(unsure)
+    }
+
+    fn not_now(&mut self, id: Id, error: &io::Error) {
+        if self.unsure.is_empty() {
+            tracing::warn!(pid = id.0, %error, "can't watch an aprun yet");
+        }
+        // (psched names them all again on the next connection.)
+        if self.unsure.len() < UNSURE_MAX {
+            self.unsure.insert(id);
+        }
+    }
+
+    fn watched(&self, id: Id, pidfd: OwnedFd) -> Watched {
+        let pidfd = Arc::new(pidfd);
+        let (fd, ends) = (Arc::clone(&pidfd), self.ends.clone());
+        let watch = tokio::spawn(async move {
+            if super::attach::wait_for_end(fd).await {
+                let _ = ends.send(id).await;
+            }
+        });
+        Watched { pidfd, _watch: AbortOnDropHandle::new(watch) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::peer::process_started;
+
+    #[tokio::test]
+    async fn a_process_that_cannot_be_opened_is_not_dead() {
+        let (ends, _ended) = mpsc::channel(1);
+        let own = std::process::id() as i32;
+        let own = (own, process_started(own).expect("it runs"));
+        let full = |_, _| Err(rustix::io::Errno::MFILE.into());
+        let mut processes = Processes::new(ends, full);
+        let ended = (own.0, own.1 + 1);
+        assert_eq!(processes.watch([own, ended]), []);
+        assert_eq!((processes.watched.len(), processes.unsure.len()), (0, 2));
+        assert_eq!(processes.again(), []);
+        // There are descriptors again.
+        processes.open = open_process;
+        assert_eq!(processes.again(), [ended]);
+        assert_eq!((processes.watched.len(), processes.unsure.len()), (1, 0));
+        assert_eq!(processes.watch([own]), []);
+    }
 }

@@ -141,7 +141,7 @@ impl Look {
     fn end_or_put(&self, pid: i32, home: Option<Nid>, group: &str) -> Option<String> {
         // Not to be another's by the time that it is killed.
         let process = process_tracking::process(pid)?;
-        let pidfd = process.open()?;
+        let pidfd = process.opened()?;
         let own = |group: String| {
             let nids = self.groups.born().iter();
             nids.into_iter().any(|nid| group.ends_with(&format!("/{}/{nid}", self.name())))

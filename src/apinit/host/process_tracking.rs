@@ -187,7 +187,7 @@ fn user_ids(status: &str) -> impl Iterator<Item = u32> {
 
 /// Sends them a signal, and nobody who has been given one of their pids meanwhile.
 fn signal(processes: &[Process], signal: rustix::process::Signal) {
-    for pidfd in processes.iter().filter_map(|process| process.open()) {
+    for pidfd in processes.iter().filter_map(|process| process.opened()) {
         // An Err: it has ended.
         let _ = rustix::process::pidfd_send_signal(pidfd, signal);
     }

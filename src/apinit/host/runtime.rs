@@ -3,7 +3,7 @@
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{PlaceCommand, Welcome};
 use crate::apteam::protocol::turns::SlicePlan;
-use crate::os::peer::process_started;
+use crate::os::peer::{open_process, process_started};
 use crate::rpc::pb;
 use anyhow::Context;
 use prost::Message;
@@ -44,12 +44,20 @@ impl Process {
         Some(Process { pid: pid.parse().ok()?, started: started.parse().ok()? })
     }
 
-    /// A descriptor of it, if it is still there.
-    pub fn open(self) -> Option<OwnedFd> {
-        let pid = rustix::process::Pid::from_raw(self.pid)?;
-        let flags = rustix::process::PidfdFlags::empty();
-        let pidfd = rustix::process::pidfd_open(pid, flags).ok()?;
-        (process_started(self.pid).ok()? == self.started).then_some(pidfd)
+    /// A descriptor of it; `None`: it has ended.
+    ///
+    /// # Errors
+    /// It may live: no descriptors are left, say.
+    pub fn open(self) -> io::Result<Option<OwnedFd>> {
+        open_process(self.pid, self.started)
+    }
+
+    /// The same for what is done with it if it lives. Where that is not known, the log has it.
+    pub fn opened(self) -> Option<OwnedFd> {
+        let failed = |error: &io::Error| {
+            tracing::warn!(pid = self.pid, %error, "can't open a process");
+        };
+        self.open().inspect_err(failed).ok().flatten()
     }
 }
 
@@ -499,8 +507,11 @@ mod tests {
         assert_eq!(app.sessions(), []);
         app.keep_sessions(&[own, Process { pid: 7, started: 8 }]);
         assert_eq!(app.sessions(), [own, Process { pid: 7, started: 8 }]);
-        assert!(own.open().is_some());
-        assert!(Process { started: own.started + 1, ..own }.open().is_none(), "another one's pid");
+        assert!(own.opened().is_some());
+        assert!(
+            Process { started: own.started + 1, ..own }.opened().is_none(),
+            "another one's pid"
+        );
         assert_eq!(runtime.applications().len(), 1);
         app.remove();
         assert_eq!(runtime.applications().len(), 0);

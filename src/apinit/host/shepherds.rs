@@ -171,7 +171,8 @@ pub(super) fn connected(
     events: &Events,
 ) -> Result<Shepherd, String> {
     let failed = |why: &dyn std::fmt::Display| format!("its apshepherd does not answer: {why}");
-    let pidfd = process.open().map(Arc::new).ok_or_else(|| failed(&"it has died"))?;
+    let pidfd = process.open().map_err(|error| failed(&error))?;
+    let pidfd = pidfd.map(Arc::new).ok_or_else(|| failed(&"it has died"))?;
     let wire = Arc::new(wire(connection.0).map_err(|e| failed(&e))?);
     let mouth = Some(ShepherdWriter::open(key, &wire));
     let hung_up = Arc::<AtomicBool>::default();
@@ -189,7 +190,9 @@ pub(super) async fn find(
     events: &Events,
 ) -> Option<(Shepherd, Option<Hello>)> {
     let process = directory.process("shepherd")?;
-    let pidfd = process.open().map(Arc::new);
+    let opened = process.open().map(|pidfd| pidfd.map(Arc::new));
+    let unsure = opened.is_err();
+    let pidfd = opened.ok().flatten();
     let wire = Arc::new(wire(dial(&directory.socket()).ok()?).ok()?);
     let mouth = ShepherdWriter::open(key, &wire);
     let mut reader = Reader::new(wire);
@@ -198,7 +201,7 @@ pub(super) async fn find(
     let hello = match tokio::time::timeout(HELLO, reader.next()).await {
         Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
         // Its socket has taken the connection: it is stopped, or the host is busy.
-        Err(_) if pidfd.as_deref().is_some_and(is_alive) => {
+        Err(_) if unsure || pidfd.as_deref().is_some_and(is_alive) => {
             tracing::warn!(%key, "the apshepherd of an application has not answered yet");
             tokio::spawn(hear(key, reader, pidfd.clone(), hears));
             let mouth = Some(mouth);

@@ -15,13 +15,14 @@ use super::input::Input;
 use super::logins::{LoginEvent, LoginSender};
 use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
+use crate::os::peer::open_process;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::watch::watch as watch_file;
 use crate::psched::decide::Event;
 use crate::psched::drive::Front;
 use crate::variables::units::format_duration;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,6 +47,7 @@ pub struct Fronts {
     away: HashMap<Arc<str>, AbortHandle>,
     /// How long they may be away.
     away_max: watch::Receiver<Duration>,
+    open: Open,
 }
 
 struct Login {
@@ -61,9 +63,16 @@ struct Watched {
 
 /// How a process of this host is watched.
 struct Here {
-    pidfd: Arc<OwnedFd>,
+    /// None: it could not be opened yet, which is tried again.
+    pidfd: Option<Arc<OwnedFd>>,
     task: AbortHandle,
 }
+
+/// How long to wait before a process that can't be opened is tried again: no descriptors are left, say.
+const OPEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// What opens a process by its pid and start time; `None`: it has ended.
+type Open = fn(i32, u64) -> io::Result<Option<OwnedFd>>;
 
 impl Fronts {
     /// None yet.
@@ -81,16 +90,28 @@ impl Fronts {
             logins: HashMap::new(),
             away: HashMap::new(),
             away_max,
+            open: open_process,
         }
     }
 
     /// Watches a process for an application.
     pub fn watch(&mut self, apid: Apid, front: Front<FrontHandle>) {
-        let Front { process: id, handle: FrontHandle { pidfd, signal_as } } = front;
+        let Front { process, handle: FrontHandle { pidfd, signal_as } } = front;
         match signal_as {
             Some(uid) => self.signals.insert(apid, uid),
             None => self.signals.remove(&apid),
         };
+        self.watch_by(apid, process, pidfd, false);
+    }
+
+    /// `unopened`: it is of this host, and is to be opened once that can be done.
+    fn watch_by(
+        &mut self,
+        apid: Apid,
+        id: FrontProcess,
+        pidfd: Option<Arc<OwnedFd>>,
+        unopened: bool,
+    ) {
         self.of.insert(apid, id.clone());
         let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(watched) = processes.get_mut(&id) {
@@ -98,8 +119,8 @@ impl Fronts {
             return;
         }
         let here = match pidfd {
-            Some(pidfd) => Some(self.watch_here(id.clone(), pidfd)),
-            None => {
+            pidfd if unopened || pidfd.is_some() => Some(self.watch_here(id.clone(), pidfd)),
+            _ => {
                 match self.logins.get(&id.host) {
                     Some(login) => login.sender.watch([&id]),
                     None => {
@@ -116,12 +137,20 @@ impl Fronts {
     }
 
     /// Waits for the end of a process of this host.
-    fn watch_here(&self, id: FrontProcess, pidfd: Arc<OwnedFd>) -> Here {
-        let (all, inputs, fd) = (self.processes.clone(), self.inputs.clone(), pidfd.clone());
+    fn watch_here(&self, id: FrontProcess, pidfd: Option<Arc<OwnedFd>>) -> Here {
+        let (all, inputs, opened) = (self.processes.clone(), self.inputs.clone(), pidfd.clone());
+        let open = self.open;
         let task = tokio::spawn(async move {
-            let Ok(fd) = watch_file(fd, Interest::READABLE) else { return };
-            if fd.readable().await.is_err() {
-                return;
+            let pidfd = match opened {
+                Some(pidfd) => Some(pidfd),
+                None => opened_later(&id, open, &all).await,
+            };
+            // (None: it has ended.)
+            if let Some(pidfd) = pidfd {
+                let Ok(fd) = watch_file(pidfd, Interest::READABLE) else { return };
+                if fd.readable().await.is_err() {
+                    return;
+                }
             }
             let gone = all.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
             let Some(inputs) = inputs.upgrade() else { return };
@@ -142,16 +171,19 @@ impl Fronts {
             self.watch(apid, Front { process, handle });
             return true;
         }
-        let Some(pid) = Pid::from_raw(process.pid) else { return false };
-        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
-        // The start time is read after the descriptor was opened, so it is of the same process, or
-        // of none.
-        if crate::os::peer::process_started(process.pid).ok() != Some(process.started) {
-            return false;
-        }
+        let pidfd = match (self.open)(process.pid, process.started) {
+            Ok(Some(pidfd)) => Some(Arc::new(pidfd)),
+            Ok(None) => return false,
+            Err(error) => {
+                let pid = process.pid;
+                tracing::warn!(apid = apid.0, pid, %error, "can't watch an aprun yet");
+                None
+            }
+        };
         // Whether it asks for the signal it says again, when it connects again.
-        let handle = FrontHandle { pidfd: Some(Arc::new(pidfd)), signal_as: None };
-        self.watch(apid, Front { process, handle });
+        self.signals.remove(&apid);
+        let unopened = pidfd.is_none();
+        self.watch_by(apid, process, pidfd, unopened);
         true
     }
 
@@ -163,8 +195,9 @@ impl Fronts {
         }
         let Some(helper) = &self.helper else { return };
         let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(Watched { here: Some(here), .. }) = processes.get(process)
-            && let Err(error) = helper.nudge(here.pidfd.as_fd(), *uid)
+        if let Some(Watched { here: Some(Here { pidfd: Some(pidfd), .. }), .. }) =
+            processes.get(process)
+            && let Err(error) = helper.nudge(pidfd.as_fd(), *uid)
         {
             tracing::debug!(apid = apid.0, %error, "no signal to aprun");
         }
@@ -276,10 +309,30 @@ fn gives_up(
     task.abort_handle()
 }
 
+/// Opens a process once that can be done. None: it has ended.
+async fn opened_later(
+    id: &FrontProcess,
+    open: Open,
+    all: &Mutex<HashMap<FrontProcess, Watched>>,
+) -> Option<Arc<OwnedFd>> {
+    let pidfd = loop {
+        tokio::time::sleep(OPEN_AGAIN).await;
+        if let Ok(opened) = open(id.pid, id.started) {
+            break Arc::new(opened?);
+        }
+    };
+    let mut all = all.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(here) = all.get_mut(id).and_then(|watched| watched.here.as_mut()) {
+        here.pidfd = Some(Arc::clone(&pidfd));
+    }
+    Some(pidfd)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rpc::pb;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tonic::Status;
 
     type Told = mpsc::Receiver<Result<pb::ToLogin, Status>>;
@@ -339,6 +392,35 @@ mod tests {
         assert_eq!(fronts.login(ended), [Apid(2), Apid(3)], "another start is another process");
         fronts.forget(Apid(1));
         assert!(fronts.processes.lock().expect("whole").is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_process_that_cannot_be_opened_is_not_dead() {
+        let (inputs, mut told) = mpsc::channel(4);
+        let mut fronts = Fronts::new(inputs.downgrade(), None, watch::channel(DAY).1);
+        let own = std::process::id() as i32;
+        let started = crate::os::peer::process_started(own).expect("it runs");
+        let (lives, dead) =
+            (FrontProcess::here(own, started), FrontProcess::here(own, started + 1));
+        assert!(!fronts.find(Apid(1), dead.clone()));
+        // There is no descriptor left at first.
+        static TRIED: AtomicUsize = AtomicUsize::new(0);
+        fronts.open = |pid, started| match TRIED.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Err(rustix::io::Errno::MFILE.into()),
+            _ => open_process(pid, started),
+        };
+        assert!(fronts.find(Apid(2), lives.clone()) && fronts.find(Apid(3), dead.clone()));
+        let Some(Input::Event(event)) = told.recv().await else { panic!("nothing is told") };
+        assert_eq!(*event, Event::FrontGone { apid: Apid(3) });
+        let opened = |fronts: &Fronts| {
+            let processes = fronts.processes.lock().expect("whole");
+            assert!(!processes.contains_key(&dead));
+            processes[&lives].here.as_ref().is_some_and(|here| here.pidfd.is_some())
+        };
+        while !opened(&fronts) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(told.try_recv().is_err());
     }
 
     #[tokio::test]

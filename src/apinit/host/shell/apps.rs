@@ -171,7 +171,7 @@ impl Shell {
             let hello = hello.flatten();
             let silent = shepherd.is_some() && hello.is_none();
             if shepherd.is_none()
-                && let Some(pidfd) = directory.process("shepherd").and_then(Process::open)
+                && let Some(pidfd) = directory.process("shepherd").and_then(Process::opened)
             {
                 let _ = rustix::process::pidfd_send_signal(pidfd, rustix::process::Signal::KILL);
             }
@@ -197,9 +197,16 @@ impl Shell {
             let mut front_died = false;
             let front = directory.process("front").map(|process| {
                 let conn = next_conn();
-                let pidfd = process.open().map(Arc::new);
-                front_died = pidfd.is_none();
-                let front = Front::new(conn, None, Some(process), pidfd, None, &self.events);
+                let opened = process.open().map(|pidfd| pidfd.map(Arc::new));
+                front_died = matches!(opened, Ok(None));
+                let events = &self.events;
+                let front = match opened {
+                    Ok(pidfd) => Front::new(conn, None, Some(process), pidfd, None, events),
+                    Err(error) => {
+                        tracing::warn!(pid = process.pid, %error, "can't watch an aprun yet");
+                        Front::unopened(conn, process, events)
+                    }
+                };
                 self.fronts.insert(conn, front);
                 conn
             });
@@ -555,7 +562,7 @@ impl Shell {
 /// Ends and removes what has no placement. That is waited for: psched will place it here again, and
 /// what is born into a group that was killed may be killed as well.
 async fn clear(directory: &AppDirectory) {
-    if let Some(pidfd) = directory.process("shepherd").and_then(Process::open) {
+    if let Some(pidfd) = directory.process("shepherd").and_then(Process::opened) {
         let _ = rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL);
     }
     if let Some(groups) = directory.groups().and_then(|p| AppGroups::found(p, vec![])) {
