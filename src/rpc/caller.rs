@@ -128,15 +128,8 @@ mod tests {
     }
 
     fn host(roles: &str) -> HostPeer {
-        HostPeer {
-            name: "n1".into(),
-            roles: roles.parse::<Roles>().expect("roles"),
-            serial: "1".into(),
-            address: "10.0.0.1:7".parse().expect("an address"),
-            hang_up: Default::default(),
-            flow: Arc::default(),
-            users: Arc::default(),
-        }
+        let roles = roles.parse::<Roles>().expect("roles");
+        HostPeer { roles, ..crate::rpc::tls::tests::host_peer("n1") }
     }
 
     fn request(headers: HeaderMap, host: Option<HostPeer>) -> Request<()> {

@@ -5,12 +5,19 @@
 //! not many of the small ones that have begun and are not whole; another one waits, unread, until one of these is
 //! whole or its stream is closed. (What it has of the memory meanwhile is bounded by HTTP/2's windows.) A stream that
 //! is opened and says nothing at all takes its headers' memory: of those, too, a user has only so many.
+//!
+//! Daemons of another host have much to say, all of it on one connection, and no message may wait for another one there:
+//! those that wait would fill the connection's window, and the others could not end. So what a host has half said is
+//! bounded in bytes ([`HostLimits`]), and a stream with more is broken off. An honest host is far below. (Root and our
+//! own user on this host are not bounded.)
 
 use crate::rpc::listen::Peer;
+use crate::rpc::tls::HostPeer;
 use bytes::Bytes;
 use http_body::Frame;
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -35,6 +42,29 @@ pub struct Limits {
     pub requests: usize,
 }
 
+/// How much that is, for the daemons of one host.
+#[derive(Clone, Copy, Debug)]
+pub struct HostLimits {
+    /// Bytes of messages that have begun and are not whole. Each counts as it will be once it is.
+    pub bytes: u64,
+    /// Requests of which not all has been read.
+    pub requests: usize,
+}
+
+impl HostLimits {
+    /// For so many of the largest messages on their way at once, and so many requests.
+    pub const fn new(message_max: usize, messages: u64, requests: usize) -> HostLimits {
+        HostLimits { bytes: messages * (message_max + HEADER) as u64, requests }
+    }
+}
+
+/// What one host has half said.
+#[derive(Clone, Debug)]
+struct HostPlaces {
+    bytes: Arc<AtomicU64>,
+    requests: Arc<Semaphore>,
+}
+
 /// The places of one user.
 #[derive(Clone, Debug)]
 struct Places {
@@ -43,35 +73,62 @@ struct Places {
     requests: Arc<Semaphore>,
 }
 
-/// The places of all, by user.
+/// The places of all, by user and by host.
 #[derive(Clone, Debug)]
 pub struct PartialMessages {
     limits: Limits,
     of: Arc<Mutex<BTreeMap<u32, Places>>>,
+    of_hosts: HostLimits,
+    hosts: Arc<Mutex<BTreeMap<Arc<str>, HostPlaces>>>,
 }
 
 impl PartialMessages {
-    /// Without any user's requests.
-    pub fn new(limits: Limits) -> PartialMessages {
-        PartialMessages { limits, of: Arc::default() }
+    /// Without any requests.
+    pub fn new(limits: Limits, of_hosts: HostLimits) -> PartialMessages {
+        PartialMessages { limits, of: Arc::default(), of_hosts, hosts: Arc::default() }
     }
 
-    /// The same request, whose messages keep to the bound. Those of root and of our own user do as
-    /// they are: nodes and heads are among them.
+    /// The same request, whose messages keep to the bound: that of its user; of another host, if its daemons or its root
+    /// call. Those of root and of our own user on this host do as they are: nodes and heads are among them.
     pub fn bound(&self, request: Request<Body>) -> Request<Body> {
         let own = nix::unistd::geteuid().as_raw();
         let uid = request.extensions().get::<Peer>().map(|peer| peer.uid);
-        match uid.filter(|uid| *uid != 0 && *uid != own) {
-            Some(uid) => request.map(|body| self.body(uid, body)),
-            None => request,
+        let host = request.extensions().get::<HostPeer>().map(|host| Arc::clone(&host.name));
+        match (uid.filter(|uid| *uid != 0 && *uid != own), host) {
+            (Some(uid), _) => request.map(|body| self.body(uid, body)),
+            (None, Some(host)) => request.map(|body| self.body_of_host(host, body)),
+            (None, None) => request,
         }
+    }
+
+    fn body_of_host(&self, host: Arc<str>, body: Body) -> Body {
+        let HostPlaces { bytes, requests } = self.of_host(&host);
+        match requests.try_acquire_owned() {
+            Ok(request) => {
+                Body::new(Weighed::new(body, host, (bytes, self.of_hosts.bytes), request))
+            }
+            Err(_) => Body::new(Refused(format!(
+                "the host {host} has the maximum of unfinished requests of one host ({})",
+                self.of_hosts.requests
+            ))),
+        }
+    }
+
+    fn of_host(&self, host: &Arc<str>) -> HostPlaces {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.retain(|_, places| Arc::strong_count(&places.requests) > 1);
+        let new = || HostPlaces {
+            bytes: Arc::default(),
+            requests: Arc::new(Semaphore::new(self.of_hosts.requests)),
+        };
+        hosts.entry(Arc::clone(host)).or_insert_with(new).clone()
     }
 
     fn body(&self, uid: u32, body: Body) -> Body {
         let places = self.of(uid);
         match Arc::clone(&places.requests).try_acquire_owned() {
             Ok(request) => Body::new(Measured::new(body, places, self.limits.small, request)),
-            Err(_) => Body::new(Refused),
+            Err(_) => Body::new(Refused(MANY_REQUESTS.into())),
         }
     }
 
@@ -87,8 +144,11 @@ impl PartialMessages {
     }
 }
 
-/// What is read of a request beyond the bound.
-struct Refused;
+const MANY_REQUESTS: &str =
+    "you have reached the maximum of unfinished requests of one user: end some of your commands";
+
+/// What is read of a request beyond the bound: why.
+struct Refused(String);
 
 impl http_body::Body for Refused {
     type Data = Bytes;
@@ -98,9 +158,73 @@ impl http_body::Body for Refused {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let text = "you have reached the maximum of unfinished requests of one user: end some of \
-                    your commands";
-        Poll::Ready(Some(Err(Status::resource_exhausted(text))))
+        Poll::Ready(Some(Err(Status::resource_exhausted(&self.0))))
+    }
+}
+
+/// What a host says on a stream, which is broken off if too much of that host is not whole.
+struct Weighed {
+    body: Body,
+    host: Arc<str>,
+    lengths: Lengths,
+    /// Bytes of the message that is not whole.
+    counted: u64,
+    /// The sum of these of its host, and how much that may be.
+    all: Arc<AtomicU64>,
+    most: u64,
+    _request: OwnedSemaphorePermit,
+}
+
+impl Weighed {
+    fn new(
+        body: Body,
+        host: Arc<str>,
+        (all, most): (Arc<AtomicU64>, u64),
+        request: OwnedSemaphorePermit,
+    ) -> Weighed {
+        let lengths = Lengths::default();
+        Weighed { body, host, lengths, counted: 0, all, most, _request: request }
+    }
+
+    /// False: it is more than may be.
+    fn count(&mut self) -> bool {
+        let now = self.lengths.unfinished() as u64;
+        let before = std::mem::replace(&mut self.counted, now);
+        let all = self.all.fetch_add(now, Ordering::AcqRel).saturating_add(now);
+        self.all.fetch_sub(before, Ordering::AcqRel);
+        now <= before || all.saturating_sub(before) <= self.most
+    }
+}
+
+impl Drop for Weighed {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.counted, Ordering::AcqRel);
+    }
+}
+
+impl http_body::Body for Weighed {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.lengths.measure(data);
+            if !self.count() {
+                let text = format!(
+                    "the host {} has begun messages of more than {} bytes, and ended none of them",
+                    self.host, self.most
+                );
+                tracing::warn!("a stream is broken off: {text}");
+                return Poll::Ready(Some(Err(Status::resource_exhausted(text))));
+            }
+        }
+        Poll::Ready(frame)
     }
 }
 
@@ -172,7 +296,8 @@ struct Lengths {
     header: [u8; HEADER],
     /// Bytes of the header that have come.
     header_come: usize,
-    /// Bytes of the message that are to come.
+    /// Bytes of the message, and of those the ones that are to come.
+    length: usize,
     left: usize,
     /// The message of which some are to come is large. (A frame of HTTP/2 is shorter than what is large, so that
     /// nothing large begins and ends within one.)
@@ -184,6 +309,15 @@ impl Lengths {
         match self.left > 0 || self.header_come > 0 {
             true => Some(if self.large { Begun::Large } else { Begun::Small }),
             false => None,
+        }
+    }
+
+    /// Bytes of the message that has begun and is not whole, once it is.
+    fn unfinished(&self) -> usize {
+        match self.begun() {
+            Some(_) if self.left > 0 => HEADER + self.length,
+            Some(_) => HEADER,
+            None => 0,
         }
     }
 
@@ -202,7 +336,8 @@ impl Lengths {
             data = &data[come..];
             if self.header_come == HEADER {
                 let [_, length @ ..] = self.header;
-                self.left = u32::from_be_bytes(length) as usize;
+                self.length = u32::from_be_bytes(length) as usize;
+                self.left = self.length;
                 self.large = self.left > self.small;
                 self.header_come = 0;
             }
@@ -259,7 +394,7 @@ pub mod tests {
 
     #[test]
     fn of_one_user_a_few_large_messages_are_on_their_way() {
-        let halves = PartialMessages::new(LIMITS);
+        let halves = PartialMessages::new(LIMITS, OF_HOSTS);
         let (hers, his) = (halves.of(1000), halves.of(1001));
         let mut streams: Vec<_> = (0..=LARGE_MAX).map(|_| stream(&hers)).collect();
         for (says, _) in &streams {
@@ -291,7 +426,7 @@ pub mod tests {
 
     #[test]
     fn of_one_user_not_many_small_ones_are_half_said() {
-        let all = PartialMessages::new(LIMITS);
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
         let hers = all.of(1000);
         let mut streams: Vec<_> = (0..=LIMITS.halves).map(|_| stream(&hers)).collect();
         for (says, _) in &streams {
@@ -309,16 +444,96 @@ pub mod tests {
         assert_eq!((comes(&mut halves[3].1), comes(&mut more.1)), (Some(3), Some(3)));
     }
 
+    /// What is read at once is that too much is unfinished.
+    fn refused(mut body: impl http_body::Body<Error = Status> + Unpin) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        match http_body::Body::poll_frame(Pin::new(&mut body), &mut cx) {
+            Poll::Ready(Some(Err(status))) => status.code() == tonic::Code::ResourceExhausted,
+            _ => false,
+        }
+    }
+
+    /// A request of this host, for the user whom it names if it does.
+    fn of_host(
+        all: &PartialMessages,
+        name: &str,
+        uid: Option<u32>,
+    ) -> (mpsc::UnboundedSender<Bytes>, Body) {
+        let (says, said) = mpsc::unbounded_channel();
+        let mut request = Request::new(Body::new(Channel(said)));
+        let host = crate::rpc::tls::tests::host_peer(name);
+        if let Some(uid) = uid {
+            request.extensions_mut().insert(Peer {
+                uid,
+                gid: uid,
+                groups: Vec::new(),
+                pid: 0,
+                pidfd: None,
+                started: 0,
+                doubt: None,
+                turned: None,
+                hang_up: host.hang_up.clone(),
+                flow: Default::default(),
+                relayed: None,
+            });
+        }
+        request.extensions_mut().insert(host);
+        (says, all.bound(request).into_body())
+    }
+
+    const OF_HOSTS: HostLimits = HostLimits { bytes: 1_000, requests: 5 };
+
     #[test]
-    fn of_one_user_only_so_many_requests_are_unread() {
-        let refused = |mut body: Body| {
+    fn of_one_host_unfinished_messages_have_so_many_bytes() {
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
+        let poll = |body: &mut Body| {
             let mut cx = Context::from_waker(std::task::Waker::noop());
-            match http_body::Body::poll_frame(Pin::new(&mut body), &mut cx) {
-                Poll::Ready(Some(Err(status))) => status.code() == tonic::Code::ResourceExhausted,
-                _ => false,
+            match http_body::Body::poll_frame(Pin::new(body), &mut cx) {
+                Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(|data| data.len()),
+                _ => None,
             }
         };
-        let all = PartialMessages::new(LIMITS);
+        // Root of a host counts as its daemons do.
+        let (one, mut first) = of_host(&all, "n1", None);
+        let (two, mut second) = of_host(&all, "n1", Some(0));
+        for (says, body) in [(&one, &mut first), (&two, &mut second)] {
+            says.send(header(400)).expect("open");
+            assert_eq!(poll(body), Some(HEADER));
+        }
+        let (three, third) = of_host(&all, "n1", None);
+        three.send(header(200)).expect("open");
+        assert!(refused(third));
+        // Another host's goes on.
+        let (other, mut of_other) = of_host(&all, "n2", None);
+        other.send(header(900)).expect("open");
+        assert_eq!(poll(&mut of_other), Some(HEADER));
+        // So do those that have begun, and once one is whole or is closed there is room.
+        one.send(vec![7; 400].into()).expect("open");
+        assert_eq!(poll(&mut first), Some(400));
+        one.send(header(500)).expect("open");
+        assert_eq!(poll(&mut first), Some(HEADER));
+        drop(second);
+        let (four, mut fourth) = of_host(&all, "n1", None);
+        four.send(header(450)).expect("open");
+        assert_eq!(poll(&mut fourth), Some(HEADER));
+    }
+
+    #[test]
+    fn of_one_host_only_so_many_requests_are_unread() {
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
+        let kept: Vec<_> = (0..OF_HOSTS.requests).map(|_| of_host(&all, "n1", None)).collect();
+        assert!(refused(of_host(&all, "n1", None).1));
+        assert!(!refused(of_host(&all, "n2", None).1));
+        // Its users have bounds of their own.
+        assert!(!refused(of_host(&all, "n1", Some(1000)).1));
+        drop(kept);
+        assert!(!refused(of_host(&all, "n1", None).1));
+        assert_eq!(all.hosts.lock().expect("whole").len(), 1, "who has none is forgotten");
+    }
+
+    #[test]
+    fn of_one_user_only_so_many_requests_are_unread() {
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
         let mut kept: Vec<_> =
             (0..LIMITS.requests).map(|_| all.body(1000, Body::empty())).collect();
         assert!(refused(all.body(1000, Body::empty())));

@@ -735,4 +735,4 @@ pub async fn connect_to_cut(
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::rpc) mod tests;

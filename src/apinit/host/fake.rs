@@ -13,7 +13,7 @@ use super::network::Psched;
 use super::open_link::Link;
 use super::peers::Peer;
 use super::stream_sender::{Head, tell};
-use super::{HALVES, Options, Paths, attach, ended, heads, link};
+use super::{HALVES, HALVES_OF_HOST, Options, Paths, attach, ended, heads, link};
 use crate::apinit::decide::switcher::{
     Action as TurnAction, Event as TurnEvent, News, Outcome, Ran, Start, Switcher,
 };
@@ -131,7 +131,7 @@ fn host(number: usize, nids: &[Nid], directory: &Path, psched: &Psched) -> anyho
     let HostBounds { connections, connections_user, .. } = HostBounds::default();
     let bounds = watch::Sender::new(Bounds::new(connections, connections_user, FILES_USUAL, 1));
     let connections = incoming_within(listener, bounds.subscribe());
-    let halves = PartialMessages::new(HALVES);
+    let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
     let served = tonic::transport::Server::builder()
         .max_concurrent_streams(4)
         .layer(InterceptorLayer::new(admitted))

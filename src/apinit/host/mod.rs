@@ -84,7 +84,7 @@ use crate::rpc::listen::{
     FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
     raise_descriptor_limit,
 };
-use crate::rpc::partial_messages::{Limits, PartialMessages};
+use crate::rpc::partial_messages::{HostLimits, Limits, PartialMessages};
 use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
 use network::{Network, Psched};
@@ -316,6 +316,11 @@ const HALVES: Limits = Limits {
     requests: tokio::sync::Semaphore::MAX_PERMITS,
 };
 
+/// What the apinits of another host may have half said, which are heads of applications here: a launch with its envelope
+/// is their largest message, and as many may come at once as applications are launched there.
+const HALVES_OF_HOST: HostLimits =
+    HostLimits::new(2 * crate::node::frames::MESSAGE_MAX, 32, network::STREAMS_MAX as usize);
+
 /// How psched and other hosts are reached, the runtime directory, and what signals front ends of a
 /// psched on another host.
 type ToPsched = (Psched, Option<Arc<Network>>, PathBuf, Option<SignalHelper>);
@@ -428,7 +433,7 @@ async fn serve(
         None => None,
     };
     let (fronts, heads) = (attach::service(events.clone()), heads::service(events));
-    let halves = PartialMessages::new(HALVES);
+    let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
         .initial_stream_window_size(128 * 1024)

@@ -23,7 +23,7 @@ use tower::util::MapRequestLayer;
 /// The runtime directory where psched is on another host and no other is named.
 const RUNTIME_DEFAULT: &str = "/run/psched";
 /// Applications that one other host may be the head of here at once.
-const STREAMS_MAX: u32 = 65_536;
+pub(super) const STREAMS_MAX: u32 = 65_536;
 /// Other hosts to which connections are kept.
 const HOSTS_MAX: usize = 8_192;
 
@@ -171,7 +171,7 @@ impl Network {
     pub fn serve(&self, events: Events) -> anyhow::Result<[AbortOnDropHandle<()>; 2]> {
         let listener = tls::listen(self.listen, "--listen chooses it")?;
         let connections = tls::incoming(listener, Arc::clone(&self.keyring))?;
-        let halves = PartialMessages::new(super::HALVES);
+        let halves = PartialMessages::new(super::HALVES, super::HALVES_OF_HOST);
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))

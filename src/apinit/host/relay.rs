@@ -210,7 +210,7 @@ async fn keep(socket: PathBuf, relay: Arc<Relay>) {
         match listen(&socket, mode) {
             Ok(listener) => {
                 let connections = incoming(listener, Bounds::default());
-                let halves = PartialMessages::new(HALVES);
+                let halves = PartialMessages::new(HALVES, super::HALVES_OF_HOST);
                 let server = tonic::transport::Server::builder()
                     .initial_stream_window_size(WINDOWS.0)
                     .initial_connection_window_size(WINDOWS.1)

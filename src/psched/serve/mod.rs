@@ -58,7 +58,7 @@ use crate::os::signal_helper::{SignalHelper, leave_users_to_the_helper};
 use crate::psched::decide::tuning::Tuning;
 use crate::psched::decide::{Abilities, RollsOut, Scheduler, Settings};
 use crate::psched::drive::Identity;
-use crate::rpc::partial_messages::{Limits, PartialMessages};
+use crate::rpc::partial_messages::{HostLimits, Limits, PartialMessages};
 use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
@@ -82,6 +82,9 @@ const INPUTS_MAX: usize = 8_192;
 /// The largest message between psched and an apinit, in bytes, of which each knows that the other is
 /// root's or its own user's: an inventory, or what a foreign node holds.
 const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
+/// What the daemons of another host may have half said: its few apinits have a link each. (The hello of an apinit with
+/// 100,000 nodes and the inventory of 65,536 applications take about a megabyte.)
+const HALVES_OF_HOST: HostLimits = HostLimits::new(NODE_MESSAGE_MAX, 8, 4_096);
 /// Threads that read and write connections of users. Two wake each other all the time, for which
 /// each launch paid 4 %; what takes long is for other threads.
 const SERVING_THREADS: usize = 1;
@@ -334,7 +337,7 @@ async fn serve(
     });
     let nodes =
         pb::nodes_server::NodesServer::from_arc(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);
-    let halves = PartialMessages::new(HALVES);
+    let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
     let network = network.map(|network| {
         let logins = logins::Logins {
             inputs: inputs.clone(),

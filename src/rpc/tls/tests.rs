@@ -27,6 +27,19 @@ impl Nodes for Names {
     }
 }
 
+/// A host of this name.
+pub(in crate::rpc) fn host_peer(name: &str) -> HostPeer {
+    HostPeer {
+        name: name.into(),
+        roles: "login".parse().expect("roles"),
+        serial: "1".into(),
+        address: "10.0.0.1:7".parse().expect("an address"),
+        hang_up: CancellationToken::new(),
+        flow: Arc::default(),
+        users: Arc::default(),
+    }
+}
+
 /// A server with the certificate of this folder, and its address.
 async fn serve(folder: &Path) -> (String, Arc<Keyring>, AbortOnDropHandle<()>) {
     let keyring = Arc::new(Keyring::open(folder).expect("good"));
@@ -203,13 +216,8 @@ async fn a_host_that_says_nothing_after_its_handshake_is_hung_up_on() {
 async fn some_connections_of_a_host_are_for_its_daemons() {
     let counts = Counted::default();
     let peer = |host: &str| HostPeer {
-        name: host.into(),
-        roles: "login".parse().expect("roles"),
-        serial: "1".into(),
-        address: "10.0.0.1:7".parse().expect("an address"),
-        hang_up: CancellationToken::new(),
-        flow: Arc::default(),
         users: Arc::new(UsersPlace { counts: counts.clone(), taken: OnceLock::new() }),
+        ..host_peer(host)
     };
     let mut carry: Vec<HostPeer> = (0..HOST_USERS_MAX).map(|_| peer("n1")).collect();
     assert!(carry.iter().all(|peer| peer.carries_users().is_ok()));
