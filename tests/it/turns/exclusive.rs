@@ -40,22 +40,22 @@ async fn two(test: &str, script: &str) -> Option<Vec<Switch>> {
     Some(told)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_spin() {
     two("while_they_spin", "exec STAMP spin").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_fork() {
     two("while_they_fork", "exec STAMP fork").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_vfork() {
     two("while_they_vfork", "exec STAMP vfork").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_dump_core() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
     let limit = getrlimit(Resource::RLIMIT_CORE).expect("a limit").1;
@@ -66,17 +66,17 @@ async fn while_they_dump_core() {
     two("while_they_dump_core", "exec STAMP core").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_stop_themselves() {
     two("while_they_stop_themselves", "exec STAMP stop").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_trace() {
     two("while_they_trace", "exec STAMP trace").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_make_threads() {
     two("while_they_make_threads", "exec STAMP threads").await;
 }
@@ -84,7 +84,7 @@ async fn while_they_make_threads() {
 /// The program's exit code where the kernel has no ring for it.
 const NO_RING: i32 = 97;
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_the_kernel_reads_for_them() {
     let test = "while_the_kernel_reads_for_them";
     let Some(program) = stamper("turns") else { return };
@@ -127,7 +127,7 @@ async fn while_they_wait_for_a_file_system() {
     assert!(told.is_none_or(|told| told.iter().filter(|s| waited(s)).count() > 20));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_waits_for_a_file_system_is_named() {
     let test = "turns::exclusive::who_waits_for_a_file_system_is_named";
     let Some(mut disk) = Freezer::new(test) else { return };
@@ -154,7 +154,7 @@ async fn who_waits_for_a_file_system_is_named() {
 }
 
 /// Traced from outside, by somebody who is in no group of theirs.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_they_are_traced() {
     let test = "turns::exclusive::while_they_are_traced";
     if std::process::Command::new("strace").arg("-V").output().is_err() {
@@ -191,7 +191,7 @@ async fn while_they_are_traced() {
 }
 
 /// Others are launched over it, run where it does not, and die, by themselves or not.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn while_others_come_and_go() {
     let test = "turns::exclusive::while_others_come_and_go";
     let Some(program) = stamper("turns") else { return };
