@@ -9,7 +9,7 @@ use super::application::App;
 use super::streams::{Purpose, Told};
 use super::{Action, Agent, Conn, Front, Out};
 use crate::apteam::Key;
-use crate::apteam::bounds::whole_windows;
+use crate::apteam::bounds::{Bounds, whole_windows};
 use crate::apteam::fault::Fault;
 use crate::apteam::protocol::attach::{Output, OutputTaken};
 use crate::apteam::protocol::peers::ToPeer;
@@ -133,6 +133,13 @@ impl Agent {
         // More hosts share these windows, or have one each that is smaller than a frame (`Bounds::among`).
         let more = 2 * FRAME_MAX as u64 * u64::from(hosts.saturating_sub(whole));
         each.saturating_mul(hosts.min(whole).into()).saturating_add(more)
+    }
+
+    /// The most that waits for a head that does as it should, in bytes for each host from which output goes to it: what
+    /// a host keeps, once more if the head has asked for it anew.
+    pub fn output_room_of_host(&self, key: Key) -> u64 {
+        let window = self.apps.get(&key).map_or(0, App::output_window);
+        window.max(Bounds::default().output).saturating_add(FRAME_MAX as u64).saturating_mul(2)
     }
 
     /// The front end has written output of a source.

@@ -113,8 +113,8 @@ pub trait Outside {
     /// been closed.
     fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool;
 
-    /// The same of a head, which is an apinit and reads.
-    fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool;
+    /// The same of a head.
+    fn tell_head(&mut self, conn: Conn, message: FromPeer, room: u64) -> bool;
 
     /// Closes the stream of a front end or a head once all is sent; a front end's process is not watched any more.
     fn close_stream(&mut self, conn: Conn);

@@ -75,6 +75,8 @@ struct Led {
     key: Key,
     /// Of this host.
     index: u32,
+    /// How many there are beyond.
+    beyond: u64,
     /// The agent here has closed it.
     closed: bool,
 }
@@ -416,7 +418,7 @@ impl Driver {
         }
         let Some(held) = self.relay.held.remove(&conn) else { return };
         let Held { index, fan_out, hosts, passes, .. } = held;
-        self.relay.led.insert(conn, Led { key, index, closed: false });
+        self.relay.led.insert(conn, Led { key, index, beyond: hosts.len() as u64, closed: false });
         let whose = Whose::Head(conn);
         for (first, beyond) in branches(hosts, fan_out as usize) {
             self.open_way(out, whose, key, first, beyond, fan_out);
@@ -428,9 +430,26 @@ impl Driver {
 
     /// Tells a head. One that does not read is told nothing more.
     pub(super) fn tell_head(&mut self, out: &mut impl Outside, conn: Conn, message: FromPeer) {
-        if !out.tell_head(conn, message) {
+        let room = match &message {
+            FromPeer::Output(_) => self.output_room(conn),
+            FromPeer::Beyond(beyond) if matches!(beyond.message, FromPeer::Output(_)) => {
+                self.output_room(conn)
+            }
+            _ => u64::MAX,
+        };
+        if !out.tell_head(conn, message, room) {
             self.later(Event::StreamClosed(conn));
         }
+    }
+
+    /// Bytes of output that may wait for a head, from here and from the hosts beyond. (One that acknowledges what it has
+    /// not read would have more and more of our memory.)
+    fn output_room(&self, conn: Conn) -> u64 {
+        let (key, hosts) = match self.relay.led.get(&conn) {
+            Some(led) => (Some(led.key), led.beyond + 1),
+            None => (self.agent.key_of_head(conn), 1),
+        };
+        key.map_or(0, |key| self.agent.output_room_of_host(key)).saturating_mul(hosts)
     }
 
     /// The agent has nothing more to say on a stream, of a front end or a head. If it leads on it stays open for those

@@ -109,6 +109,7 @@ impl OnStream for FromPeer {
     fn output(&self) -> u64 {
         match self {
             FromPeer::Output(output) => output.data.len() as u64,
+            FromPeer::Beyond(beyond) => beyond.message.output(),
             _ => 0,
         }
     }

@@ -280,7 +280,7 @@ impl Outside for At<'_> {
         true
     }
 
-    fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool {
+    fn tell_head(&mut self, conn: Conn, message: FromPeer, _: u64) -> bool {
         if self.steps() {
             let heads = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.heads);
             if let Some(wire) = heads.and_then(|heads| *heads.get(&conn)?) {

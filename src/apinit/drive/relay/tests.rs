@@ -7,7 +7,7 @@ use crate::apinit::decide::{Action, Agent};
 use crate::apinit::drive::{Heard, Record, Said, Work};
 use crate::apteam::Ticket;
 use crate::apteam::place::HostAddress;
-use crate::apteam::protocol::attach::FromApinit;
+use crate::apteam::protocol::attach::{FromApinit, Output};
 use crate::apteam::protocol::node::{PlaceCommand, Welcome};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
@@ -29,6 +29,8 @@ enum Did {
 struct Host {
     did: Vec<Did>,
     warned: Vec<String>,
+    /// Bytes of output that might wait for the head that was told something last.
+    room: u64,
 }
 
 impl Outside for Host {
@@ -78,8 +80,9 @@ impl Outside for Host {
     fn tell_front(&mut self, _: Conn, _: FromApinit, _: u64) -> bool {
         true
     }
-    fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool {
+    fn tell_head(&mut self, conn: Conn, message: FromPeer, room: u64) -> bool {
         self.did.push(Did::Head(conn, message));
+        self.room = room;
         true
     }
     fn close_stream(&mut self, conn: Conn) {
@@ -310,4 +313,31 @@ fn what_a_host_has_said_before_its_ticket_is_bounded() {
     let messages = std::iter::repeat_n(pass(&[2], signal), HELD_MAX + 3);
     let did: Vec<Did> = messages.flat_map(|pass| apinit.head_says(other, pass)).collect();
     assert!(is_closed(&did, other), "{did:?}");
+}
+
+/// A head that acknowledges what it does not read is hung up on: what may wait for it is bounded.
+#[test]
+fn output_of_all_hosts_beyond_may_wait_for_a_head() {
+    let key = key(12, 1);
+    let mut apinit = Apinit::new();
+    apinit.placed(key);
+    apinit.opened(CONN, "n0");
+    apinit.head_says(CONN, lead(key, 2..5));
+    apinit.head_says(CONN, pass(&[1, 2, 3, 4], launch(key, TICKET)));
+    assert_eq!(apinit.host.room, u64::MAX, "no output");
+    let output = Output {
+        source: 2,
+        offset: 0,
+        rank: 4,
+        nid: Nid(2),
+        stderr: false,
+        data: "x".into(),
+        report: None,
+    };
+    // (The streams to hosts 2 and 4 are the first.)
+    let said = Heard::PeerSaid(key, 2, 1, FromPeer::Output(output));
+    apinit.driver.hears(&mut apinit.host, said);
+    assert!(matches!(apinit.host.did.last(), Some(Did::Head(CONN, FromPeer::Beyond(_)))));
+    assert_eq!(apinit.host.room, 4 * apinit.driver.agent().output_room_of_host(key));
+    assert!(apinit.host.room < 1 << 30, "{}", apinit.host.room);
 }

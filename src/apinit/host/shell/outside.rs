@@ -220,8 +220,8 @@ impl Outside for Shell {
         self.fronts.get_mut(&conn).is_none_or(|front| tell(&mut front.sender, message, room))
     }
 
-    fn tell_head(&mut self, conn: Conn, message: FromPeer) -> bool {
-        self.heads.get_mut(&conn).is_none_or(|head| tell(&mut head.sender, message, u64::MAX))
+    fn tell_head(&mut self, conn: Conn, message: FromPeer, room: u64) -> bool {
+        self.heads.get_mut(&conn).is_none_or(|head| tell(&mut head.sender, message, room))
     }
 
     fn close_stream(&mut self, conn: Conn) {
