@@ -5,6 +5,7 @@ mod aprun_cli;
 mod backup;
 mod bad;
 mod bounds;
+mod cables;
 mod check;
 mod checkpoint;
 mod cpr;

@@ -263,6 +263,46 @@ impl Cluster {
         ip(&self.switch, &["link", "set", &format!("p{host}"), state]);
     }
 
+    /// A program on the switch: port `pN` is the other end of the cable of host N.
+    pub fn on_switch(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        let pid = self.switch.pid.to_string();
+        command.args(["-t", &pid, "-n", "--", program]).stdin(Stdio::null());
+        command
+    }
+
+    /// TCP segments that the hosts have sent again so far.
+    pub fn sent_again(&self) -> u64 {
+        let of = |host: &Holder| {
+            let path = format!("/proc/{}/net/snmp", host.pid);
+            let text = std::fs::read_to_string(path).expect("its counters");
+            let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+            let names = lines.next().expect("a line of names").split(' ');
+            let mut all = names.zip(lines.next().expect("a line of values").split(' '));
+            let value = all.find(|(name, _)| *name == "RetransSegs").expect("counted").1;
+            value.parse::<u64>().expect("a number")
+        };
+        self.hosts.iter().map(of).sum()
+    }
+
+    /// The processes of a host other than its daemons and what holds it: pid and command line.
+    pub fn others(&self, host: usize) -> Vec<(i32, String)> {
+        const OWN: [&str; 4] = ["apinit", "nsenter", "psched", "unshare"];
+        let holder = self.hosts[host].pid;
+        let own = network(holder);
+        pids()
+            .filter(|pid| *pid != holder && network(*pid) == own)
+            .filter_map(|pid| {
+                let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+                let text = String::from_utf8_lossy(&line).replace('\0', " ");
+                // (A zombie has no program.)
+                let own = OWN.iter().any(|own| program.file_name() == Some(OsStr::new(own)));
+                (!own).then_some((pid, text))
+            })
+            .collect()
+    }
+
     /// What `apstat ... --json` says on h0.
     #[track_caller]
     pub fn apstat(&self, options: &str) -> serde_json::Value {
@@ -332,6 +372,11 @@ fn host(i: usize, folder: &Path) -> Holder {
     Holder::start(&unshare, &script)
 }
 
+/// The network that a process is in.
+fn network(pid: i32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()
+}
+
 /// `ip` in the network of a holder.
 #[track_caller]
 fn ip(of: &Holder, arguments: &[&str]) {
@@ -356,10 +401,9 @@ impl Drop for Cluster {
         }
         // Whatever lives in the network of a host: the other namespaces may be others.
         for host in &self.hosts {
-            let of = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-            let own = of(host.pid);
+            let own = network(host.pid);
             for _ in 0..3 {
-                for pid in pids().filter(|pid| *pid != host.pid && of(*pid) == own) {
+                for pid in pids().filter(|pid| *pid != host.pid && network(*pid) == own) {
                     kill(pid, 9);
                 }
             }

@@ -5,6 +5,6 @@ mod alone;
 mod crowd;
 mod exclusive;
 mod lives;
-mod rig;
+pub mod rig;
 mod signals;
 mod whole;
