@@ -135,7 +135,7 @@ impl World {
                 let (wire, disk) = (started.links.get(&link).copied(), started.disk.clone());
                 if let Some((wire, _)) = wire {
                     let welcome = self.welcome_of(&disk, next_apid, &nids);
-                    self.send(wire, 1, Msg::Welcome(welcome));
+                    self.send(wire, 1, Msg::Welcome(Box::new(welcome)));
                 }
             }
             _ => {}

@@ -95,7 +95,7 @@ impl World {
                     bounds: Default::default(),
                     checkpoint_key: None,
                 };
-                self.send(wire, 1, Msg::Welcome(welcome));
+                self.send(wire, 1, Msg::Welcome(Box::new(welcome)));
                 let late = self.net.u64(10 * MS..3_000 * MS);
                 self.after(late, Ev::Lost(wire, 1));
                 self.after(late, Ev::Lost(wire, 0));

@@ -651,7 +651,7 @@ impl Outside for World {
         if self.leaves() {
             let Sent { seq, commits, message } = sent;
             let msg = match message {
-                Some(ToNode::Welcome(welcome)) => Msg::Welcome(*welcome),
+                Some(ToNode::Welcome(welcome)) => Msg::Welcome(welcome),
                 Some(ToNode::Refused(why)) => Msg::LinkRefused(why),
                 Some(ToNode::Command(command)) => Msg::Command(seq, commits, command),
                 // The answer to a heartbeat, of which there are none here.

@@ -39,7 +39,7 @@ pub enum Msg {
     Inventory(Vec<(Key, Phase)>),
     Report(Box<Report>),
     /// psched to apinit.
-    Welcome(Welcome),
+    Welcome(Box<Welcome>),
     LinkRefused(String),
     /// Its number, and how many commits were durable when it left.
     Command(u64, u64, Box<Command>),

@@ -97,7 +97,7 @@ mod tests {
                         oracle.retain(|_, until| *until > at);
                     }
                 }
-                let few = |nid: Nid| nid.0 % 3 == 0;
+                let few = |nid: Nid| nid.0.is_multiple_of(3);
                 let last = oracle.iter().filter(|(nid, _)| few(**nid)).map(|(_, until)| *until).max();
                 prop_assert_eq!(away.last_of(few), last);
                 prop_assert_eq!((away.len(), away.is_empty()), (oracle.len(), oracle.is_empty()));
