@@ -559,6 +559,10 @@ impl Shell {
     }
 }
 
+/// How long what has no placement may take to die. (Nothing else remembers its groups: on a busy host it takes its
+/// time.)
+const CLEARED: Duration = Duration::from_secs(30);
+
 /// Ends and removes what has no placement. That is waited for: psched will place it here again, and
 /// what is born into a group that was killed may be killed as well.
 async fn clear(directory: &AppDirectory) {
@@ -568,7 +572,7 @@ async fn clear(directory: &AppDirectory) {
     if let Some(groups) = directory.groups().and_then(|p| AppGroups::found(p, vec![])) {
         groups.kill(true);
         // An Err: what does not die is removed with the application that is placed here.
-        let _ = tokio::time::timeout(GO_HOME, remove_groups(groups)).await;
+        let _ = tokio::time::timeout(CLEARED, remove_groups(groups)).await;
     }
     directory.remove();
 }
