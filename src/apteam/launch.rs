@@ -121,6 +121,9 @@ pub struct Launch {
     pub report: bool,
     /// Each PE runs under strace, which writes a file for each.
     pub strace: Option<Strace>,
+    /// A PE that dies by a signal leaves a file with the stacks of its threads (`aprun -g`). Not together with
+    /// `strace`.
+    pub stacks: bool,
     /// What the executable was when it was posted.
     pub identity: Option<FileIdentity>,
     /// The programs after the first, which is the one above: each begins at a higher rank than the one

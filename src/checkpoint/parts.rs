@@ -300,6 +300,8 @@ pub(super) struct LaunchForm {
     report: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     strace: Option<Vec<Escaped>>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stacks: bool,
     /// The first begins with PE 0.
     programs: Vec<PartForm>,
 }
@@ -307,8 +309,18 @@ pub(super) struct LaunchForm {
 impl LaunchForm {
     pub fn of(launch: &Launch) -> LaunchForm {
         let Launch { executable, arguments, environment, directory, umask, .. } = launch;
-        let Launch { limits, binding, pmi, whole_lines, report, strace, identity, more, .. } =
-            launch;
+        let Launch {
+            limits,
+            binding,
+            pmi,
+            whole_lines,
+            report,
+            strace,
+            stacks,
+            identity,
+            more,
+            ..
+        } = launch;
         let lists = match binding {
             Binding::Lists(lists) => lists.ranges(),
             _ => &[],
@@ -330,6 +342,7 @@ impl LaunchForm {
             whole_lines: *whole_lines,
             report: *report,
             strace: strace.as_ref().map(|strace| escaped(&strace.options)),
+            stacks: *stacks,
             programs: std::iter::once(first).chain(more.iter().map(PartForm::of)).collect(),
         }
     }
@@ -361,6 +374,7 @@ impl LaunchForm {
             pmi: self.pmi,
             whole_lines: self.whole_lines,
             report: self.report,
+            stacks: self.stacks,
             strace: match self.strace {
                 Some(options) => Some(Strace { options: bytes(&options)? }),
                 None => None,

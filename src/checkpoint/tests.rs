@@ -381,6 +381,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                 whole_lines,
                 report,
                 strace: report.then(|| Strace { options: vec![b"-f".to_vec()] }),
+                stacks: pmi,
                 identity,
                 more: second.into_iter().map(part).collect(),
             }

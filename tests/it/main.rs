@@ -61,6 +61,7 @@ mod several;
 mod shepherd;
 mod simulate;
 mod snflv;
+mod stacks;
 mod start;
 mod stopped;
 mod stopping;

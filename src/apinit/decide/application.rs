@@ -251,11 +251,14 @@ impl App {
         if launch.parts() > 1 {
             return Some("applications of several programs");
         }
-        launch.strace.is_some().then_some("--strace")
+        if launch.strace.is_some() {
+            return Some("--strace");
+        }
+        launch.stacks.then_some("-g")
     }
 
     /// Its launch has what an apshepherd of the release before would skip: several programs, or
-    /// strace.
+    /// what traces PEs.
     pub fn has_several(&self) -> bool {
         self.skipped_by_the_release_before().is_some()
     }

@@ -93,6 +93,22 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool, form: Form) -> Vec<Line> {
     lines
 }
 
+/// Signals by which programs die with a core: SIGQUIT, ILL, ABRT, BUS, FPE, SEGV, XCPU and SYS.
+const CORE_SIGNALS: [i32; 8] = [3, 4, 6, 7, 8, 11, 24, 31];
+
+/// `Application N ...` about the files of `-g`, where there may be some.
+pub fn stacks_line(ended: &Ended) -> Option<Line> {
+    let apid = ended.end.key.apid;
+    let core = |end: &EndCount| matches!(end.end, PeEnd::Signal(s) if CORE_SIGNALS.contains(&s));
+    ended.end.ends.iter().any(core).then(|| {
+        let text = format!(
+            "left the stacks of PEs that died by a signal in its working directory, in files \
+             PROGRAM.{apid}.RANK.stack"
+        );
+        Line::OfApplication(apid, text)
+    })
+}
+
 /// `Application N ...` about nodes that could not tell how their part ended.
 fn lost_line(apid: Apid, lost: &[Nid]) -> Option<Line> {
     let nodes = format_nids(lost.iter().copied());
@@ -406,6 +422,16 @@ mod tests {
             in_words(exit_lines(Apid(3), &all.end.ends)),
             ["Application 3 exit codes: 2, 7", "Application 3 exit signals: Killed, signal 40"]
         );
+    }
+
+    #[test]
+    fn stacks_are_named_where_some_may_be() {
+        let line = |end| stacks_line(&ended(None, &[(PeEnd::Exit(0), 2, false), (end, 1, false)]));
+        assert_eq!(line(PeEnd::Signal(9)), None);
+        assert_eq!(line(PeEnd::Exit(139)), None);
+        let text = in_words(line(PeEnd::Signal(11)).into_iter().collect());
+        let apid = ended(None, &[]).end.key.apid;
+        assert!(text[0].ends_with(&format!("in files PROGRAM.{apid}.RANK.stack")), "{text:?}");
     }
 
     #[test]

@@ -252,6 +252,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         whole_lines: options.whole_lines || options.label,
         report: options.report,
         strace: options.strace.clone(),
+        stacks: options.stacks,
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(

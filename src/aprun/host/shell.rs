@@ -389,7 +389,10 @@ impl Outside for Shell {
 
     fn close(&mut self, ended: Box<Ended>) -> Vec<Event> {
         let mut at_once = Vec::new();
-        for line in closing::lines(&ended, &stamp(&ended), self.quiet, self.closing) {
+        let stacks = self.launch.stacks && !self.quiet;
+        let stacks = stacks.then(|| closing::stacks_line(&ended)).flatten();
+        let lines = closing::lines(&ended, &stamp(&ended), self.quiet, self.closing);
+        for line in stacks.into_iter().chain(lines) {
             let line = line.words(self.program, self.home.is_some());
             self.lanes.say(line, &mut at_once);
         }

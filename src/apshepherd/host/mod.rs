@@ -31,8 +31,8 @@ mod outside;
 mod pes;
 mod processes;
 mod program;
-mod strace;
 mod streams;
+mod tracers;
 
 use crate::apshepherd::decide::{Event, Left, NAMED_MAX};
 use crate::apshepherd::drive::Driver;

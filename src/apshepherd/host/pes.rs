@@ -1,7 +1,7 @@
 //! The PEs of this host: their processes, pipes and PMI connections.
 
 use super::program::{self, Refusal};
-use super::strace::Strace;
+use super::tracers::{Kind, Tool, Tracer};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{HostLaunch, LocalPe};
 use crate::apteam::protocol::processes::PeProcess;
@@ -51,17 +51,6 @@ pub struct Pe {
     pub pmi: Option<OwnedFd>,
     /// Answers that it has not taken yet. Nothing more is read of it meanwhile.
     pub answers: VecDeque<u8>,
-}
-
-/// An strace, beside its PE.
-#[derive(Debug)]
-pub struct Tracer {
-    /// Its process.
-    pub pid: Pid,
-    /// It waits there; `None`: no more.
-    pub gate: Option<OwnedFd>,
-    /// What it writes to, until it has attached.
-    pub file: Option<OwnedFd>,
 }
 
 /// The reading end of a PE's stdout or stderr.
@@ -133,7 +122,7 @@ pub fn fork_all(
     programs: &BTreeMap<usize, Program>,
     groups: &[(Nid, OwnedFd)],
     placing: Option<&Placing>,
-    strace: Option<&Strace>,
+    tool: Option<&Tool>,
 ) -> Forked {
     let mut forked = Forked { pes: Pes::default(), stdin: None, failed: None };
     let first = launch.pes.first().map_or(0, |pe| pe.rank);
@@ -173,7 +162,7 @@ pub fn fork_all(
                 group: group.map(|(_, fd)| fd.as_fd()),
                 placing: placing.filter(|_| group.is_some()),
                 gate: None,
-                lends: strace.is_some(),
+                lends: tool.is_some(),
                 failures: to_failures.as_fd(),
             };
             let pid = Pid::from_raw(fork_pe(program, &setup)?);
@@ -200,12 +189,12 @@ pub fn fork_all(
                     let _ = nonblocking(&stdin);
                     forked.stdin = Some(stdin);
                 }
-                let Some(strace) = strace else { continue };
+                let Some(tool) = tool else { continue };
                 let group = groups.iter().find(|(nid, _)| *nid == local.nid);
                 let group = group.map(|(_, fd)| fd.as_fd());
                 let files = [null.as_fd(), to_failures.as_fd()];
                 if let Err(refusal) =
-                    forked.pes.beside(strace, launch, index, (group, placing), files)
+                    forked.pes.beside(tool, launch, index, (group, placing), files)
                 {
                     forked.failed = Some((local.rank, refusal));
                     break;
@@ -224,7 +213,7 @@ impl Pes {
     /// Makes what traces a PE, in the PE's group: it waits until the PE stands.
     fn beside(
         &mut self,
-        strace: &Strace,
+        tool: &Tool,
         launch: &HostLaunch,
         index: usize,
         (group, placing): (Option<BorrowedFd<'_>>, Option<&Placing>),
@@ -233,16 +222,23 @@ impl Pes {
         let (Some(local), Some(pe)) = (launch.pes.get(index), self.all.get_mut(index)) else {
             return Ok(());
         };
-        let file = strace.file(launch, local)?;
+        let (file, path) = tool.file(launch, local)?;
         let made = || -> io::Result<Tracer> {
             let file = high(file)?;
             let (gate, opens) = pipe()?;
+            let commands = (tool.kind() == Kind::Gdb).then(pipe).transpose()?;
+            // (gdb says on stdout what strace says on stderr.)
+            commands.iter().try_for_each(|(_, writes)| Tracer::prepares(writes))?;
+            let stdio = match &commands {
+                Some((reads, _)) => [reads.as_fd(), file.as_fd(), file.as_fd()],
+                None => [null, null, file.as_fd()],
+            };
             let setup = PeSetup {
                 index: TRACER | index as u32,
                 environment: program::own_environment(launch, local),
                 cpus: &local.cpus,
                 nice: local.nice,
-                stdio: [null, null, file.as_fd()],
+                stdio,
                 pmi: None,
                 group,
                 placing: placing.filter(|_| group.is_some()),
@@ -250,8 +246,18 @@ impl Pes {
                 lends: false,
                 failures,
             };
-            let pid = Pid::from_raw(fork_pe(&strace.tracing(pe.pid), &setup)?);
-            Ok(Tracer { pid, gate: Some(opens), file: Some(file) })
+            let pid = Pid::from_raw(fork_pe(&tool.tracing(pe.pid), &setup)?);
+            let commands = commands.map(|(_, writes)| writes);
+            let gate = Some(opens);
+            Ok(Tracer {
+                kind: tool.kind(),
+                pid,
+                gate,
+                attached: false,
+                file: Some(file),
+                path,
+                commands,
+            })
         };
         let tracer = made().map_err(|e| program::explain_fork(local, &e))?;
         self.by_tracer.insert(tracer.pid.as_raw(), index);
@@ -294,7 +300,7 @@ impl Pes {
             if let Some(pe) = pe {
                 let refusal = match index & TRACER {
                     0 => program::explain(launch, pe, step, errno),
-                    _ => program::explain_strace(errno),
+                    _ => program::explain_tracer(launch, errno),
                 };
                 found.push((pe.rank, refusal));
             }

@@ -2,7 +2,7 @@
 
 use super::pes;
 use super::program::Refusal;
-use super::strace::Strace;
+use super::tracers::{self, Kind, Tool};
 use super::*;
 use crate::apteam::ending::Usage;
 use crate::apteam::fault::Fault;
@@ -22,16 +22,16 @@ impl Shell {
         let placing = self.placing.take();
         let prepared = program::prepare(&mut launch, self.soft_files);
         let first = launch.pes.first().map_or(0, |pe| pe.rank);
-        let with_strace = |programs: BTreeMap<usize, Program>| {
+        let with_tool = |programs: BTreeMap<usize, Program>| {
             let environment =
                 programs.values().next().map(|program| Rc::clone(&program.environment));
-            let strace = Strace::of(&launch, environment.unwrap_or_else(|| Rc::new([])));
-            strace.map(|strace| (programs, strace)).map_err(|refusal| (first, refusal))
+            let tool = Tool::of(&launch, environment.unwrap_or_else(|| Rc::new([])));
+            tool.map(|tool| (programs, tool)).map_err(|refusal| (first, refusal))
         };
-        let failed = match prepared.and_then(with_strace) {
-            Ok((programs, strace)) => {
+        let failed = match prepared.and_then(with_tool) {
+            Ok((programs, tool)) => {
                 let (groups, placing) = (&self.groups, placing.as_ref());
-                let forked = pes::fork_all(&launch, &programs, groups, placing, strace.as_ref());
+                let forked = pes::fork_all(&launch, &programs, groups, placing, tool.as_ref());
                 self.pes = forked.pes;
                 self.stdin.pipe = forked.stdin;
                 forked.failed
@@ -127,6 +127,9 @@ impl Shell {
             Change::Died(signal) => PeEnd::Signal(signal),
         };
         self.pes.all[index].ended = true;
+        if let Some(tracer) = &mut self.pes.all[index].tracer {
+            tracer.keeps_or_not(end);
+        }
         let nid = self.pes.all[index].nid;
         if let Some(over_limit) = killed.then(|| self.limits.memory_kill(nid)).flatten() {
             self.happens(Event::MemoryKill { nid, over_limit });
@@ -201,11 +204,16 @@ impl Shell {
             let Some(tracer) = pe.tracer.as_mut().filter(|_| !pe.ended) else { continue };
             let rank = pe.rank;
             if tracer_of(pe.pid.as_raw()) == Some(tracer.pid.as_raw()) {
-                tracer.file = None;
+                tracer.attached = true;
+                // (Of gdb's it is looked at the end what is in it.)
+                if tracer.kind == Kind::Strace {
+                    tracer.file = None;
+                }
                 self.happened.push(Event::Stopped { rank });
-            } else if Duration::from_nanos(now.saturating_sub(since)) > strace::ATTACH {
-                let text = format!("strace has not attached within {} s", strace::ATTACH.as_secs());
-                self.happened.push(Refusal::of_strace(text).of_pe(rank));
+            } else if Duration::from_nanos(now.saturating_sub(since)) > tracers::ATTACH {
+                let (tool, most) = (tracer.kind.name(), tracers::ATTACH.as_secs());
+                let text = format!("{tool} has not attached within {most} s");
+                self.happened.push(Refusal::of_tracer(text).of_pe(rank));
             } else {
                 self.tracing.push((index, since));
             }
@@ -219,15 +227,15 @@ impl Shell {
     fn tracer_ended(&mut self, index: usize, change: Change) {
         let pe = &mut self.pes.all[index];
         let ended = matches!(change, Change::Exited(_) | Change::Died(_));
-        let Some(tracer) = pe.tracer.as_mut().filter(|tracer| ended && tracer.file.is_some())
-        else {
+        let Some(tracer) = pe.tracer.as_mut().filter(|tracer| ended && !tracer.attached) else {
             return;
         };
-        let (rank, file) = (pe.rank, tracer.file.take());
+        tracer.attached = true;
+        let (rank, tool, file) = (pe.rank, tracer.kind, tracer.file.take());
         self.tracing.retain(|(waiting, _)| *waiting != index);
         self.tell_failures();
-        let text = strace::explain(file);
-        self.happens(Refusal::of_strace(text).of_pe(rank));
+        let text = tracers::explain(tool, file);
+        self.happens(Refusal::of_tracer(text).of_pe(rank));
     }
 
     pub(super) fn let_go(&mut self) {
@@ -236,14 +244,16 @@ impl Shell {
                 let _ = kill(pe.pid, signal);
             }
         }
-        for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
+        for pe in self.pes.all.iter_mut().filter(|pe| !pe.ended) {
             // One that was killed meanwhile is not there.
-            let _ = match pe.tracer {
-                None => ptrace::detach(pe.pid, None),
-                // (Others may have their turn already.)
-                Some(_) if strace::stop_waits(pe.pid) => Ok(()),
-                Some(_) => kill(pe.pid, Signal::SIGCONT),
+            let Some(tracer) = &mut pe.tracer else {
+                let _ = ptrace::detach(pe.pid, None);
+                continue;
             };
+            // (Of one that stands as it is to others may have their turn already.)
+            if !tracer.lets_run() && !tracers::stop_waits(pe.pid) {
+                let _ = kill(pe.pid, Signal::SIGCONT);
+            }
         }
     }
 

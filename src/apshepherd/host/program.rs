@@ -61,8 +61,8 @@ impl Refusal {
         Refusal { errno: errno as i32, text, fault: Fault::User }
     }
 
-    /// Of strace, which its user has asked for.
-    pub fn of_strace(text: String) -> Refusal {
+    /// Of what is to trace PEs, which their user has asked for.
+    pub fn of_tracer(text: String) -> Refusal {
         Refusal { errno: NOT_THE_PROGRAM, text, fault: Fault::User }
     }
 
@@ -352,9 +352,10 @@ fn fault_of(step: Step, errno: i32) -> Fault {
     }
 }
 
-/// Why strace could not be executed.
-pub fn explain_strace(errno: i32) -> Refusal {
-    Refusal::of_strace(format!("strace can't be executed: {}", Errno::from_raw(errno).desc()))
+/// Why what is to trace a PE could not be executed.
+pub fn explain_tracer(launch: &HostLaunch, errno: i32) -> Refusal {
+    let tool = if launch.launch.strace.is_some() { "strace" } else { "gdb" };
+    Refusal::of_tracer(format!("{tool} can't be executed: {}", Errno::from_raw(errno).desc()))
 }
 
 /// How a fork failed.

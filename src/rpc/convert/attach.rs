@@ -105,6 +105,7 @@ message! {
     whole_lines: Same,
     report: Same,
     strace: Optional,
+    stacks: Same,
     identity: Optional,
     more = parts: List(PARTS_MAX - 1),
     checked by parts_in_order,

@@ -330,6 +330,7 @@ fn launch() -> impl Strategy<Value = Launch> {
             whole_lines: rest.1.1,
             report: rest.1.2,
             strace: rest.4.map(|options| Strace { options }),
+            stacks: rest.1.2,
             identity: rest.2,
             more: rest.3,
         },

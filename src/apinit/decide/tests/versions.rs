@@ -114,19 +114,20 @@ fn several_programs_are_not_launched_by_a_shepherd_of_the_release_before() {
     assert_eq!(given(&act(&mut agent, S, launch(FRONT, key))), 1);
 }
 
-/// As without strace it would run untraced, and nobody would say so.
+/// As without a tracer it would run untraced, and nobody would say so.
 #[test]
-fn strace_wants_a_shepherd_that_knows_it() {
-    let straced = |key| {
-        let launch = Box::new(Launch { strace: Some(Strace::default()), ..*program() });
-        Event::FrontMessage(FRONT, ToApinit::Launch { key, ticket: TICKET, launch })
-    };
-    for knows in [false, true] {
-        let (mut agent, key) = with_placed();
-        agent.apply(S, opened(FRONT, OWNER));
-        assert_eq!(given(&act(&mut agent, S, straced(key))), 0);
-        let actions = act(&mut agent, S, said(key, knows));
-        assert_eq!(given(&actions), usize::from(knows), "{actions:?}");
+fn tracers_want_a_shepherd_that_knows_them() {
+    let strace = Launch { strace: Some(Strace::default()), ..*program() };
+    for launch in [strace, Launch { stacks: true, ..*program() }] {
+        let launch = Box::new(launch);
+        for knows in [false, true] {
+            let (mut agent, key) = with_placed();
+            agent.apply(S, opened(FRONT, OWNER));
+            let launch = ToApinit::Launch { key, ticket: TICKET, launch: launch.clone() };
+            assert_eq!(given(&act(&mut agent, S, Event::FrontMessage(FRONT, launch))), 0);
+            let actions = act(&mut agent, S, said(key, knows));
+            assert_eq!(given(&actions), usize::from(knows), "{actions:?}");
+        }
     }
 }
 

@@ -107,6 +107,8 @@ pub struct Options {
     pub chdir: Option<Vec<u8>>,
     /// --strace.
     pub strace: Option<Strace>,
+    /// -g.
+    pub stacks: bool,
     /// --wait-for-psched.
     pub wait_for_psched: Option<Duration>,
     /// --inside.
@@ -256,6 +258,9 @@ impl Options {
     fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
         (self.posting.shape, self.posting.layout) = parts::one_shape(&parts)?;
         self.parts = parts;
+        if self.stacks && self.strace.is_some() {
+            return Err("-g and --strace exclude each other: a process has one tracer".to_owned());
+        }
         if let Some(nodes) = self.nodes {
             if self.posting.shape.per_node.is_some() || !self.posting.layout.is_empty() {
                 return Err("--nodes and -N exclude each other: give one of them".to_owned());
@@ -299,6 +304,7 @@ impl Options {
             (self.posting.flexible, "--flexible"),
             // (Its files would have the names of this PE's own.)
             (self.strace.is_some(), "--strace"),
+            (self.stacks, "-g"),
         ];
         match given.iter().find(|(given, _)| *given) {
             Some((_, names)) => Err(not_inside(names)),
@@ -340,6 +346,7 @@ impl Default for Options {
             report: false,
             chdir: None,
             strace: None,
+            stacks: false,
             wait_for_psched: None,
             inside: false,
             nodes: None,
@@ -470,6 +477,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             }
         }
         Id::Report => options.report = true,
+        Id::Stacks => options.stacks = true,
         Id::Strace => options.strace = Some(strace::parse(value).map_err(named)?),
         Id::Immediate => options.posting.immediate = true,
         Id::WaitForPsched if value == b"0" => options.wait_for_psched = Some(Duration::ZERO),

@@ -70,6 +70,8 @@ pub enum Id {
     Pmi,
     /// Each PE under strace.
     Strace,
+    /// Stacks of PEs that die by a signal.
+    Stacks,
     /// Where its programs are listed.
     LoadFile,
     /// Help.
@@ -186,6 +188,12 @@ pub const FLAGS: &[Flag] = &[
         &["--strace"],
         Some("OPTIONS"),
         "run each PE under strace with these options, as in '-f -e trace=file'; a file for each PE",
+    ),
+    flag(
+        Id::Stacks,
+        &["-g", "--stacks"],
+        None,
+        "a PE that dies by a signal leaves a file with the stack of each thread; needs gdb",
     ),
     flag(
         Id::Access,

@@ -62,6 +62,7 @@ fn everything_at_once_in_several_spellings() {
         closing: Form::Alps,
         report: true,
         strace: Some(Strace { options: vec![b"-f".to_vec()] }),
+        stacks: false,
         chdir: None,
         wait_for_psched: Some(Duration::from_secs(90)),
         inside: false,
@@ -92,6 +93,16 @@ fn everything_at_once_in_several_spellings() {
     for line in [spaced, attached, long] {
         assert_eq!(good(line), expected, "{line}");
     }
+}
+
+#[test]
+fn stacks_of_those_that_die() {
+    assert!(good("-g a").stacks && good("--stacks a").stacks && good("-qg a").stacks);
+    assert!(!good("a -g").stacks);
+    assert_eq!(
+        bad("-g --strace -f a"),
+        "-g and --strace exclude each other: a process has one tracer"
+    );
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! `aprun -g`: who dies by a signal leaves the stacks of its threads, and nobody else notices anything.
+
+use crate::support::*;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What it says goes with its first argument: it dies in a function of its own, is caught, or ends well.
+const SOURCE: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+volatile int *nowhere;
+
+static void caught(int signal) { _exit(signal); }
+
+__attribute__((noinline)) int falls_over(int by) { return *nowhere + by; }
+
+int main(int count, char **words) {
+    const char *rank = getenv("ALPS_APP_PE");
+    printf("PE %s\n", rank);
+    fflush(stdout);
+    for (int i = 1; i < count; i++) {
+        if (!strcmp(words[i], "catch")) signal(SIGSEGV, caught);
+        if (!strcmp(words[i], "abort") && !strcmp(rank, "1")) abort();
+        if (!strcmp(words[i], "fall") && !strcmp(rank, "1")) return falls_over(7);
+        if (!strcmp(words[i], "spin")) for (long n = 0; n < 300000000; n++) nowhere = (int *)n;
+    }
+    if (count > 1 && !strcmp(words[count - 1], "sleep")) sleep(1000);
+    return 0;
+}
+"#;
+
+/// Whether what this needs is here; the test is skipped, by name, where not.
+fn is_there(test: &str) -> bool {
+    let there = |name: &str| {
+        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    };
+    let both = there("gdb") && there("cc");
+    if !both {
+        skip(test, "gdb or cc is not installed (apt-get install gdb gcc)");
+    }
+    both
+}
+
+/// The program, in the instance's own directory.
+fn program(instance: &Instance) -> PathBuf {
+    let (source, program) =
+        (instance.directory().join("fall.c"), instance.directory().join("fall"));
+    std::fs::write(&source, SOURCE).expect("written");
+    run(Command::new("cc").args(["-g", "-O1", "-o"]).arg(&program).arg(&source)).expect(0);
+    program
+}
+
+fn with_g(instance: &Instance, options: &str, arguments: &str) -> Command {
+    let line = words(options).chain(["./fall"]).chain(words(arguments));
+    let mut command = instance.command("aprun", line);
+    command.current_dir(instance.directory());
+    command
+}
+
+/// The files that are left, by name.
+fn left(instance: &Instance) -> Vec<OsString> {
+    let mut all = listing(&instance.directory());
+    all.retain(|name| name.to_string_lossy().ends_with(".stack"));
+    all
+}
+
+#[test]
+fn who_dies_by_a_signal_leaves_its_stacks() {
+    if !is_there("stacks::who_dies_by_a_signal_leaves_its_stacks") {
+        return;
+    }
+    let instance = Plan::new().nodes(2, 2).start();
+    program(&instance);
+    for (apid, how, status, words) in [
+        (1, "fall sleep", 139, ["SIGSEGV", " in falls_over (by", "=7) at ", " in main "]),
+        (2, "abort sleep", 134, ["SIGABRT", "abort ", "#1 ", " in main "]),
+    ] {
+        let ran = run(&mut with_g(&instance, "-g -n 4 -N 2", how)).expect(status);
+        assert_eq!(ran.sorted(), ["PE 0", "PE 1", "PE 2", "PE 3"]);
+        let says = format!(
+            "Application {apid} left the stacks of PEs that died by a signal in its working directory, in files \
+             PROGRAM.{apid}.RANK.stack"
+        );
+        assert!(ran.stderr.contains(&says), "{}", ran.stderr);
+        let file = format!("fall.{apid}.1.stack");
+        assert_eq!(left(&instance), [OsString::from(&file)]);
+        let path = instance.directory().join(file);
+        let text = std::fs::read_to_string(&path).expect("there");
+        for word in words {
+            assert!(text.contains(word), "{word:?} is not in {text}");
+        }
+        assert!(text.lines().count() < 40, "{text}");
+        std::fs::remove_file(path).expect("ours");
+        instance.wait_until_free();
+    }
+    // What ends well, is killed, or handles the signal, leaves none.
+    run(&mut with_g(&instance, "-g -n 2", "")).expect(0);
+    run(&mut with_g(&instance, "-g -n 2", "catch fall")).expect(11);
+    let mut sleeps = Running::start(&mut with_g(&instance, "-g -q -n 2", "sleep"));
+    let apid = instance.wait_for("running", 1)[0];
+    assert!(sleeps.runs());
+    instance.run("apkill", ["-9", &apid.to_string()]).expect(0);
+    sleeps.wait(BOUND).expect(137);
+    assert!(left(&instance).is_empty(), "{:?}", left(&instance));
+    instance.wait_until_free();
+}
+
+/// gdb stands with its PE in turns of others, and signals and output are the program's.
+#[test]
+fn what_is_traced_takes_turns() {
+    if !is_there("stacks::what_is_traced_takes_turns") {
+        return;
+    }
+    let instance = Plan::new().nodes(1, 2).start();
+    program(&instance);
+    instance.run("psmgr", words("set application.time_slice=50ms")).expect(0);
+    let both: Vec<Running> =
+        (0..2).map(|_| Running::start(&mut with_g(&instance, "-g -q -n 2", "spin"))).collect();
+    for one in both {
+        assert_eq!(one.wait(BOUND).expect(0).sorted(), ["PE 0", "PE 1"]);
+    }
+    assert!(left(&instance).is_empty(), "{:?}", left(&instance));
+    instance.wait_until_free();
+}
+
+#[test]
+fn without_gdb_no_pe_runs() {
+    if !is_there("stacks::without_gdb_no_pe_runs") {
+        return;
+    }
+    let instance = Plan::new().nodes(1, 2).start();
+    program(&instance);
+    let mut command = with_g(&instance, "-g -n 2", "");
+    let told = run(command.env("PATH", "/nonexistent"));
+    assert_ne!(told.status, 0);
+    assert_eq!(told.sorted(), [""; 0]);
+    let why = "install the package gdb there, or leave out -g";
+    assert!(told.stderr.contains("gdb is not on host ") && told.stderr.contains(why), "{told:?}");
+    let both = run(&mut with_g(&instance, "-g --strace -f", "")).expect(125);
+    assert!(both.stderr.contains("-g and --strace exclude each other"), "{}", both.stderr);
+    instance.wait_until_free();
+}
