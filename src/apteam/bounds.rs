@@ -99,22 +99,27 @@ pub struct HostBounds {
 /// The longest time between two heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-impl HostBounds {
-    /// How often an apinit says that it is there: several times in the time in which it may be silent.
-    ///
-    /// ```
-    /// # use psched_pure::apteam::bounds::HostBounds;
-    /// # use std::time::Duration;
-    /// let every = |silence| HostBounds { silence: Duration::from_secs(silence), ..HostBounds::default() }.heartbeat();
-    /// assert_eq!([0, 6, 15, 3_600].map(every).map(|every| every.as_secs()), [5, 2, 5, 5]);
-    /// ```
-    pub fn heartbeat(&self) -> Duration {
-        if self.silence.is_zero() { HEARTBEAT } else { HEARTBEAT.min(self.silence / SILENT_MAX) }
+/// How often an apinit says that it is there, where it may be silent for so long (zero: without a bound), and how many
+/// heartbeats without an answer are silence.
+///
+/// ```
+/// # use psched_pure::apteam::bounds::heartbeat;
+/// # use std::time::Duration;
+/// let every = |silence| {
+///     let (every, most) = heartbeat(Duration::from_secs(silence));
+///     (every.as_secs(), most)
+/// };
+/// assert_eq!([6, 15, 16, 3_600].map(every), [(2, 3), (5, 3), (5, 4), (5, 720)]);
+/// assert_eq!(every(0), (5, u32::MAX));
+/// ```
+pub fn heartbeat(silence: Duration) -> (Duration, u32) {
+    if silence.is_zero() {
+        return (HEARTBEAT, u32::MAX);
     }
+    let every = HEARTBEAT.min(silence / 3).max(Duration::from_millis(1));
+    let most = silence.as_millis().div_ceil(every.as_millis().max(1));
+    (every, u32::try_from(most).unwrap_or(u32::MAX))
 }
-
-/// So many heartbeats without an answer are silence.
-pub const SILENT_MAX: u32 = 3;
 
 /// Of so many connections at once, those that are kept for root and the daemon's own user: nodes
 /// and administrators get through whatever users do.

@@ -335,7 +335,7 @@ variables! {
         "The nodes of a host that is hung up on are suspect until it calls again: no application is \
          placed there, and those that are there run on. For as long again no other apinit is \
          taken for them. An apinit says every 5 s that it is there, and more often if this is less \
-         than 15 s; psched answers. A longer time suits a network that often fails for a while.";
+         than 15 s; psched answers. A connection on which data is not acknowledged for 20 s ends before.";
     isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,
         "whether an application has its own IPC and its own /dev/shm on each host",
         "With auto wherever that is possible, with root only if apinit runs as root, with off \

@@ -365,7 +365,7 @@ fn referred(line: &str) -> Option<String> {
 const OF_THE_SYSTEM: [(u8, &str); 6] = [
     (
         1,
-        "bash column coredumpctl cp gzip install journalctl jq kill mpicc mpiexec mv nice nohup perf ps rsync scp \
+        "bash column coredumpctl cp gdb gzip install journalctl jq kill mpicc mpiexec mv nice nohup perf ps rsync scp \
          screen script sed sh sqlite3 srun ssh \
          strace systemctl systemd tar taskset tmux watch",
     ),

@@ -359,15 +359,18 @@ impl Driver {
         let Pass { to, message } = pass;
         if let Some(held) = self.relay.held.get_mut(&conn) {
             let own = to.has(held.index).then(|| message.clone());
-            if held.keep(Pass { to, message }) {
-                self.holds(out, conn);
-            } else {
+            if !held.keep(Pass { to, message }) {
                 self.break_off(out, conn, "it sends too much before it has shown its ticket");
             }
             if let Some(message) = own {
                 self.apply(out, Event::HeadMessage(conn, message));
             }
-            return self.lead(out, conn);
+            self.lead(out, conn);
+            // (Not of one whose ticket is good by now: a launch may be larger.)
+            if self.relay.held.contains_key(&conn) {
+                self.holds(out, conn);
+            }
+            return;
         }
         let Some(Led { key, index, .. }) = self.relay.led.get(&conn) else { return };
         let (key, own) = (*key, to.has(*index));

@@ -5,7 +5,7 @@ use super::login::jitter;
 use super::network::Psched;
 use super::open_link::Link;
 use crate::apinit::decide::clock::{Clock, Exchange};
-use crate::apteam::bounds::{HostBounds, SILENT_MAX};
+use crate::apteam::bounds::{HostBounds, heartbeat};
 use crate::apteam::protocol::node::{Command, Hello, HostNote, RollOut, Welcome};
 use crate::os::host::monotonic_ns;
 use crate::rpc::connect::status_text;
@@ -73,8 +73,8 @@ fn notes((notes, roll_out): &(Vec<HostNote>, RollOut), clock_error_ns: u64) -> S
 }
 
 /// When to say that this apinit is there.
-fn beats(bounds: &HostBounds) -> Interval {
-    let mut beats = interval(bounds.heartbeat());
+fn beats_of(bounds: &HostBounds) -> Interval {
+    let mut beats = interval(heartbeat(bounds.silence).0);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     beats
 }
@@ -126,14 +126,14 @@ async fn dial(
     if events.send(TaskEvent::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
-    let mut heartbeat = beats(&bounds);
+    let mut beats = beats_of(&bounds);
     // Counted in heartbeats: where this host itself stood still one has passed, and what has come is read.
     let mut unanswered = 0;
     let outcome = loop {
         tokio::select! {
             () = hang_up.cancelled() => break Err("apinit closed the link to psched".to_string()),
-            _ = heartbeat.tick() => {
-                if unanswered >= SILENT_MAX && !bounds.silence.is_zero() {
+            _ = beats.tick() => {
+                if unanswered >= heartbeat(bounds.silence).1 {
                     let silence = format_duration(bounds.silence);
                     break Err(format!("psched was silent for {silence} (host_silence)"));
                 }
@@ -204,9 +204,9 @@ async fn dial(
                     match command {
                         Ok(command) => {
                             if let Command::Bounds(new) = command
-                                && new.heartbeat() != std::mem::replace(&mut bounds, new).heartbeat()
+                                && new.silence != std::mem::replace(&mut bounds, new).silence
                             {
-                                heartbeat = beats(&bounds);
+                                beats = beats_of(&bounds);
                             }
                             if events.send(TaskEvent::Commanded(seq, command)).await.is_err() {
                                 break Ok(());

@@ -53,10 +53,11 @@ const NAME_MAX: usize = 180;
 /// Where a tracer is looked for if the user has no PATH.
 const PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 /// What gdb is told as soon as it is there: by which signals programs die with a core. (In a command of its own it
-/// shows no table of them; SIGTRAP is gdb's own.)
+/// shows no table of them. "all" is without SIGTRAP, which is gdb's own, and SIGINT.)
 const SIGNALS: &str = "\
 define signals
 handle all nostop noprint pass
+handle SIGINT nostop noprint pass
 handle SIGSEGV SIGBUS SIGFPE SIGILL SIGABRT SIGSYS SIGQUIT SIGXCPU stop print pass
 end
 signals

@@ -430,7 +430,7 @@ impl Scheduler {
             }
             Report::Ended(end) => {
                 let key = end.key;
-                if self.current(key) {
+                if self.current(key) && !end.nids.is_empty() {
                     self.failed_launches.note(&end);
                     if let Some(stuck) = self.stuck.get_mut(&key.apid) {
                         stuck.retain(|nid, _| !end.nids.contains(nid));
@@ -439,8 +439,8 @@ impl Scheduler {
                     // This leaves psched after the record is durable, like every effect.
                     out.push(Effect::Command { link, command: Command::AcknowledgeEnd(key) });
                 } else {
-                    // All of it has ended, or it is an older incarnation: the node need not wait
-                    // for what other hosts have of it.
+                    // All of it has ended, or it is an older incarnation, or has no part there: the node need not
+                    // wait for what other hosts have of it.
                     out.push(Effect::Command { link, command: Command::Discard(key) });
                 }
             }

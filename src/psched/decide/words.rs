@@ -11,7 +11,8 @@
 //! | report | counts |
 //! | --- | --- |
 //! | launched, running, signals taken, to be heard | from the host of PE 0 alone |
-//! | ended, stuck | for the nodes of the link |
+//! | ended | for the nodes of the link that the application has |
+//! | stuck | for the nodes of the link |
 //! | moved, not moved, movable, memory out | where the application has a node of the link |
 //! | a launch that failed | against a node only where its own host, or psched, says so |
 //!
@@ -20,14 +21,14 @@
 
 use super::{LinkId, Scheduler};
 use crate::apteam::Key;
-use crate::apteam::ending::HostEnd;
 use crate::apteam::protocol::node::Report;
-use crate::machine::NidSet;
+use crate::machine::{Nid, NidSet};
 
 impl Scheduler {
     /// What counts of a report; `None`: nothing.
     pub(super) fn counted(&self, link: LinkId, report: Report) -> Option<Report> {
-        let own = NidSet::of(&self.links.get(&link)?.hello.nids);
+        let of = self.links.get(&link)?;
+        let own = NidSet::of(&of.hello.nids);
         let counts = match &report {
             Report::Launched(key)
             | Report::Running(key)
@@ -44,11 +45,20 @@ impl Scheduler {
             | Report::Switches(_) => true,
         };
         match report {
-            Report::Ended(end) => {
-                let end = of_nodes(*end, &own);
-                // (Of what has ended before it is told so, whatever it speaks of.)
-                (!end.nids.is_empty() || !self.current(end.key))
-                    .then(|| Report::Ended(Box::new(end)))
+            Report::Ended(mut end) => {
+                // (What a node holds that obeys another psched the records need not have so.)
+                let team = self.teams.get(&end.key.apid).filter(|team| team.key() == end.key);
+                let team = team.filter(|_| of.foreign.is_none());
+                let has = |nid: Nid| match team {
+                    Some(team) => {
+                        self.occupancy.holds(team.apid, nid)
+                            || team.places.nids().any(|own| own == nid)
+                    }
+                    None => true,
+                };
+                end.nids.retain(|nid| own.contains(*nid) && has(*nid));
+                end.lost.retain(|nid| own.contains(*nid));
+                Some(Report::Ended(end))
             }
             report => counts.then_some(report),
         }
@@ -65,11 +75,4 @@ impl Scheduler {
         let team = self.teams.get(&key.apid);
         team.is_some_and(|team| team.places.nids().any(|nid| nids.contains(nid)))
     }
-}
-
-/// What an end says of these nodes.
-fn of_nodes(mut end: HostEnd, nids: &NidSet) -> HostEnd {
-    end.nids.retain(|nid| nids.contains(*nid));
-    end.lost.retain(|nid| nids.contains(*nid));
-    end
 }

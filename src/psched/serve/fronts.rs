@@ -24,6 +24,7 @@ use crate::variables::units::format_duration;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::Interest;
@@ -44,7 +45,9 @@ pub struct Fronts {
     /// Login hosts that are connected, by name and boot.
     logins: HashMap<Arc<str>, Login>,
     /// Those that are not, and have front ends that are waited for: what gives them up in time.
-    away: HashMap<Arc<str>, AbortHandle>,
+    away: HashMap<Arc<str>, Away>,
+    /// Counts these.
+    next_away: AtomicU64,
     /// How long they may be away.
     away_max: watch::Receiver<Duration>,
     open: Open,
@@ -53,6 +56,13 @@ pub struct Fronts {
 struct Login {
     number: u64,
     sender: LoginSender,
+}
+
+/// A login host that is not connected.
+struct Away {
+    number: u64,
+    /// Waits until it is given up.
+    task: AbortHandle,
 }
 
 struct Watched {
@@ -89,6 +99,7 @@ impl Fronts {
             helper,
             logins: HashMap::new(),
             away: HashMap::new(),
+            next_away: AtomicU64::new(0),
             away_max,
             open: open_process,
         }
@@ -124,10 +135,10 @@ impl Fronts {
                 match self.logins.get(&id.host) {
                     Some(login) => login.sender.watch([&id]),
                     None => {
-                        let host = Arc::clone(&id.host);
-                        self.away.entry(host).or_insert_with_key(|host| {
-                            gives_up(Arc::clone(host), self.inputs.clone(), self.away_max.clone())
-                        });
+                        if !self.away.contains_key(&id.host) {
+                            let away = self.gives_up(Arc::clone(&id.host));
+                            self.away.insert(Arc::clone(&id.host), away);
+                        }
                     }
                 }
                 None
@@ -231,10 +242,10 @@ impl Fronts {
                 sender.watch(alive);
                 drop(processes);
                 self.logins.retain(|other, _| !other.starts_with(&boots));
-                self.away.retain(|other, task| {
+                self.away.retain(|other, away| {
                     let is_back = other.starts_with(&boots);
                     if is_back {
-                        task.abort();
+                        away.task.abort();
                     }
                     !is_back
                 });
@@ -250,15 +261,17 @@ impl Fronts {
                 let closed = self.logins.extract_if(|_, login| login.number == number);
                 let hosts: Vec<Arc<str>> = closed.map(|(host, _)| host).collect();
                 for host in hosts {
-                    let (inputs, away_max) = (self.inputs.clone(), self.away_max.clone());
-                    self.away.insert(Arc::clone(&host), gives_up(host, inputs, away_max));
+                    let away = self.gives_up(Arc::clone(&host));
+                    self.away.insert(host, away);
                 }
                 Vec::new()
             }
-            LoginEvent::Lost { host } => {
-                if self.logins.contains_key(&host) || self.away.remove(&host).is_none() {
+            LoginEvent::Lost { host, number } => {
+                // (It may have come and gone again while this was on its way.)
+                if self.away.get(&host).is_none_or(|away| away.number != number) {
                     return Vec::new();
                 }
+                self.away.remove(&host);
                 let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
                 let lost = processes.keys().filter(|process| process.host == host);
                 let lost: Vec<FrontProcess> = lost.cloned().collect();
@@ -278,35 +291,33 @@ impl Fronts {
         }
     }
 
+    /// Has it said after a while that a login host does not come back.
+    fn gives_up(&self, host: Arc<str>) -> Away {
+        let number = self.next_away.fetch_add(1, Ordering::Relaxed);
+        let since = Instant::now();
+        let (inputs, mut away_max) = (self.inputs.clone(), self.away_max.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                let until = since + *away_max.borrow_and_update();
+                tokio::select! {
+                    () = sleep_until(until) => break,
+                    // (An Err: psched ends.)
+                    changed = away_max.changed() => if changed.is_err() { return },
+                }
+            }
+            if let Some(inputs) = inputs.upgrade() {
+                let _ = inputs.send(Input::Login(LoginEvent::Lost { host, number })).await;
+            }
+        });
+        Away { number, task: task.abort_handle() }
+    }
+
     /// These have ended.
     fn gone(&mut self, ended: &[FrontProcess]) -> Vec<Apid> {
         let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
         let gone = ended.iter().filter_map(|process| processes.remove(process));
         gone.flat_map(|watched| watched.apids).collect()
     }
-}
-
-/// Says after a while that a login host does not come back.
-fn gives_up(
-    host: Arc<str>,
-    inputs: mpsc::WeakSender<Input>,
-    mut away_max: watch::Receiver<Duration>,
-) -> AbortHandle {
-    let since = Instant::now();
-    let task = tokio::spawn(async move {
-        loop {
-            let until = since + *away_max.borrow_and_update();
-            tokio::select! {
-                () = sleep_until(until) => break,
-                // (An Err: psched ends.)
-                changed = away_max.changed() => if changed.is_err() { return },
-            }
-        }
-        if let Some(inputs) = inputs.upgrade() {
-            let _ = inputs.send(Input::Login(LoginEvent::Lost { host })).await;
-        }
-    });
-    task.abort_handle()
 }
 
 /// Opens a process once that can be done. None: it has ended.
@@ -332,7 +343,7 @@ async fn opened_later(
 mod tests {
     use super::*;
     use crate::rpc::pb;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use tonic::Status;
 
     type Told = mpsc::Receiver<Result<pb::ToLogin, Status>>;
@@ -481,6 +492,7 @@ mod tests {
         // What was on its way when it came back has no effect.
         watch(&mut fronts, 3, &process(3, "n1/a"));
         let (_, _told) = opened(&mut fronts, 2, "a");
-        assert_eq!(fronts.login(LoginEvent::Lost { host: "n1/a".into() }), []);
+        fronts.login(LoginEvent::Closed { number: 2 });
+        assert_eq!(fronts.login(LoginEvent::Lost { host: "n1/a".into(), number: 1 }), []);
     }
 }

@@ -4,7 +4,7 @@ use super::input::Input;
 use super::processes::Questions;
 use super::services::caller;
 use crate::apteam::Key;
-use crate::apteam::bounds::SILENT_MAX;
+use crate::apteam::bounds::heartbeat;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
 use crate::certs::Role;
 use crate::machine::format_nids;
@@ -132,18 +132,23 @@ impl Heard {
         Heard { incoming, silence }
     }
 
-    /// The next message. The time is counted in looks, a third of it apart: after a psched that stood still itself
-    /// there is one, and what has come meanwhile is read.
+    /// The next message. The time is counted in heartbeats: after a psched that stood still itself one has passed, and
+    /// what has come meanwhile is read.
     async fn message(&mut self) -> Result<Option<pb::FromNode>, Status> {
-        for _ in 0..SILENT_MAX {
+        let mut missed = 0;
+        loop {
             let silence = *self.silence.borrow();
-            match timeout(silence / SILENT_MAX, self.incoming.message()).await {
-                Ok(message) => return message,
-                Err(_) => continue,
+            let (every, most) = heartbeat(silence);
+            if let Ok(message) = timeout(every, self.incoming.message()).await {
+                return message;
+            }
+            missed += 1;
+            if missed >= most {
+                let silence = format_duration(silence);
+                let why = format!("it was silent for {silence} (host_silence)");
+                return Err(Status::deadline_exceeded(why));
             }
         }
-        let silence = format_duration(*self.silence.borrow());
-        Err(Status::deadline_exceeded(format!("it was silent for {silence} (host_silence)")))
     }
 }
 

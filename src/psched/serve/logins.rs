@@ -52,6 +52,8 @@ pub enum LoginEvent {
     Lost {
         /// Which.
         host: Arc<str>,
+        /// Which absence of it.
+        number: u64,
     },
     /// The connection of this number is closed.
     Closed {

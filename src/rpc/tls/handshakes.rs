@@ -2,10 +2,10 @@
 //!
 //! Everybody may connect, and nobody is known before the handshake. Connections that say nothing must keep no host
 //! out, also those from its own address: every user of a host has that. So a newcomer is always taken. If the places of
-//! its address are full, the oldest handshake from there ends; if all are full, the oldest of the address that has
+//! its address are full, the oldest handshake from there ends; if all are full, the oldest of the addresses that have
 //! most. One on which nothing has been said yet goes before those on which something has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// A place, by its number. None is used twice.
@@ -51,9 +51,10 @@ impl<T> Handshakes<T> {
         let (all, one) = self.most;
         let own = self.all.values().filter(|shaking| shaking.from == from).count();
         let goes = if own >= one {
-            Some(self.first_to_go(from)?)
+            Some(self.first_to_go(|address| address == from)?)
         } else if self.all.len() >= all {
-            Some(self.first_to_go(self.fullest()?)?)
+            let fullest = self.fullest();
+            Some(self.first_to_go(|address| fullest.contains(&address))?)
         } else {
             None
         };
@@ -90,16 +91,17 @@ impl<T> Handshakes<T> {
         all.filter(|(_, shaking)| shaking.stage != Stage::Over)
     }
 
-    fn first_to_go(&self, from: IpAddr) -> Option<Id> {
-        let own = self.unfinished().filter(|(_, shaking)| shaking.from == from);
+    fn first_to_go(&self, is_of: impl Fn(IpAddr) -> bool) -> Option<Id> {
+        let own = self.unfinished().filter(|(_, shaking)| is_of(shaking.from));
         own.min_by_key(|(id, shaking)| (shaking.stage, *id)).map(|(id, _)| id)
     }
 
-    /// The address with most of those that are not over.
-    fn fullest(&self) -> Option<IpAddr> {
+    /// The addresses with most of those that are not over.
+    fn fullest(&self) -> BTreeSet<IpAddr> {
         let mut counts = BTreeMap::<IpAddr, usize>::new();
         self.unfinished().for_each(|(_, shaking)| *counts.entry(shaking.from).or_default() += 1);
-        counts.into_iter().max_by_key(|(_, count)| *count).map(|(from, _)| from)
+        let most = counts.values().max().copied().unwrap_or(0);
+        counts.into_iter().filter(|(_, count)| *count == most).map(|(from, _)| from).collect()
     }
 }
 
@@ -154,6 +156,11 @@ mod tests {
     fn a_full_house_has_room_for_another_address() {
         let (mut all, ids) = begun((4, 3), &[3, 1, 1, 2]);
         assert_eq!(all.begin(address(4), 4).expect("a place").1, Some((address(1), 1)));
+        // Of addresses that have as many each the one that says nothing goes, whatever its number.
+        all.speaks(ids[3]);
+        all.over(ids[1]);
+        all.over(ids[0]);
+        assert_eq!(all.begin(address(9), 9).expect("a place").1, Some((address(1), 2)));
         ids.iter().for_each(|id| all.over(*id));
         assert_eq!(all.begin(address(5), 5).expect("a place").1, Some((address(4), 4)));
     }

@@ -145,12 +145,12 @@ fn named(groups: Option<&AppGroups>, trail: &Trail, nid: Nid) -> Vec<String> {
 impl Shell {
     /// What a former life has left running.
     pub async fn take_up(&mut self, agent: &Agent) -> Vec<Left> {
-        let mut asked = Vec::new();
+        let (mut asked, mut cleared) = (Vec::new(), tokio::task::JoinSet::new());
         for (key, directory) in self.runtime.applications() {
             let begun = rebind::finish(&directory);
             let Some(place) = begun.or(directory.place()).filter(|place| place.key == key) else {
                 // It had only begun to be made: psched will say it again.
-                clear(&directory).await;
+                cleared.spawn(async move { clear(&directory).await });
                 continue;
             };
             // All at once: each has to wake up, and one that is stopped holds up no other.
@@ -162,6 +162,8 @@ impl Shell {
             });
             asked.push((key, directory, place, hello, away));
         }
+        // (All have the same time.)
+        cleared.join_all().await;
         let mut all = Vec::new();
         for (key, directory, place, hello, away) in asked {
             let nids = self.nids_here(&place);

@@ -24,14 +24,22 @@ fn a_host_can_t_free_the_processors_of_another() {
     // What it said of its own nodes counts, and of the other one's only that one's word.
     let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
     assert!(told.contains(&"now: tell 1 ended 125".to_owned()), "{told:?}");
-    // Nor one that has no part of it at all.
+    // Nor one that has no part of it at all, whichever nodes it names.
     let mut s = Scheduler::new(machine(3, 2), alone());
     (0..3).for_each(|nid| drop(link(&mut s, nid, &[nid as u32], &[])));
     s.apply(at(1), posted(1, 4));
     report(&mut s, 0, Report::Launched(key(1, 1)));
-    assert_eq!(report(&mut s, 2, ended(key(1, 1), &[0, 1], Some(bad(1)))), [""; 0]);
-    let team = s.team(Apid(1)).expect("it runs");
-    assert_eq!((team.state, &team.doomed, &team.end), (State::Launching, &None, &None));
+    for nids in [&[0, 1][..], &[2], &[0, 1, 2]] {
+        let told = report(&mut s, 2, ended(key(1, 1), nids, Some(bad(2))));
+        assert_eq!(told, ["-> 2 discard 1.1"]);
+        let team = s.team(Apid(1)).expect("it runs");
+        assert_eq!((team.state, &team.doomed, &team.end), (State::Launching, &None, &None));
+    }
+    // Nor is one that waits ended by a host that never had it.
+    s.apply(at(1), posted(2, 4));
+    let waits = s.team(Apid(2)).expect("it waits").key();
+    assert_eq!(report(&mut s, 2, ended(waits, &[2], None)), [format!("-> 2 discard {waits}")]);
+    assert_eq!(s.team(Apid(2)).map(|team| team.state), Some(State::Posted));
     // One that has ended before it may forget.
     assert_eq!(report(&mut s, 2, ended(key(7, 1), &[0], None)), ["-> 2 discard 7.1"]);
 }
