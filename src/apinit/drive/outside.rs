@@ -113,7 +113,7 @@ pub trait Outside {
     /// been closed.
     fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool;
 
-    /// The same of a head.
+    /// The same for the head of an application.
     fn tell_head(&mut self, conn: Conn, message: FromPeer, room: u64) -> bool;
 
     /// Closes the stream of a front end or a head once all is sent; a front end's process is not watched any more.

@@ -393,7 +393,7 @@ impl Driver {
         }
     }
 
-    /// Closes a stream that is to lead on and must not. Nobody beyond has heard anything.
+    /// Closes a stream that was to lead on to other hosts and may not. Nothing has been sent to these.
     fn break_off(&mut self, out: &mut impl Outside, conn: Conn, why: &str) {
         let Some(held) = self.relay.held.remove(&conn) else { return };
         let text = match self.agent.host_of_head(conn) {
@@ -458,7 +458,7 @@ impl Driver {
     /// The agent has nothing more to say on a stream, of a front end or a head. If it leads on it stays open for those
     /// beyond.
     pub(super) fn close_stream(&mut self, out: &mut impl Outside, conn: Conn) {
-        // (It has shown no ticket: nobody is beyond.)
+        // (Without a ticket it was not led on to any host.)
         self.relay.held.remove(&conn);
         match self.relay.led.get_mut(&conn) {
             Some(led) if !led.closed => {

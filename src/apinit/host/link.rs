@@ -127,7 +127,8 @@ async fn dial(
         return Ok(());
     }
     let mut beats = beats_of(&bounds);
-    // Counted in heartbeats: where this host itself stood still one has passed, and what has come is read.
+    // Heartbeats without an answer. They are counted, and the time is not measured: after this host itself has
+    // stood still only one more is counted, and messages that have come meanwhile are read first.
     let mut unanswered = 0;
     let outcome = loop {
         tokio::select! {

@@ -129,7 +129,8 @@ type Open = fn(i32, u64) -> io::Result<Option<OwnedFd>>;
 /// The processes that psched has named on a connection.
 struct Processes {
     watched: HashMap<Id, Watched>,
-    /// Those of which it is not known whether they live: there was no descriptor left, say. They count as alive.
+    /// Front ends that could not be opened, because no file descriptor was left for example. They count as alive and
+    /// are tried again.
     unsure: BTreeSet<Id>,
     ends: mpsc::Sender<Id>,
     open: Open,
@@ -140,7 +141,7 @@ impl Processes {
         Processes { watched: HashMap::new(), unsure: BTreeSet::new(), ends, open }
     }
 
-    /// Watches these. Returned: those that have ended.
+    /// Watches these front ends, and returns those that have ended already.
     fn watch(&mut self, ids: impl IntoIterator<Item = Id>) -> Vec<Id> {
         let mut dead = Vec::new();
         for id in ids {
@@ -167,7 +168,7 @@ impl Processes {
         dead
     }
 
-    /// Tries those again that could not be opened. Returned: those that have ended.
+    /// Tries again to open those that could not be opened, and returns those that have ended.
     fn again(&mut self) -> Vec<Id> {
         let unsure: Vec<Id> = self.unsure.iter().copied().collect();
         self.watch(unsure)

@@ -15,7 +15,8 @@ use tokio_stream::Stream;
 /// Messages that may wait: some for each of the thousands of hosts to which this one may lead on.
 const MESSAGES_MAX: usize = 256 * 1_024;
 
-/// A piece of the end of a barrier: for which hosts (none: the one that is spoken to), generation and number.
+/// A piece of the end of a barrier, by the hosts that it goes to (empty: the peer itself), the barrier's generation
+/// and the piece's number.
 type Piece = (Vec<u32>, u64, u32);
 
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ struct Waiting {
     messages: VecDeque<(u64, Option<Piece>, pb::ToPeer)>,
     /// Bytes of all of them.
     bytes: u64,
-    /// Those of them that end barriers.
+    /// Which of the messages are pieces of ends of barriers.
     pieces: BTreeSet<Piece>,
     /// Nothing more is taken or given.
     closed: bool,
@@ -42,7 +43,7 @@ impl Waiting {
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It waits, or the same does already, or nobody hears any more.
+    /// The message is queued, or the same message is queued already, or the peer's stream is closed.
     Yes,
     /// It was one too many: the queue is closed now.
     Full,

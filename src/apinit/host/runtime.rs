@@ -52,7 +52,7 @@ impl Process {
         open_process(self.pid, self.started)
     }
 
-    /// The same for what is done with it if it lives. Where that is not known, the log has it.
+    /// The process, opened, if it lives. An error that leaves this unknown goes to the log, and gives none.
     pub fn opened(self) -> Option<OwnedFd> {
         let failed = |error: &io::Error| {
             tracing::warn!(pid = self.pid, %error, "can't open a process");

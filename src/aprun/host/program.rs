@@ -115,8 +115,8 @@ fn describe(path: &Path, kind: Kind) -> Executable {
     }
 }
 
-/// The launch with the digests of its programs, for other hosts. One that has changed since it was opened has none:
-/// no host executes it.
+/// The launch with the digests of its programs, by which other hosts know them. A program that has changed since it
+/// was opened gets no digest, and no host executes it.
 pub fn with_digests(mut launch: Launch) -> Launch {
     let directory = PathBuf::from(OsStr::from_bytes(&launch.directory));
     let more = launch.more.iter_mut().map(|part| (&part.executable, &mut part.identity));

@@ -250,7 +250,7 @@ impl Shell {
                 let _ = ptrace::detach(pe.pid, None);
                 continue;
             };
-            // (Of one that stands as it is to others may have their turn already.)
+            // (One for which a SIGSTOP waits is to stay stopped: it may be the turn of another gang.)
             if !tracer.lets_run() && !tracers::stop_waits(pe.pid) {
                 let _ = kill(pe.pid, Signal::SIGCONT);
             }

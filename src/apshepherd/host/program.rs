@@ -129,8 +129,8 @@ pub fn prepare(
     all.collect()
 }
 
-/// A host may have a copy of its own of what was posted on another, or the same file under another device number. If
-/// it has the same bytes, it is from now on the one that is looked for here.
+/// This host may have its own copy of a program that was posted on another host, or the same file under another device
+/// number. If the bytes are the same, the identity in the launch becomes that of the file here.
 fn own_file(launch: &mut Launch, part: usize) -> Result<(), Refusal> {
     let Some(posted) = launch.program(part).identity else { return Ok(()) };
     let Some(digest) = posted.digest else { return Ok(()) };

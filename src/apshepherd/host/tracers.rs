@@ -187,7 +187,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// That of a launch, if its PEs are to be traced.
+    /// The tool of a launch; `None`: its PEs are not traced.
     ///
     /// # Errors
     /// It is not on this host.

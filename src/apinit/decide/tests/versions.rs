@@ -114,7 +114,7 @@ fn several_programs_are_not_launched_by_a_shepherd_of_the_release_before() {
     assert_eq!(given(&act(&mut agent, S, launch(FRONT, key))), 1);
 }
 
-/// As without a tracer it would run untraced, and nobody would say so.
+/// An apshepherd that does not know of tracers would run the PEs untraced, without a word.
 #[test]
 fn tracers_want_a_shepherd_that_knows_them() {
     let strace = Launch { strace: Some(Strace::default()), ..*program() };
