@@ -173,6 +173,7 @@ impl Scheduler {
             round: Round::default(),
             begins_ns: now.mono_ns,
             from_ns: now.mono_ns,
+            lead_ns: 0,
             accounted_ns: now.mono_ns,
             asked,
             missing: None,

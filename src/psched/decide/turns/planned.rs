@@ -20,6 +20,8 @@ pub(super) struct Planned {
     pub(super) begins_ns: u64,
     /// From when on it is obeyed.
     pub(super) from_ns: u64,
+    /// How long before its beginning a plan has to be sent to these apinits, in nanoseconds.
+    pub(super) lead_ns: u64,
     /// Time had is on the account of its members until then.
     pub(super) accounted_ns: u64,
     /// The apinits that were asked.
@@ -100,12 +102,21 @@ impl Planned {
         self.plan.slices.first().map_or(0, |slice| nanos(slice.length))
     }
 
+    /// Whether it is obeyed beyond its end by then, although it is not to be repeated: a next plan did not come in
+    /// time.
+    pub(super) fn is_overdue(&self, ns: u64) -> bool {
+        self.over_ns().is_some_and(|over| over <= ns)
+    }
+
     /// When something is to be done about it; `u64::MAX`: never.
     pub(super) fn due_ns(&self) -> u64 {
         match (&self.missing, self.over_ns()) {
             (Some((_, until_ns)), _) => *until_ns,
-            // A little before, so that it does not begin again.
-            (None, Some(over)) => over.saturating_sub(nanos(SLICE_MIN)),
+            // So that the next begins a little before, and it does not begin again; but not before it has begun.
+            (None, Some(over)) => {
+                let before = self.lead_ns.saturating_add(nanos(SLICE_MIN) / 2);
+                over.saturating_sub(before.max(nanos(SLICE_MIN))).max(self.from_ns)
+            }
             (None, None) => u64::MAX,
         }
     }

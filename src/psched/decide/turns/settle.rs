@@ -244,6 +244,7 @@ impl Scheduler {
             plan,
             begins_ns,
             from_ns,
+            lead_ns: nanos(lead),
             accounted_ns,
             asked,
             missing,
@@ -297,6 +298,10 @@ impl Schedule {
             early.iter().copied().filter(|apid| members.binary_search(apid).is_ok()).collect();
         for planned in former.iter().filter_map(|generation| self.plans.get(generation)) {
             let Some((number, began_ns, left)) = planned.at(from_ns) else { continue };
+            // What it would begin with again is no slice that is to go on.
+            if planned.floors && planned.is_overdue(from_ns) {
+                continue;
+            }
             let slices = &planned.plan.slices;
             let slice = &slices[number];
             early.retain(|apid| !slice.party.contains(apid));
