@@ -87,6 +87,10 @@ pub struct HostBounds {
     pub launch_bytes: u64,
     /// Bytes of memory of one user's launches that wait.
     pub launch_bytes_user: u64,
+    /// Bytes of copies of programs.
+    pub programs: u64,
+    /// Bytes of copies of one user's programs.
+    pub programs_user: u64,
     /// How long a frozen gang's last process is waited for before the next gang is let run.
     pub freeze_wait: Duration,
     /// How long a gang is idle before it gives its processors away; zero: it does not.
@@ -136,6 +140,8 @@ impl From<&Variables> for HostBounds {
             launches_user: variables.launches_user_max(),
             launch_bytes: variables.launch_memory_max(),
             launch_bytes_user: variables.launch_memory_user_max(),
+            programs: variables.program_memory_max(),
+            programs_user: variables.program_memory_user_max(),
             freeze_wait: variables.freeze_wait(),
             idle_after: variables.application_idle_after(),
             silence: variables.host_silence(),

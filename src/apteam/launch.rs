@@ -28,7 +28,7 @@ pub struct FileIdentity {
     /// Time of last change, in nanoseconds since the epoch.
     pub mtime_ns: i64,
     /// SHA-256 of its bytes, where some PEs run on other hosts: each of these may have a copy of its own, or the
-    /// same file under another device number. None: also an older aprun.
+    /// same file under another device number. None: also an older aprun, and a large file of a launch with copies.
     pub digest: Option<[u8; 32]>,
 }
 
@@ -124,6 +124,9 @@ pub struct Launch {
     /// A PE that dies by a signal leaves a file with the stacks of its threads (`aprun -g`). Not together with
     /// `strace`.
     pub stacks: bool,
+    /// A host that has not an executable gets a copy of it ([`super::protocol::programs`]). An older shepherd does not
+    /// know of it.
+    pub copies: bool,
     /// What the executable was when it was posted.
     pub identity: Option<FileIdentity>,
     /// The programs after the first, which is the one above: each begins at a higher rank than the one
@@ -159,6 +162,31 @@ impl Launch {
     pub fn forget_identities(&mut self) {
         let more = self.more.iter_mut().map(|part| &mut part.identity);
         more.chain([&mut self.identity]).for_each(|identity| *identity = None);
+    }
+
+    /// Has the PEs of a part execute this copy of their program. The name by which the program was called stays its
+    /// first argument.
+    pub fn execute_copy(&mut self, part: usize, path: Vec<u8>, identity: FileIdentity) {
+        let (executable, arguments, posted) = match part.checked_sub(1) {
+            None => (&mut self.executable, &mut self.arguments, &mut self.identity),
+            Some(more) => match self.more.get_mut(more) {
+                Some(part) => (&mut part.executable, &mut part.arguments, &mut part.identity),
+                None => return,
+            },
+        };
+        let called = std::mem::replace(executable, path);
+        if arguments.is_empty() {
+            arguments.push(called);
+        }
+        *posted = Some(identity);
+    }
+
+    /// What the executable of a part was when it was posted, to be changed.
+    pub fn identity_mut(&mut self, part: usize) -> Option<&mut Option<FileIdentity>> {
+        match part.checked_sub(1) {
+            None => Some(&mut self.identity),
+            Some(more) => self.more.get_mut(more).map(|part| &mut part.identity),
+        }
     }
 
     /// Whether each part has at least one of so many PEs.

@@ -375,6 +375,8 @@ impl LaunchForm {
             whole_lines: self.whole_lines,
             report: self.report,
             stacks: self.stacks,
+            // (It is restored on the hosts that have it.)
+            copies: false,
             strace: match self.strace {
                 Some(options) => Some(Strace { options: bytes(&options)? }),
                 None => None,

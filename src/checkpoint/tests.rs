@@ -382,6 +382,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                 report,
                 strace: report.then(|| Strace { options: vec![b"-f".to_vec()] }),
                 stacks: pmi,
+                copies: false,
                 identity,
                 more: second.into_iter().map(part).collect(),
             }

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod access;
 pub mod acting;
 pub mod affinity;
 mod capabilities;

@@ -24,7 +24,7 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// It can't be read.
-pub fn digest(file: &mut File) -> io::Result<[u8; 32]> {
+pub fn digest(file: &mut impl Read) -> io::Result<[u8; 32]> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     loop {

@@ -9,6 +9,7 @@ use super::host::ProcId;
 use super::images::{Checkpoint, Coming as ComingBack};
 use super::memory::Coming;
 use super::memory_out::{Mark, Returning};
+use super::programs::Copy;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
@@ -114,6 +115,8 @@ pub struct Apinit {
     pub coming: BTreeMap<Key, Coming>,
     /// Who has no process, for its memory is out; and of those who is to run as soon as it has.
     pub away: BTreeSet<Key>,
+    /// Copies of programs.
+    pub copies: BTreeMap<Key, Copy>,
     pub returns: BTreeSet<Key>,
     /// It dies after so many more actions.
     pub dies_after: Option<u32>,
@@ -154,7 +157,7 @@ impl Slot {
         format!("/run/psched/apinit-{slot}.sock")
     }
 
-    fn of_socket(socket: &str) -> Option<usize> {
+    pub fn of_socket(socket: &str) -> Option<usize> {
         socket.strip_prefix("/run/psched/apinit-")?.strip_suffix(".sock")?.parse().ok()
     }
 }
@@ -190,6 +193,7 @@ impl World {
             peaks: BTreeMap::new(),
             coming: BTreeMap::new(),
             away: BTreeSet::new(),
+            copies: BTreeMap::new(),
             returns: BTreeSet::new(),
             dies_after: None,
         }));

@@ -17,6 +17,7 @@ use crate::apteam::launch::{HostLaunch, Launch};
 use crate::apteam::place::HostAddress;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::apteam::record::State;
 use crate::apteam::shape::Shape;
 use crate::machine::Nid;
@@ -158,8 +159,12 @@ impl World {
         returning: Option<Box<Returning>>,
     ) {
         let uid = owner.uid;
-        let launch =
-            Launch { executable: pid.to_string().into_bytes(), pmi: plan.mpi, ..Launch::default() };
+        let launch = Launch {
+            executable: pid.to_string().into_bytes(),
+            pmi: plan.mpi,
+            copies: pid % 2 == 0,
+            ..Launch::default()
+        };
         self.note(|| format!("aprun {pid} posts {:?} of user {uid}", posting.shape));
         let past = returning.as_ref().map(|returning| returning.from.past.clone());
         // What was typed before the checkpoint is not typed again.
@@ -512,6 +517,10 @@ impl Outside for Around<'_> {
         if let Some((wire, _)) = self.aprun().and_then(|aprun| aprun.apinit) {
             self.world.send(wire, 0, Msg::ToApinit(Box::new(message)));
         }
+    }
+
+    fn hand(&mut self, link: u32, of: ProgramOf) {
+        self.world.hands_program(self.pid, link, of);
     }
 
     fn let_go(&mut self) {

@@ -57,6 +57,7 @@ mod orders;
 mod others;
 mod play;
 mod program;
+mod programs;
 mod psched;
 pub mod scenarios;
 mod shepherd;

@@ -41,6 +41,8 @@ pub struct Shep {
     wire: Option<WireId>,
     pes: BTreeMap<u32, Pe>,
     launch: Option<Box<HostLaunch>>,
+    /// One whose program is waited for.
+    launch_waits: Option<Box<HostLaunch>>,
     forked: bool,
     /// Processes that PEs have started.
     kids: u32,
@@ -109,6 +111,7 @@ impl World {
             wire: None,
             pes: BTreeMap::new(),
             launch: None,
+            launch_waits: None,
             forked: false,
             kids: 0,
             reading: true,

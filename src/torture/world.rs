@@ -127,6 +127,18 @@ pub enum Ev {
     FrontTyped(Pid, u64),
     /// PE 0's pipe has taken so many bytes.
     StdinTaken(Pid, u64),
+    /// An apinit asks another one for a program; a front end has sent one.
+    ProgramAsks {
+        slot: usize,
+        life: u64,
+        key: Key,
+        tries: u32,
+    },
+    ProgramHanded {
+        pid: Pid,
+        link: u32,
+        key: Key,
+    },
     /// A shepherd that was stopped goes on.
     ShepherdGoesOn(Pid),
     FrontWrote {
@@ -499,6 +511,10 @@ impl World {
             Ev::Reap(pid, rank, end) => self.reap(pid, rank, end),
             Ev::FrontTyped(pid, count) => self.front_typed(pid, count),
             Ev::StdinTaken(pid, count) => self.stdin_taken(pid, count),
+            Ev::ProgramAsks { slot, life, key, tries } => {
+                self.program_asks(slot, life, key, tries);
+            }
+            Ev::ProgramHanded { pid, link, key } => self.program_handed(pid, link, key),
             Ev::ShepherdGoesOn(pid) => self.shepherd_goes_on(pid),
             Ev::FrontTimer(pid, timer) => self.front_timer(pid, timer),
             Ev::FrontWrote { pid, source, end } => self.front_wrote(pid, source, end),

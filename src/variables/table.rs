@@ -387,6 +387,11 @@ variables! {
          explanations and nodes do not tell them apart, and a user who asks for one by its number \
          is told that there is none. All users see how many processors of a node are in use. See \
          psmgr(8).";
+    program_memory_max: Size, MIB => 1_024 * 1_024 * MIB, default 1_024 * MIB,
+        "memory on a host for copies of programs that were posted on another host",
+        "A program for which there is no room is executed at its path, if the same program is there.";
+    program_memory_user_max: Size, MIB => 1_024 * 1_024 * MIB, default 512 * MIB,
+        "memory on a host for such copies of one user's programs";
     records_user_max: Size, MIB => 64 * 1_024 * MIB, default 64 * MIB,
         "bytes of psched's records that the applications of one user may take",
         "psched refuses a posting if applications that have not ended would take more. If ended \

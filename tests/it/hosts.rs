@@ -249,7 +249,7 @@ fn who_stands_still_is_hung_up_on() {
     cluster.wait_until_up();
 }
 
-/// Hosts need not share the file of a program: what counts are its bytes.
+/// Hosts need not share the file of a program, also without copies of it (-b): what counts are its bytes.
 #[test]
 fn each_host_may_have_a_copy_of_its_own() {
     if !may_be("hosts::each_host_may_have_a_copy_of_its_own") {
@@ -266,23 +266,25 @@ fn each_host_may_have_a_copy_of_its_own() {
         let arguments = words(options).chain([program]);
         run(&mut cluster.command(1, "aprun", arguments))
     };
-    assert_eq!(aprun("-q -n 3 -N 1").expect(0).sorted(), ["h0", "h1", "h2"]);
+    assert_eq!(aprun("-b -q -n 3 -N 1").expect(0).sorted(), ["h0", "h1", "h2"]);
     // Of several programs each is looked at.
-    let arguments = words("-q -n 2 -N 1 true : -n 1").chain([program]);
+    let arguments = words("-b -q -n 2 -N 1 true : -n 1").chain([program]);
     assert_eq!(run(&mut cluster.command(1, "aprun", arguments)).expect(0).sorted(), ["h2"]);
     // Another program of that name, as long, is not executed; nor is none.
     let mut bytes = std::fs::read(at(2)).expect("read");
     *bytes.last_mut().expect("it has bytes") ^= 1;
     write_program(at(2), &bytes, 0o755);
-    let refused = aprun("-q -n 3 -N 1");
+    let refused = aprun("-b -q -n 3 -N 1");
     assert_eq!(refused.status, 126, "{refused:?}");
     let why = "/run/own/program on host h2 is not the file that was posted: copy it there";
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     std::fs::remove_file(at(2)).expect("removed");
-    let missing = aprun("-q -n 3 -N 1");
+    let missing = aprun("-b -q -n 3 -N 1");
     assert_eq!(missing.status, 127, "{missing:?}");
     assert!(missing.stderr.contains("/run/own/program: No such file"), "{}", missing.stderr);
-    assert_eq!(aprun("-q -n 2 -N 1").expect(0).sorted(), ["h0", "h1"]);
+    assert_eq!(aprun("-b -q -n 2 -N 1").expect(0).sorted(), ["h0", "h1"]);
+    // With copies nothing is missing.
+    assert_eq!(aprun("-q -n 3 -N 1").expect(0).sorted(), ["h0", "h1", "h2"]);
 }
 
 #[test]

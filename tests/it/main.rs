@@ -8,6 +8,7 @@ mod bounds;
 mod cables;
 mod check;
 mod checkpoint;
+mod copies;
 mod cpr;
 mod daemon;
 mod disks;

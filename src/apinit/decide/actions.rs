@@ -8,6 +8,7 @@ use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, Onward, ToPeer};
+use crate::apteam::protocol::programs::WantedProgram;
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::machine::Nid;
@@ -102,6 +103,16 @@ pub enum Action {
     },
     /// Tell these, by their indices, which count up.
     SendPeers(Key, Vec<u32>, ToPeer),
+    /// Have a copy of this program come from these hosts, the first before the next; from the front end, if there are
+    /// none. Answered by [`Event::ProgramTaken`].
+    TakeProgram {
+        /// Of which application.
+        key: Key,
+        /// Which.
+        program: WantedProgram,
+        /// From where.
+        from: Vec<HostAddress>,
+    },
     /// Tell psched what is here: first after it has welcomed this node.
     Inventory {
         /// The applications.

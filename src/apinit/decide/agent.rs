@@ -7,12 +7,12 @@ use super::stranger::Stranger;
 use super::streams::{FrontEnd, HeadStream};
 use super::timed::Timed;
 use super::waits::REPORT_AGAIN;
-use crate::apteam::Key;
 use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::fault::Fault;
 use crate::apteam::posting::Owner;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::turns::SlicePlan;
+use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::variables::units::nanos as ns;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +133,11 @@ impl Agent {
         self.apps.get(&key).map_or_else(Bounds::default, |app| app.place.bounds)
     }
 
+    /// An application's owner by his uid, and its ticket.
+    pub fn owner_and_ticket(&self, key: Key) -> Option<(u32, Ticket)> {
+        self.apps.get(&key).map(|app| (app.place.owner.uid, app.place.ticket))
+    }
+
     /// Which part of an application is here, and of how many.
     pub fn part(&self, key: Key) -> Option<(usize, usize)> {
         let app = self.apps.get(&key)?;
@@ -194,6 +199,8 @@ impl Agent {
                 self.peer_message(now_ns, key, index, message, o);
             }
             Event::PeerLost { key, index, text } => self.peer_lost(now_ns, key, index, text, o),
+            Event::ProgramAsked(key, program) => self.program_asked(key, program, o),
+            Event::ProgramTaken(key, given) => self.program_taken(key, given, o),
             Event::GroupsUsed { key, utime, stime } => self.groups_used(key, utime, stime),
             Event::GroupsEmpty(key) => self.groups_empty(now_ns, key, o),
             Event::GroupsStuck { key, processes, named } => {

@@ -24,6 +24,7 @@ use super::kept_signals::Signals;
 use super::moving::Moving;
 use super::out_stage::OutStage;
 use super::peer::Peer;
+use super::programs::Programs;
 use super::streams::Stream;
 
 /// The largest window of output that there can be: the most of the variable `output_max`.
@@ -145,6 +146,7 @@ pub(super) struct App {
     pub arrivals: Arrivals,
     /// (Head.) The last complete one, for hosts that have not heard of it.
     pub barrier_out: Vec<BarrierOut>,
+    pub programs: Programs,
     pub signals: Signals,
     pub output: Kept,
     /// The offset from which output is in images that the application is to end with: kept from the
@@ -215,6 +217,7 @@ impl App {
             peers,
             arrivals: Arrivals::default(),
             barrier_out: Vec::new(),
+            programs: Programs::default(),
             signals: Signals::default(),
             output: Kept::default(),
             stdin: StdinCredit::default(),

@@ -8,6 +8,7 @@ use crate::apteam::Key;
 use crate::apteam::protocol::attach::ToApinit;
 use crate::apteam::protocol::node::{Command, PlaceCommand, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello};
 use std::time::Duration;
 
@@ -96,6 +97,10 @@ pub enum Event {
         /// System CPU time.
         stime: Duration,
     },
+    /// Another host of the application, which has its ticket, asks for a program that is not here.
+    ProgramAsked(Key, WantedProgram),
+    /// Answer to [`Action::TakeProgram`].
+    ProgramTaken(Key, GivenProgram),
     /// No process is left in the groups.
     GroupsEmpty(Key),
     /// So many are, although they were waited for.

@@ -17,7 +17,7 @@ use crate::apteam::{Key, Ticket};
 const NEVER_CAME: &str = "its host was restarted, or never received the launch";
 
 /// Compares all of it always, so that the time taken tells nothing about where they differ.
-fn same_ticket(a: &Ticket, b: &Ticket) -> bool {
+pub(super) fn same_ticket(a: &Ticket, b: &Ticket) -> bool {
     let differing = a.0.iter().zip(&b.0).fold(0u8, |d, (x, y)| d | (x ^ y));
     std::hint::black_box(differing) == 0
 }
@@ -274,6 +274,7 @@ impl Agent {
             // every host had it. (It may be here before its former stream is seen to be closed.)
             if app.needs_launch() {
                 let Some(app) = self.apps.get_mut(&key) else { return };
+                app.programs.allowed |= launch.copies;
                 app.launch = Some(launch);
                 let closed = app.peers.iter().filter(|p| !p.open && !p.done).map(|p| p.index);
                 let closed = closed.collect();
@@ -299,6 +300,7 @@ impl Agent {
         let head = app.head();
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.launched_ns = Some(now);
+        app.programs.allowed = launch.copies;
         app.launch = Some(launch);
         let in_vain = head && self.unlimited && app.place.memory_per_pe.is_some();
         let peers: Vec<u32> = app.peers.iter().map(|p| p.index).collect();
@@ -421,6 +423,7 @@ impl Agent {
         if let Some(first) = app.first.as_ref().filter(|d| d.cause.ends_application()) {
             out.extend(stream.tell_head(FromPeer::Decisive(first.clone())));
         }
+        self.ask_for_programs(key, out);
         self.rewind_peers(key, out);
         self.settle(now, key, out);
     }
@@ -515,6 +518,7 @@ impl Agent {
                     app.tell_shepherd(ToShepherd::BarrierOut(piece), out);
                 }
             }
+            ToPeer::Sources { hosts } => self.sources_told(key, hosts, out),
             // (Who passes them on has read these.)
             ToPeer::Lead { .. } | ToPeer::Pass(_) => {}
             ToPeer::Launch { .. } => out.push(head.tell(Told::Notice(Notice::LaunchedAlready))),

@@ -57,6 +57,7 @@ mod out_stage;
 mod output;
 mod peer;
 mod peers;
+mod programs;
 mod rebind;
 mod restores;
 mod shepherds;

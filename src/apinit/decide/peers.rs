@@ -80,6 +80,8 @@ impl Agent {
             out.push(Action::SendPeers(key, launched, ToPeer::Launch { key, ticket, launch }));
         }
         out.append(&mut first);
+        self.tell_sources(key, &all, out);
+        let Some(app) = self.apps.get(&key) else { return };
         for signal in app.signals.kept() {
             let lacks = |p: &Peer| {
                 all.binary_search(&p.index).is_ok() && !p.signals_taken.has(signal.number)

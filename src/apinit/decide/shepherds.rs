@@ -46,6 +46,7 @@ impl Agent {
                 }
             }
             FromShepherd::Ready => self.own_ready(key, out),
+            FromShepherd::ProgramsWanted { programs } => self.programs_wanted(key, programs, out),
             FromShepherd::Failed(decisive) | FromShepherd::Decisive(decisive) => {
                 self.own_decisive(now, key, decisive, out);
             }

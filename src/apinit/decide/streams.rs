@@ -162,7 +162,8 @@ impl Says for ToPeer {
     }
 
     fn small(&self) -> bool {
-        matches!(self, ToPeer::Signal(_) | ToPeer::Terminate { .. } | ToPeer::OutputTaken(_))
+        use ToPeer::{OutputTaken, Signal, Sources, Terminate};
+        matches!(self, Signal(_) | Terminate { .. } | OutputTaken(_) | Sources { .. })
     }
 }
 

@@ -210,6 +210,11 @@ impl Driver {
                 let among = |index: u32| to.binary_search(&index).is_ok();
                 self.pass_on(out, Whose::Agent, key, &among, &message);
             }
+            Action::TakeProgram { key, program, from } => {
+                if let Some(of) = self.agent.owner_and_ticket(key) {
+                    out.take_program(key, program, from, of);
+                }
+            }
             Action::Inventory { items, last_command } => {
                 out.tell_psched(Said::Inventory(items, last_command));
             }

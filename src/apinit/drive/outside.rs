@@ -2,13 +2,14 @@
 
 use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
 use crate::apinit::decide::{Action, Agent, CameBack, Conn, Event, Rebind};
-use crate::apteam::Key;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{Foreign, Phase, PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::programs::WantedProgram;
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::{SlicePlan, Switches};
+use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use std::time::Duration;
 
@@ -128,6 +129,16 @@ pub trait Outside {
 
     /// Closes it.
     fn close_peer(&mut self, key: Key, index: u32);
+
+    /// Has a copy of a program come from these hosts, or from the front end if there are none: [`Event::ProgramTaken`].
+    /// It is passed on to hosts that ask for it. `of`: the application's owner and ticket.
+    fn take_program(
+        &mut self,
+        key: Key,
+        program: WantedProgram,
+        from: Vec<HostAddress>,
+        of: (u32, Ticket),
+    );
 
     /// Tells psched, if it is connected.
     fn tell_psched(&mut self, said: Said);

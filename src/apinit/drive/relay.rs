@@ -128,7 +128,10 @@ impl Held {
         let cost = match &pass.message {
             ToPeer::Launch { launch, .. } => launch.footprint(),
             ToPeer::Resume { taken, .. } => (size_of::<OutputTaken>() * taken.len()) as u64,
-            ToPeer::Signal(_) | ToPeer::OutputTaken(_) | ToPeer::Terminate { .. } => 0,
+            ToPeer::Signal(_)
+            | ToPeer::OutputTaken(_)
+            | ToPeer::Terminate { .. }
+            | ToPeer::Sources { .. } => 0,
             // (Comes only to a host that has accepted its launch.)
             _ => return false,
         };

@@ -1,19 +1,23 @@
 //! Front ends: the Apinit service.
 
 use super::events::{Events, TaskEvent};
+use super::programs;
 use super::runtime::Process;
 use super::stream_sender::{FRONT_WORDS_MAX, FrontSender, StreamSender};
 use crate::apinit::decide::Conn;
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::rpc::convert::Malformed;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use crate::rpc::pb::apinit_server::{Apinit, ApinitServer};
+use crate::rpc::pb::hand_piece::Piece;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::Interest;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_stream::Stream;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -67,6 +71,31 @@ impl Apinit for AttachService {
         let listens = listen_to(conn, request.into_inner(), events, read);
         tokio::spawn(over.run_until_cancelled_owned(listens));
         Ok(Response::new(Box::pin(told)))
+    }
+
+    async fn hand(
+        &self,
+        request: Request<Streaming<pb::HandPiece>>,
+    ) -> Result<Response<pb::Handed>, Status> {
+        let peer = request.extensions().get::<Peer>();
+        let uid = peer.map(|peer| peer.uid);
+        let uid =
+            uid.ok_or_else(|| Status::internal("the kernel does not report the caller's user id"))?;
+        let mut stream = request.into_inner();
+        let Some(Piece::Of(of)) = stream.message().await?.and_then(|piece| piece.piece) else {
+            return Err(Status::invalid_argument(
+                "the first message does not say which program it is",
+            ));
+        };
+        let of = ProgramOf::try_from(of).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        let (answers, answer) = oneshot::channel();
+        let brought = TaskEvent::ProgramBrought(of, uid, answers);
+        let gone = || Status::unavailable("apinit is ending");
+        self.events.send(brought).await.map_err(|_| gone())?;
+        let copy = answer.await.map_err(|_| gone())?;
+        let copy = copy.ok_or_else(|| Status::not_found("no host wants that program"))?;
+        programs::taken_from_front(copy, stream, self.events.clone()).await?;
+        Ok(Response::new(pb::Handed {}))
     }
 }
 

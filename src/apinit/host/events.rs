@@ -7,6 +7,7 @@ use super::dump::{Images, Prepared};
 use super::memory_out::Returned as OfAway;
 use super::open_link::Link;
 use super::places;
+use super::programs::Copy;
 use super::restore::Returned;
 use super::shepherd_handle::Shepherd;
 use super::stream_sender::{FrontSender, Head};
@@ -18,18 +19,23 @@ use crate::apteam::protocol::attach::ToApinit;
 use crate::apteam::protocol::node::{Command, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::processes::Question;
+use crate::apteam::protocol::programs::{GivenProgram, ProgramOf, WantedProgram};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::node::checkpoint::fd_channel::Ask;
 use crate::rpc::listen::Peer as Caller;
 use bytes::Bytes;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
 /// Where the tasks tell.
 pub(super) type Events = mpsc::Sender<TaskEvent>;
+
+/// Who asks about a copy of a program waits for this.
+pub(super) type Answer = oneshot::Sender<Option<Arc<Copy>>>;
 
 /// What the tasks tell.
 #[derive(Debug)]
@@ -75,6 +81,11 @@ pub(super) enum TaskEvent {
         generation: u64,
         text: String,
     },
+    /// Another host asks for a program. Answered with the copy, if it is to have it.
+    ProgramAsked(ProgramOf, WantedProgram, Answer),
+    /// Somebody with this uid brings a program as a front end.
+    ProgramBrought(ProgramOf, u32, Answer),
+    ProgramTaken(Key, GivenProgram),
     GroupsEmpty(Key),
     GroupsStuck(Key, u32, Vec<String>),
     Turns(News),

@@ -19,7 +19,6 @@ use crate::apinit::decide::switcher::{
 };
 use crate::apinit::decide::{Action, Agent, Conn, Event, Me};
 use crate::apinit::drive::{Driver, Heard, Outside, Record, Said, Work};
-use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd};
 use crate::apteam::launch::HostLaunch;
@@ -30,8 +29,10 @@ use crate::apteam::protocol::node::{
 };
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::processes::{Answer, Question};
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello as ShepherdHello, ToShepherd};
 use crate::apteam::protocol::turns::{SWITCHES_MAX, StopMeans, Switches};
+use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::os::host::{boot_id, hostname, monotonic_ns};
 use crate::os::notify::Notify;
@@ -575,9 +576,23 @@ impl Outside for Fake {
             | ToShepherd::BarrierOut(_)
             | ToShepherd::Release
             | ToShepherd::Rekey(_)
-            | ToShepherd::Processes(_) => {}
+            | ToShepherd::Processes(_)
+            | ToShepherd::Programs { .. } => {}
         }
         true
+    }
+
+    /// (They execute nothing, and have nothing for others: these go by their paths.)
+    fn take_program(
+        &mut self,
+        key: Key,
+        program: WantedProgram,
+        _: Vec<HostAddress>,
+        _: (u32, Ticket),
+    ) {
+        let why_not = "its nodes are faked".to_owned();
+        let given = GivenProgram { part: program.part, why_not, ..GivenProgram::default() };
+        self.own.push(Heard::Happens(Event::ProgramTaken(key, given)));
     }
 
     fn hang_up_shepherd(&mut self, _: Key) -> bool {

@@ -2,7 +2,9 @@
 
 use super::attach::{listen_to, next_conn};
 use super::events::{Events, TaskEvent};
+use super::programs;
 use super::stream_sender::{HEAD_WORDS_MAX, Head, StreamSender};
+use crate::apteam::protocol::programs::{ProgramOf, WantedProgram, name_of};
 use crate::certs::Role;
 use crate::node::frames::MESSAGE_MAX;
 use crate::rpc::listen::Peer;
@@ -10,6 +12,7 @@ use crate::rpc::pb;
 use crate::rpc::pb::peers_server::{Peers, PeersServer};
 use crate::rpc::tls::HostPeer;
 use std::pin::Pin;
+use tokio::sync::oneshot;
 use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -61,5 +64,35 @@ impl Peers for RelayService {
         let listens = listen_to(conn, request.into_inner(), events, read);
         tokio::spawn(over.run_until_cancelled_owned(listens));
         Ok(Response::new(Box::pin(told)))
+    }
+
+    type FetchStream = Pin<Box<dyn Stream<Item = Result<pb::FetchPiece, Status>> + Send>>;
+
+    async fn fetch(
+        &self,
+        request: Request<pb::FetchRequest>,
+    ) -> Result<Response<Self::FetchStream>, Status> {
+        let (uid, ..) = caller(&request)?;
+        if !nix::unistd::Uid::from_raw(uid).is_root() && uid != rustix::process::geteuid().as_raw()
+        {
+            return Err(Status::permission_denied("programs are for other apinits"));
+        }
+        let wrong = |text: String| Status::invalid_argument(text);
+        let pb::FetchRequest { program, size, name, offset } = request.into_inner();
+        let of = program.ok_or_else(|| wrong("it does not say which program".into()))?;
+        let of = ProgramOf::try_from(of).map_err(|e| wrong(e.to_string()))?;
+        let name = name_of(&name).filter(|own| own.len() == name.len());
+        let name = name.ok_or_else(|| wrong("its name is no name of a file".into()))?.to_vec();
+        let program = WantedProgram { part: of.part, size, name };
+        let (answers, answer) = oneshot::channel();
+        let gone = || Status::unavailable("apinit is ending");
+        let asked = TaskEvent::ProgramAsked(of, program, answers);
+        self.events.send(asked).await.map_err(|_| gone())?;
+        let copy = answer.await.map_err(|_| gone())?;
+        let copy = copy.ok_or_else(|| Status::not_found("it has no such program"))?;
+        if copy.program.size != size || offset > size {
+            return Err(wrong(format!("the program has {} bytes", copy.program.size)));
+        }
+        Ok(Response::new(Box::pin(programs::give(copy, offset))))
     }
 }

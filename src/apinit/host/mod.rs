@@ -34,6 +34,7 @@
 //!       images                           a copy of what it is being brought back from
 //!       dump-7                           images that are being made
 //!       dumped                           it is being dumped, and stands still
+//!   programs-0/12.1/         copies of its programs, in memory ([`programs`])
 //! ```
 //!
 //! By these an apinit that is started again takes up what the one before has left running.
@@ -59,6 +60,7 @@ mod peer_queue;
 mod peers;
 mod places;
 mod process_tracking;
+mod programs;
 mod rebind;
 mod relay;
 mod restore;
@@ -178,6 +180,8 @@ struct Paths {
     own: PathBuf,
     /// The runtime directory.
     apps: PathBuf,
+    /// Copies of programs.
+    programs: PathBuf,
 }
 
 impl Paths {
@@ -202,7 +206,8 @@ impl Paths {
                 directory.display()
             );
         }
-        Ok(Paths { own, apps })
+        let programs = directory.join(format!("programs-{lowest}"));
+        Ok(Paths { own, apps, programs })
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `outside` | what the driver does ([`Outside`](crate::apinit::drive::Outside)) |
 //! | `apps` | folders, groups, shepherds: made, found again, emptied and removed |
 //! | `processes` | which process is which PE |
+//! | `programs` | copies of programs |
 //! | `turns`, `memory_out`, `restores`, `checkpoints` | what is done beside the one task, and its ends |
 
 mod apps;
@@ -13,6 +14,7 @@ mod checkpoints;
 mod memory_out;
 mod outside;
 mod processes;
+mod programs;
 mod restores;
 mod switching_task;
 
@@ -27,6 +29,7 @@ use super::open_link::Link;
 use super::peers::Peer;
 use super::places;
 use super::process_tracking::Shepherds;
+use super::programs::{Room, Store};
 use super::runtime::{Process, Runtime};
 use super::shepherds::Program;
 use super::stream_sender::Head;
@@ -153,6 +156,12 @@ struct Shell {
     criu: Arc<Known>,
     /// Where memory goes that no swap takes.
     shelf: Option<Shelf>,
+    /// Copies of programs.
+    programs: Store,
+    /// How many bytes these may have.
+    programs_room: Room,
+    /// Who has asked about them since the driver was last heard.
+    programs_asked: Vec<programs::AskedAbout>,
     /// Bytes that an application may have in removed files which are still open, where it is
     /// dumped.
     ghost_limit: u64,
@@ -270,7 +279,9 @@ impl Task {
             parts: true,
             leads_on: true,
         };
-        let bounds = watch::Sender::new(listening(agent.bounds(), files));
+        let bounds_of_host = agent.bounds();
+        let bounds = watch::Sender::new(listening(bounds_of_host, files));
+        let known = runtime.applications().into_iter().map(|(key, _)| key).collect();
         let shell = Shell {
             runtime,
             groups,
@@ -290,7 +301,6 @@ impl Task {
             files,
             bounds,
             psched,
-            network,
             claims,
             events: events.clone(),
             incoming,
@@ -309,6 +319,13 @@ impl Task {
             sealing: None,
             criu,
             shelf,
+            programs_room: Room::from(bounds_of_host),
+            programs_asked: Vec::new(),
+            programs: match network {
+                Some(_) => Store::open(paths.programs.clone(), &known),
+                None => Store::none("this host takes no connections of other hosts"),
+            },
+            network,
             ghost_limit: options.ghost_limit,
             leaving: JoinSet::new(),
             children: signal(SignalKind::child()).context("can't watch child processes")?,
@@ -443,6 +460,7 @@ impl Shell {
         if let Some(link) = &self.link {
             link.seen(agent);
         }
+        self.answer_for_programs();
         let waiting = agent.waiting_bytes();
         self.waiting_bytes = self.waiting_bytes.max(waiting);
         if waiting + MEMORY_RETURNED <= self.waiting_bytes {
@@ -521,6 +539,13 @@ impl Shell {
             TaskEvent::PeerLost { key, index, generation, text } => {
                 return self.own.push(Heard::PeerLost(key, index, generation, text));
             }
+            TaskEvent::ProgramAsked(of, program, answer) => {
+                return self.program_asked(agent, of, program, answer);
+            }
+            TaskEvent::ProgramBrought(of, uid, answer) => {
+                return self.program_brought(agent, of, uid, answer);
+            }
+            TaskEvent::ProgramTaken(key, given) => Event::ProgramTaken(key, given),
             TaskEvent::GroupsEmpty(key) => return self.own.push(Heard::GroupsEmpty(key)),
             TaskEvent::GroupsStuck(key, processes, named) => {
                 Event::GroupsStuck { key, processes, named }

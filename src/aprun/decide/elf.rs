@@ -19,6 +19,8 @@ pub const DYNAMIC_MAX: u64 = 64 * 1024;
 pub const NEEDED_MAX: usize = 512;
 /// Bytes of a library's name.
 const NAME_MAX: usize = 128;
+/// Bytes of the list of folders in which libraries are looked for.
+const RUN_PATH_MAX: usize = 4096;
 /// Bytes of the path of an interpreter.
 const INTERPRETER_MAX: u64 = 4096;
 /// How much of a script the kernel reads for its first line.
@@ -45,6 +47,8 @@ pub struct Elf {
     pub interpreter: Option<Vec<u8>>,
     /// Which MPI it is linked with.
     pub mpi: Mpi,
+    /// It looks for libraries beside itself ($ORIGIN): somewhere else it would not find them.
+    pub beside: bool,
 }
 
 /// Why it can't be executed.
@@ -185,6 +189,8 @@ const PT_INTERP: u32 = 3;
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
 
 struct File<'a, 'b> {
     read: &'a mut ReadAt<'b>,
@@ -256,8 +262,8 @@ impl File<'_, '_> {
             Some(s) => Some(self.interpreter(s)?),
             None => None,
         };
-        let mpi = self.mpi(&segments)?;
-        Ok(Elf { machine, interpreter, mpi })
+        let (mpi, beside) = self.libraries(&segments)?;
+        Ok(Elf { machine, interpreter, mpi, beside })
     }
 
     fn segment(&self, bytes: &[u8]) -> Option<Segment> {
@@ -286,10 +292,10 @@ impl File<'_, '_> {
         }
     }
 
-    /// Which MPI the libraries in the dynamic section tell of.
-    fn mpi(&mut self, segments: &[Segment]) -> Result<Mpi, Problem> {
+    /// Which MPI the libraries in the dynamic section tell of, and whether some are looked for beside the program.
+    fn libraries(&mut self, segments: &[Segment]) -> Result<(Mpi, bool), Problem> {
         let Some(dynamic) = segments.iter().find(|s| s.kind == PT_DYNAMIC) else {
-            return Ok(Mpi::None);
+            return Ok((Mpi::None, false));
         };
         let bytes = self.upto(dynamic.offset, dynamic.file_size.min(DYNAMIC_MAX) as usize)?;
         let word = if self.wide { 8 } else { 4 };
@@ -305,7 +311,17 @@ impl File<'_, '_> {
             })?;
             load.offset.checked_add(address - load.address)
         });
-        let Some(table) = table else { return Ok(Mpi::None) };
+        let Some(table) = table else { return Ok((Mpi::None, false)) };
+        let mut beside = false;
+        for (_, path) in
+            entries.iter().filter(|(tag, _)| [DT_RPATH, DT_RUNPATH].contains(tag)).take(2)
+        {
+            let Some(at) = table.checked_add(*path) else { continue };
+            let path = self.upto(at, RUN_PATH_MAX)?;
+            let path = path.split(|b| *b == 0).next().unwrap_or_default();
+            let names = |word: &[u8]| path.windows(word.len()).any(|part| part == word);
+            beside |= names(b"$ORIGIN") || names(b"${ORIGIN}");
+        }
         let mut found = Mpi::None;
         let needed = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED).take(NEEDED_MAX);
         for (_, name) in needed {
@@ -322,7 +338,7 @@ impl File<'_, '_> {
                 }
             }
         }
-        Ok(found)
+        Ok((found, beside))
     }
 }
 

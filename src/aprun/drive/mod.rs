@@ -172,6 +172,10 @@ impl Driver {
                 out.send(message);
                 Vec::new()
             }
+            Action::Hand(of) => {
+                out.hand(self.apinit, of);
+                Vec::new()
+            }
             Action::ReadStdin(most) => out.read_stdin(most),
             Action::Write(output) => out.write(output),
             Action::Say(line) => out.say(line),

@@ -5,6 +5,7 @@ use crate::aprun::decide::session::{Action, Ask, Event, Front, Placement, Report
 use crate::apteam::Apid;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::machine::Nid;
 
 /// Where else the application is.
@@ -57,6 +58,9 @@ pub trait Outside {
 
     /// Says this to the apinit. A conversation that has broken tells so itself.
     fn send(&mut self, message: ToApinit);
+
+    /// Sends the bytes of this program to the apinit of this conversation. If that breaks, they are asked for again.
+    fn hand(&mut self, link: u32, of: ProgramOf);
 
     /// The PEs run: what was held for their launch is let go.
     fn let_go(&mut self);

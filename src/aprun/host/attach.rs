@@ -20,11 +20,12 @@ use tonic::{Code, Request, Status};
 const SEVERAL: &str = "; an apinit of an older release can't launch several programs as one application: upgrade apinit, or start each program with an aprun of its own";
 
 /// Where the apinit of PE 0 is reached.
+#[derive(Clone, Debug)]
 pub struct Target {
     /// Its socket, or that of an apinit of this host that passes on what is said.
     pub socket: PathBuf,
     /// To whom it is passed on.
-    head: Option<MetadataValue<Ascii>>,
+    pub head: Option<MetadataValue<Ascii>>,
 }
 
 impl Target {

@@ -223,7 +223,8 @@ impl Home {
                 // No other host has PEs; and what outlives its KILL is the application's to wait for.
                 FromShepherd::BarrierIn(_)
                 | FromShepherd::Stuck(_)
-                | FromShepherd::Processes(_) => {}
+                | FromShepherd::Processes(_)
+                | FromShepherd::ProgramsWanted { .. } => {}
             }
         }
     }

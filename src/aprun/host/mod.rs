@@ -8,6 +8,7 @@ mod attach;
 mod caller;
 mod dry;
 mod files;
+mod hand;
 mod images;
 mod inside;
 mod note;
@@ -138,7 +139,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         patience: psched::patience(&socket, options.wait_for_psched),
         answer_within: options.wait_for_psched,
     };
-    driven(runtime, shell::run(setup, &options, socket, request, Restart::default(), home))
+    driven(runtime, shell::run(setup, &options, found, socket, request, Restart::default(), home))
 }
 
 /// The application in which this process runs.
@@ -181,7 +182,7 @@ pub(crate) fn restart(
         ..pb::PostRequest::default()
     };
     start_log("cpr");
-    driven(runtime()?, shell::run(setup, options, socket_path(), request, from, None))
+    driven(runtime()?, shell::run(setup, options, Vec::new(), socket_path(), request, from, None))
 }
 
 /// The variables that the command line's meaning depends on.
@@ -253,6 +254,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         report: options.report,
         strace: options.strace.clone(),
         stacks: options.stacks,
+        copies: !options.bypass,
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(

@@ -11,15 +11,16 @@ use crate::aprun::decide::options::parts::Part;
 use crate::apteam::ending::{STATUS_FAILED, STATUS_NOT_EXECUTABLE, STATUS_NOT_FOUND};
 use crate::apteam::launch::{FileIdentity, Launch};
 use crate::apteam::posting::{Executable, Mpi};
-use crate::os::regular::{digest, open_regular};
+use crate::apteam::protocol::programs::LARGE;
+use crate::os::regular::digest;
 use nix::unistd::{AccessFlags, eaccess};
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where execvp looks when PATH is not set.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
@@ -30,7 +31,10 @@ pub struct Program {
     /// Its path, absolute or relative to the working directory.
     pub path: PathBuf,
     /// Keeps it: while it is open, its inode's number is not given to another file.
-    _open: File,
+    pub file: Arc<File>,
+    /// It may be executed somewhere else. (What finds its libraries beside itself, and a script, which may find other
+    /// files so, are executed at their paths, where these lead to them.)
+    pub moves: bool,
     /// Which file it is.
     pub identity: FileIdentity,
     /// What goes with the posting.
@@ -75,6 +79,7 @@ pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program
             .map_err(|e| not_executable(&format!("cannot be read: {}", plain(&e))))?;
     let mut read = |offset, buffer: &mut [u8]| file.read_at(buffer, offset).map_err(|e| plain(&e));
     let kind = elf::examine(&mut read, own_machine()).map_err(|e| not_executable(&e))?;
+    let moves = matches!(&kind, Kind::Elf(elf) if !elf.beside);
     let executable = describe(&found, kind);
     if executable.mpi == Mpi::OpenMpi && pmi {
         return Err(Failure::new(
@@ -92,7 +97,13 @@ pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program
             format!("{shown}: {}", no_interpreter(&executable.interpreter)),
         ));
     }
-    Ok(Program { path: found, _open: file, identity: identity(&metadata), executable })
+    Ok(Program {
+        path: found,
+        file: Arc::new(file),
+        moves,
+        identity: identity(&metadata),
+        executable,
+    })
 }
 
 fn describe(path: &Path, kind: Kind) -> Executable {
@@ -115,30 +126,55 @@ fn describe(path: &Path, kind: Kind) -> Executable {
     }
 }
 
-/// The launch with the digests of its programs, by which other hosts know them. A program that has changed since it
-/// was opened gets no digest, and no host executes it.
-pub fn with_digests(mut launch: Launch) -> Launch {
-    let directory = PathBuf::from(OsStr::from_bytes(&launch.directory));
-    let more = launch.more.iter_mut().map(|part| (&part.executable, &mut part.identity));
-    let mut known: BTreeMap<PathBuf, Option<[u8; 32]>> = BTreeMap::new();
-    for (executable, identity) in
-        std::iter::once((&launch.executable, &mut launch.identity)).chain(more)
-    {
-        let Some(identity) = identity else { continue };
-        let path = directory.join(OsStr::from_bytes(executable));
-        let made = known.entry(path).or_insert_with_key(|path| digest_of(path, identity).ok());
-        identity.digest = *made;
+/// The launch with the digests of its programs, by which other hosts know them: of those that hosts are to compare with
+/// what is at their paths. A large program that may be executed somewhere else has none if hosts get copies: its digest
+/// is made while it is sent. One that has changed since it was opened has none either, and no other host executes it.
+pub fn with_digests(mut launch: Launch, programs: &[Program]) -> Launch {
+    for (part, program) in programs.iter().enumerate() {
+        let sent = launch.copies && program.moves && program.identity.size >= LARGE;
+        if let Some(Some(identity)) = launch.identity_mut(part)
+            && !sent
+        {
+            identity.digest = digest_of(program).ok();
+        }
     }
     launch
 }
 
-/// SHA-256 of a file, which is to be that one.
-fn digest_of(path: &Path, posted: &FileIdentity) -> std::io::Result<[u8; 32]> {
-    let mut file = open_regular(path)?;
-    let digest = digest(&mut file)?;
-    match identity(&file.metadata()?).is_same_file(posted) {
-        true => Ok(digest),
-        false => Err(std::io::Error::other("it has changed")),
+/// SHA-256 of a program, which is to be unchanged.
+fn digest_of(program: &Program) -> std::io::Result<[u8; 32]> {
+    let digest = digest(&mut program.reader())?;
+    program.unchanged()?;
+    Ok(digest)
+}
+
+/// The bytes of a file that others read too.
+pub struct FileReader<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl std::io::Read for FileReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+impl Program {
+    /// Its bytes, from the first.
+    pub fn reader(&self) -> FileReader<'_> {
+        FileReader { file: &self.file, offset: 0 }
+    }
+
+    /// # Errors
+    /// It has changed since it was opened.
+    pub fn unchanged(&self) -> std::io::Result<()> {
+        match identity(&self.file.metadata()?).is_same_file(&self.identity) {
+            true => Ok(()),
+            false => Err(std::io::Error::other("it has changed since it was posted")),
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! The event loop, and the world around aprun's [`Driver`]: connections, terminal, files.
 
+use super::attach::Target;
+use super::hand::hand;
 use super::inside::Home;
 use super::note::{Note, Store};
 use super::output_writers::OutputWriters;
+use super::program::Program;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, program, psched, report, signals};
 use crate::aprun::decide::closing::{self, Form};
@@ -16,12 +19,14 @@ use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::Launch;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
 use crate::os::dispositions::end_by;
 use crate::os::nudge::{Came, came};
 use crate::rpc::pb;
 use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -81,6 +86,11 @@ struct Shell {
     channel: Option<(u32, Channel)>,
     store: Store,
     apinit: Task,
+    /// Where the apinit of this conversation is.
+    target: Option<(u32, Target)>,
+    /// What brings it programs.
+    hands: BTreeMap<u32, Task>,
+    programs: Arc<[Program]>,
     says: Option<mpsc::UnboundedSender<ToApinit>>,
     lanes: OutputWriters,
     stdin: Stdin,
@@ -94,6 +104,7 @@ struct Shell {
 pub async fn run(
     setup: Setup,
     options: &Options,
+    programs: Vec<Program>,
     socket: PathBuf,
     request: pb::PostRequest,
     restart: Restart,
@@ -115,6 +126,9 @@ pub async fn run(
         channel: None,
         store: Store::default(),
         apinit: Task::default(),
+        target: None,
+        hands: BTreeMap::new(),
+        programs: programs.into(),
         says: None,
         lanes: OutputWriters::new(options, notes.clone()),
         stdin: match restart.no_stdin {
@@ -192,10 +206,11 @@ fn cut(what: &impl std::fmt::Debug) -> String {
 }
 
 /// A launch for other hosts. (A large program takes a while to read: what else there is to do goes on.)
-async fn with_digests(first: ToApinit) -> ToApinit {
+async fn with_digests(first: ToApinit, programs: Arc<[Program]>) -> ToApinit {
     let ToApinit::Launch { key, ticket, launch } = first else { return first };
     let kept = launch.clone();
-    let made = tokio::task::spawn_blocking(move || Box::new(program::with_digests(*launch))).await;
+    let make = move || Box::new(program::with_digests(*launch, &programs));
+    let made = tokio::task::spawn_blocking(make).await;
     ToApinit::Launch { key, ticket, launch: made.unwrap_or(kept) }
 }
 
@@ -301,7 +316,11 @@ impl Outside for Shell {
         self.lanes.make_files(placement.key.apid, &placement.places)
     }
 
-    fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, others: Others) {
+    fn attach(&mut self, link: u32, at: HostAddress, mut first: Box<ToApinit>, others: Others) {
+        if let ToApinit::Launch { launch, .. } = &mut *first {
+            // On this host a program that has changed since it was posted is not executed, also no copy of what it was.
+            launch.copies &= others.elsewhere;
+        }
         let (says, hears) = mpsc::unbounded_channel();
         if let Some(home) = self.home.clone() {
             self.says = Some(says);
@@ -318,11 +337,12 @@ impl Outside for Shell {
         self.says = Some(says.clone());
         let notes = self.notes.clone();
         let target = attach::Target::new(at, &self.socket);
-        let folder = self.restart.held.clone();
+        self.target = Some((link, target.clone()));
+        let (folder, programs) = (self.restart.held.clone(), Arc::clone(&self.programs));
         let Others { sockets, elsewhere } = others;
         let others: Vec<PathBuf> = sockets.into_iter().map(PathBuf::from).collect();
         self.apinit.replace(async move {
-            let first = if elsewhere { with_digests(*first).await } else { *first };
+            let first = if elsewhere { with_digests(*first, programs).await } else { *first };
             let _ = says.send(first);
             drop(says);
             // Its apinits have the images before the first has the launch, which goes on to the others.
@@ -348,6 +368,12 @@ impl Outside for Shell {
         if let Some(says) = &self.says {
             let _ = says.send(message);
         }
+    }
+
+    fn hand(&mut self, link: u32, of: ProgramOf) {
+        let Some((_, target)) = self.target.clone().filter(|(at, _)| *at == link) else { return };
+        let hands = self.hands.entry(of.part).or_default();
+        hands.replace(hand(target, of, Arc::clone(&self.programs)));
     }
 
     fn let_go(&mut self) {

@@ -7,6 +7,7 @@ use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::processes::Question;
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -40,6 +41,8 @@ pub enum Event {
     /// All PEs of this node, and what they have left, have been reaped; after a
     /// [`Event::MemoryKill`].
     NodeReaped(Nid),
+    /// Answer to [`Action::Fork`]: nothing was forked, since these programs are not here.
+    ProgramsWanted(Vec<WantedProgram>),
     /// A fork failed, as this node has all the processes that it may have.
     ProcessLimit { nid: Nid },
     /// There is no child, and PEs have been forked.
@@ -71,8 +74,11 @@ pub enum Event {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Fork and execute the PEs, each to stop before user code.
+    /// Fork and execute the PEs, each to stop before user code. Where programs are not here: [`Event::ProgramsWanted`],
+    /// and nothing else.
     Fork(Box<HostLaunch>),
+    /// Fork and execute them now, with these copies.
+    ForkWith(Vec<GivenProgram>),
     /// Let all PEs go.
     Go,
     /// Send a signal to the process group of each PE that has not ended.

@@ -60,6 +60,7 @@ use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::attach::{NumberedSignal, TakenSignals};
 use crate::apteam::protocol::notice::Seen;
+use crate::apteam::protocol::programs::WantedProgram;
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
 use input::Stdin;
@@ -133,6 +134,8 @@ pub struct Shepherd {
     stage: Stage,
     link: Link,
     pes: BTreeMap<u32, Pe>,
+    /// Copies of these programs are waited for. Then no PE has been made.
+    wanted: Vec<WantedProgram>,
     /// PEs that have not been executed and not ended.
     starting: usize,
     alive: usize,
@@ -195,6 +198,7 @@ impl Shepherd {
             stage: Stage::Waiting,
             link: Link::Down,
             pes: BTreeMap::new(),
+            wanted: Vec::new(),
             starting: 0,
             alive: 0,
             kill_grace: Duration::from_secs(5),
@@ -258,6 +262,7 @@ impl Shepherd {
             }
             Event::OrphanKilled { rank, max_rss_kib } => self.memory.size(rank, max_rss_kib),
             Event::NodeReaped(nid) => self.node_reaped(now_ns, nid),
+            Event::ProgramsWanted(programs) => self.want_programs(now_ns, programs),
             Event::ProcessLimit { nid } => self.process_limit(nid),
             Event::NoChildLeft => self.no_child_left(now_ns),
             Event::LeftNamed(left) => self.left_named(left),
@@ -407,6 +412,11 @@ impl Shepherd {
             }
             // It has not said whose apinit it is.
             ToShepherd::Processes(_) => {}
+            ToShepherd::Programs { programs } => {
+                if !std::mem::take(&mut self.wanted).is_empty() {
+                    self.actions.push(Action::ForkWith(programs));
+                }
+            }
             ToShepherd::Release => self.leave(now_ns),
             ToShepherd::Rekey(key) if self.link == Link::Silent => self.rekey(key),
             // It is in the midst of a conversation about another one.
@@ -430,6 +440,9 @@ impl Shepherd {
         let mut missed = Vec::new();
         if self.is_ready() {
             missed.push(FromShepherd::Ready);
+        }
+        if !self.wanted.is_empty() {
+            missed.push(FromShepherd::ProgramsWanted { programs: self.wanted.clone() });
         }
         missed.extend(self.told.iter().cloned());
         if self.stdin.wanted {
@@ -505,6 +518,23 @@ impl Shepherd {
         self.grant_stdin();
     }
 
+    /// The PEs can't be made before copies of these programs are here.
+    fn want_programs(&mut self, now_ns: u64, programs: Vec<WantedProgram>) {
+        self.wanted = programs;
+        if self.ending || self.leaving {
+            return self.want_nothing(now_ns);
+        }
+        self.send(|shepherd| FromShepherd::ProgramsWanted { programs: shepherd.wanted.clone() });
+    }
+
+    /// It ends before they came: no PE was made, and nothing can be heard of one.
+    pub(super) fn want_nothing(&mut self, now_ns: u64) {
+        if !std::mem::take(&mut self.wanted).is_empty() {
+            self.empty_at = Some(now_ns);
+            self.pes.clear();
+        }
+    }
+
     fn signal(&mut self, signal: NumberedSignal) {
         let NumberedSignal { number, signal } = signal;
         if number == 0 || self.signals_taken.take(number) {
@@ -577,6 +607,7 @@ impl Shepherd {
     fn leave(&mut self, now_ns: u64) {
         self.leaving = true;
         self.ending = true;
+        self.want_nothing(now_ns);
         if self.stage > Stage::Waiting && self.empty_at.is_none() {
             self.leave_at = Some(after(now_ns, LEAVE));
             self.kill_everything(now_ns);

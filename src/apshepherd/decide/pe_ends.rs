@@ -143,7 +143,10 @@ impl Shepherd {
         };
         self.first = Decisive::earlier(self.first.take(), Some(Decisive { at_ns: now_ns, cause }));
         self.ending = true;
-        if self.stage == Stage::Waiting {
+        self.want_nothing(now_ns);
+        if self.empty_at.is_some() {
+            // Its PEs were still to be made.
+        } else if self.stage == Stage::Waiting {
             // There is nothing to end, and there won't be.
             self.empty_at = Some(now_ns);
             self.absent_until = None;

@@ -7,6 +7,7 @@ use crate::apteam::launch::{Launch, LocalPe, Part};
 use crate::apteam::protocol::attach::{Output, PSCHED_SIGNALS, StdinCredit, StdinPiece};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -911,4 +912,52 @@ fn what_outlives_its_kill_is_named_and_killed_less_often() {
     assert!(!actions.contains(&Action::NameLeft), "{actions:?}");
     let actions = shepherd.apply(now + 60_000 * MS, Event::Tick);
     assert!(!actions.contains(&Action::NameLeft), "{actions:?}");
+}
+
+fn wanted() -> Vec<WantedProgram> {
+    vec![WantedProgram { part: 0, size: 7, name: b"a.out".to_vec() }]
+}
+
+#[test]
+fn pes_are_made_once_their_programs_are_here() {
+    let mut shepherd = starting(launch(1));
+    let told = Action::Send(FromShepherd::ProgramsWanted { programs: wanted() });
+    assert_eq!(shepherd.apply(1, Event::ProgramsWanted(wanted())), [told.clone()]);
+    // Said again to an apinit that comes back.
+    shepherd.apply(1, Event::Disconnected);
+    shepherd.apply(1, Event::Connected);
+    assert_eq!(shepherd.apply(1, hello()), [told]);
+    let given = vec![GivenProgram { path: b"/copy".to_vec(), ..GivenProgram::default() }];
+    let come = Event::Frame(ToShepherd::Programs { programs: given.clone() });
+    assert_eq!(shepherd.apply(2, come.clone()), [Action::ForkWith(given)]);
+    assert_eq!(shepherd.apply(2, come), []);
+    assert_eq!(shepherd.apply(3, Event::Stopped { rank: 0 }), [Action::Send(FromShepherd::Ready)]);
+}
+
+/// No PE has been made, and none will tell of its end.
+#[test]
+fn one_that_is_ended_before_its_programs_have_come_is_over() {
+    let kill = Cause::Kill { signal: 9, uid: 7 };
+    let terminate = |kill_after| ToShepherd::Terminate { cause: kill.clone(), kill_after };
+    for kill_after in [Duration::ZERO, Duration::from_secs(5)] {
+        let mut shepherd = starting(launch(2));
+        shepherd.apply(1, Event::ProgramsWanted(wanted()));
+        let actions = shepherd.apply(2, Event::Frame(terminate(kill_after)));
+        let ended = actions.iter().any(|a| matches!(a, Action::Send(FromShepherd::Ended(_))));
+        assert!(ended, "{actions:?}");
+        let come = ToShepherd::Programs { programs: vec![GivenProgram::default()] };
+        assert_eq!(shepherd.apply(3, Event::Frame(come)), []);
+        assert_eq!(shepherd.apply(4, Event::Frame(ToShepherd::Release)), [Action::Exit]);
+    }
+    // Ended while it was looked for them; told to go while it waits.
+    let mut shepherd = starting(launch(1));
+    shepherd.apply(1, Event::Frame(terminate(Duration::ZERO)));
+    let actions = shepherd.apply(1, Event::ProgramsWanted(wanted()));
+    assert!(
+        actions.iter().any(|a| matches!(a, Action::Send(FromShepherd::Ended(_)))),
+        "{actions:?}"
+    );
+    let mut shepherd = starting(launch(1));
+    shepherd.apply(1, Event::ProgramsWanted(wanted()));
+    assert_eq!(shepherd.apply(2, Event::LifelineGone), [Action::Exit]);
 }

@@ -89,6 +89,7 @@ impl Driver {
         out.does(&action);
         match action {
             Action::Fork(launch) => out.fork(launch),
+            Action::ForkWith(programs) => out.fork_with(programs),
             Action::Go => out.go(),
             Action::Signal(signal) => out.signal(signal),
             Action::SignalLeft(signal) => {

@@ -5,6 +5,7 @@ use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::processes::{PeProcess, Question};
+use crate::apteam::protocol::programs::GivenProgram;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -27,8 +28,11 @@ pub trait Outside {
 
     // ---- processes ----
 
-    /// Forks and executes the PEs, each to stop before user code.
+    /// Forks and executes the PEs, each to stop before user code; or [`Event::ProgramsWanted`].
     fn fork(&mut self, launch: Box<HostLaunch>);
+
+    /// The same now, with these copies of programs that were not here.
+    fn fork_with(&mut self, programs: Vec<GivenProgram>);
 
     /// Lets all PEs go.
     fn go(&mut self);

@@ -163,6 +163,8 @@ struct Shell {
     /// How often in a row an apinit that wants to connect could not.
     unreachable: u32,
     launch: Option<Box<HostLaunch>>,
+    /// One of which programs are waited for.
+    launch_waits: Option<Box<HostLaunch>>,
     pes: Pes,
     /// PEs that stand and are not traced yet, each since when.
     tracing: Vec<(usize, u64)>,
@@ -267,6 +269,7 @@ impl Shell {
             link_waits: false,
             unreachable: 0,
             launch: None,
+            launch_waits: None,
             pes: Pes::default(),
             tracing: Vec::new(),
             drained: 0,

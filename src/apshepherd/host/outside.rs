@@ -7,6 +7,7 @@ use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::processes::{PeProcess, Question};
+use crate::apteam::protocol::programs::GivenProgram;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
@@ -30,6 +31,10 @@ impl Outside for Shell {
 
     fn fork(&mut self, launch: Box<HostLaunch>) {
         self.make_pes(launch);
+    }
+
+    fn fork_with(&mut self, programs: Vec<GivenProgram>) {
+        self.make_pes_with(programs);
     }
 
     fn go(&mut self) {

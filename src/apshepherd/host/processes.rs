@@ -1,11 +1,12 @@
 //! The loop's dealings with processes: forking PEs, hearing of them, letting them go, ending them.
 
 use super::pes;
-use super::program::Refusal;
+use super::program::{self, Refusal};
 use super::tracers::{self, Kind, Tool};
 use super::*;
 use crate::apteam::ending::Usage;
 use crate::apteam::fault::Fault;
+use crate::apteam::protocol::programs::GivenProgram;
 use crate::node::tracer::tracer as tracer_of;
 use crate::os::fork::{Program, Used};
 use std::collections::BTreeMap;
@@ -13,6 +14,24 @@ use std::rc::Rc;
 
 impl Shell {
     pub(super) fn make_pes(&mut self, mut launch: Box<HostLaunch>) {
+        match program::look(&mut launch) {
+            Ok(wanted) if wanted.is_empty() => self.fork_pes(launch, Ok(())),
+            Ok(wanted) => {
+                self.launch_waits = Some(launch);
+                self.happened.push(Event::ProgramsWanted(wanted));
+            }
+            Err(refused) => self.fork_pes(launch, Err(refused)),
+        }
+    }
+
+    /// The same once programs have come that were not here.
+    pub(super) fn make_pes_with(&mut self, programs: Vec<GivenProgram>) {
+        let Some(mut launch) = self.launch_waits.take() else { return };
+        let taken = program::take(&mut launch, programs);
+        self.fork_pes(launch, taken);
+    }
+
+    fn fork_pes(&mut self, launch: Box<HostLaunch>, looked: Result<(), (u32, Refusal)>) {
         self.limits = Limits::open(&launch, &self.groups);
         for (index, file) in self.limits.watched() {
             // Refused: then it is looked at when a PE ends.
@@ -20,7 +39,7 @@ impl Shell {
         }
         // Once: afterwards this process has no right that its user has not.
         let placing = self.placing.take();
-        let prepared = program::prepare(&mut launch, self.soft_files);
+        let prepared = looked.and_then(|()| program::prepare(&launch, self.soft_files));
         let first = launch.pes.first().map_or(0, |pe| pe.rank);
         let with_tool = |programs: BTreeMap<usize, Program>| {
             let environment =

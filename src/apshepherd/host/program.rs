@@ -13,6 +13,7 @@ use crate::apshepherd::decide::Event;
 use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
 use crate::os::claims::list;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use crate::os::host::hostname;
@@ -73,22 +74,68 @@ impl Refusal {
     }
 }
 
+/// The first PE of this host that runs each part.
+fn first_of_parts(launch: &HostLaunch) -> BTreeMap<usize, u32> {
+    let mut first: BTreeMap<usize, u32> = BTreeMap::new();
+    for pe in &launch.pes {
+        first.entry(launch.launch.part_of(pe.rank)).or_insert(pe.rank);
+    }
+    first
+}
+
+/// Looks which programs of a launch are here under their paths. Of the others copies are wanted, if the launch allows
+/// that.
+///
+/// # Errors
+/// One isn't here, with the first PE that was to run it.
+pub fn look(launch: &mut HostLaunch) -> Result<Vec<WantedProgram>, (u32, Refusal)> {
+    let mut wanted = Vec::new();
+    for (part, rank) in first_of_parts(launch) {
+        let found = own_file(&mut launch.launch, part).map_err(|refusal| (rank, refusal))?;
+        wanted.extend(found);
+    }
+    Ok(wanted)
+}
+
+/// Puts copies in the place of programs that are not here. Of which there is none, that is taken which is at its path, if
+/// it is the same.
+///
+/// # Errors
+/// It is another, with the first PE that was to run it.
+pub fn take(launch: &mut HostLaunch, programs: Vec<GivenProgram>) -> Result<(), (u32, Refusal)> {
+    let first = first_of_parts(launch);
+    let launch = &mut launch.launch;
+    // What has not been given by now does not come.
+    launch.copies = false;
+    for GivenProgram { part, path, identity, why_not, digest } in programs {
+        let part = part as usize;
+        let Some(rank) = first.get(&part) else { continue };
+        match identity.filter(|_| !path.is_empty()) {
+            Some(identity) => launch.execute_copy(part, path, identity),
+            None => {
+                if let Some(Some(identity)) = launch.identity_mut(part) {
+                    identity.digest = identity.digest.or(digest);
+                }
+                let no_copy = |mut refusal: Refusal| {
+                    refusal.text = format!("{} (no copy of it was made: {why_not})", refusal.text);
+                    (*rank, refusal)
+                };
+                own_file(launch, part).map_err(no_copy)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The programs of a launch, by part, ready for forking: each that a PE of this host runs.
 ///
 /// # Errors
 /// One isn't there, or not what it was; with the first PE that was to run it.
 pub fn prepare(
-    launch: &mut HostLaunch,
+    launch: &HostLaunch,
     soft_files: u64,
 ) -> Result<BTreeMap<usize, Program>, (u32, Refusal)> {
-    let mut first: BTreeMap<usize, u32> = BTreeMap::new();
-    for pe in &launch.pes {
-        first.entry(launch.launch.part_of(pe.rank)).or_insert(pe.rank);
-    }
-    for (part, rank) in &first {
-        own_file(&mut launch.launch, *part).map_err(|refusal| (*rank, refusal))?;
-    }
-    let launch = &*launch;
+    let first = first_of_parts(launch);
     let Launch { environment, directory, .. } = &launch.launch;
     let of_all = |refusal| (launch.pes.first().map_or(0, |pe| pe.rank), refusal);
     if let (Err(e), Some(pe)) =
@@ -129,17 +176,23 @@ pub fn prepare(
     all.collect()
 }
 
-/// This host may have its own copy of a program that was posted on another host, or the same file under another device
-/// number. If the bytes are the same, the identity in the launch becomes that of the file here.
-fn own_file(launch: &mut Launch, part: usize) -> Result<(), Refusal> {
-    let Some(posted) = launch.program(part).identity else { return Ok(()) };
-    let Some(digest) = posted.digest else { return Ok(()) };
+/// This host may have a program that was posted on another host under another device number, or a file of its own
+/// with the same bytes: then the identity in the launch becomes that of the file here. Else a copy is wanted, if the
+/// launch allows that.
+fn own_file(launch: &mut Launch, part: usize) -> Result<Option<WantedProgram>, Refusal> {
+    let Some(posted) = launch.program(part).identity else { return Ok(None) };
     let path = path_of(launch, part);
-    // (What is not there is told with the rest.)
-    let Ok(there) = std::fs::metadata(&path) else { return Ok(()) };
-    if identity(&there).is_same_file(&posted) {
-        return Ok(());
+    let there = std::fs::metadata(&path);
+    if there.as_ref().is_ok_and(|there| identity(there).is_same_file(&posted)) {
+        return Ok(None);
     }
+    let wanted = name_of(launch.program(part).executable)
+        .filter(|_| launch.copies)
+        .map(|name| WantedProgram { part: part as u32, size: posted.size, name: name.to_vec() });
+    let Some(digest) = posted.digest else {
+        // (What is wrong with it is told with the rest.)
+        return Ok(wanted);
+    };
     let same_bytes = |path: &Path| -> std::io::Result<Option<FileIdentity>> {
         let mut file = open_regular(path)?;
         let before = identity(&file.metadata()?);
@@ -150,13 +203,10 @@ fn own_file(launch: &mut Launch, part: usize) -> Result<(), Refusal> {
     };
     match same_bytes(&path) {
         Ok(Some(own)) => {
-            let identity = match part.checked_sub(1) {
-                None => Some(&mut launch.identity),
-                Some(more) => launch.more.get_mut(more).map(|part| &mut part.identity),
-            };
-            identity.into_iter().for_each(|identity| *identity = Some(own));
-            Ok(())
+            launch.identity_mut(part).into_iter().for_each(|identity| *identity = Some(own));
+            Ok(None)
         }
+        Ok(None) | Err(_) if wanted.is_some() => Ok(wanted),
         Ok(None) => {
             let text = format!(
                 "{} on host {} is not the file that was posted: copy it there, and post it again",

@@ -197,6 +197,8 @@ pub enum FromApinit {
     SignalsTaken(u64),
     /// For its user.
     Notice(Notice),
+    /// Hosts want copies of the program of this part, counted from 0.
+    ProgramWanted(u32),
     /// Nothing more comes.
     Done,
 }

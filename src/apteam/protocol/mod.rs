@@ -2,7 +2,8 @@
 //!
 //! Four conversations: psched with each apinit ([`node`], about turns [`turns`]), a front end with the apinit of PE 0
 //! ([`attach`]), that apinit with the others ([`peers`]), and apinit with its apshepherds ([`shepherd`]). One question goes
-//! through two of them ([`processes`]).
+//! through two of them ([`processes`]), and copies
+//! of programs through three ([`programs`]).
 //! `rpc` turns them into protobuf; the pure rooms know only this.
 
 pub mod attach;
@@ -10,5 +11,6 @@ pub mod node;
 pub mod notice;
 pub mod peers;
 pub mod processes;
+pub mod programs;
 pub mod shepherd;
 pub mod turns;

@@ -27,6 +27,13 @@ pub enum Notice {
     Unheard(String),
     /// It has been launched already: this launch is not taken.
     LaunchedAlready,
+    /// There is no copy of a program on this node's host, which executes what is at its path.
+    NotCopied {
+        /// Where.
+        nid: Nid,
+        /// Why there is none.
+        why: String,
+    },
 }
 
 /// What an apshepherd sees of its PEs.

@@ -169,7 +169,15 @@ pub enum ToPeer {
     Go,
     /// The barrier is complete.
     BarrierOut(BarrierOut),
+    /// (Of a launch that allows copies.) From these it has programs, the first before the next.
+    Sources {
+        /// At most [`SOURCES_MAX`].
+        hosts: Vec<HostAddress>,
+    },
 }
+
+/// The most hosts from which one has programs.
+pub const SOURCES_MAX: usize = 4;
 
 /// From another apinit to the head.
 #[derive(Clone, Debug, PartialEq, Eq)]

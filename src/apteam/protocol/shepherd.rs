@@ -24,6 +24,7 @@ use super::attach::{NumberedSignal, Output, StdinCredit, StdinPiece};
 use super::notice::Notice;
 use super::peers::{BarrierIn, BarrierOut};
 use super::processes::{Answer, Question};
+use super::programs::{GivenProgram, WantedProgram};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::HostLaunch;
@@ -127,6 +128,11 @@ pub enum ToShepherd {
     Rekey(Key),
     /// Which processes are these PEs?
     Processes(Question),
+    /// For the programs of which it wanted copies.
+    Programs {
+        /// All of them.
+        programs: Vec<GivenProgram>,
+    },
 }
 
 /// From the shepherd.
@@ -155,6 +161,12 @@ pub enum FromShepherd {
     Stuck(Vec<String>),
     /// Which processes PEs are, as was asked.
     Processes(Answer),
+    /// It wants copies of these programs, and makes no PE before they have come. Told again on each connection until
+    /// then.
+    ProgramsWanted {
+        /// All of them.
+        programs: Vec<WantedProgram>,
+    },
     /// No process is left here and all output has been sent and taken. Sent again on each
     /// connection until `release`.
     Ended(Box<HostEnd>),

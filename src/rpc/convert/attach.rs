@@ -1,8 +1,8 @@
 //! A front end and an apinit: the launch, stdio.
 
 use super::codec::{
-    Between, CString, CStrings, Codec, Data, FileName, Inner, List, Micros, Millis, NodeId,
-    Optional, POSITIVE, Required, RequiredBox, SIGNAL, Same, Secret, Text, Via,
+    Between, CString, CStrings, Codec, Data, Digest, FileName, Inner, List, Micros, Millis, NodeId,
+    Optional, POSITIVE, Required, RequiredBox, SIGNAL, Same, Secret, Text,
 };
 use super::common::End;
 use super::table::{message, variants};
@@ -13,6 +13,7 @@ use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part, Strace
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::rpc::pb;
 use bytes::Bytes;
 
@@ -31,11 +32,14 @@ message! {
     inode: Same,
     size: Same,
     mtime_ns: Same,
-    // (None at all, or of another length: it can't be compared.)
-    digest: Via(
-        |digest: Option<[u8; 32]>| digest.map_or_else(Bytes::new, |d| Bytes::copy_from_slice(&d)),
-        |_, bytes: Bytes| Ok(<[u8; 32]>::try_from(&bytes[..]).ok()),
-    ),
+    digest: Digest,
+}
+
+message! {
+    ProgramOf = ProgramOf;
+    key: Required,
+    ticket: Secret,
+    part: Same,
 }
 
 message! {
@@ -106,6 +110,7 @@ message! {
     report: Same,
     strace: Optional,
     stacks: Same,
+    copies: Same,
     identity: Optional,
     more = parts: List(PARTS_MAX - 1),
     checked by parts_in_order,
@@ -284,5 +289,6 @@ variants! {
     StdinCredit(stdin_credit: Inner),
     SignalsTaken(signals_taken: Same),
     Notice(notice: Inner),
+    ProgramWanted(program_wanted: Same),
     Done,
 }

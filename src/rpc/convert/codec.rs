@@ -225,6 +225,18 @@ impl Codec<Vec<u8>, Bytes> for FileName {
     }
 }
 
+/// A SHA-256. None at all, or one of another length, can't be compared.
+pub(super) struct Digest;
+
+impl Codec<Option<[u8; 32]>, Bytes> for Digest {
+    fn write(self, plain: Option<[u8; 32]>) -> Bytes {
+        plain.map_or_else(Bytes::new, |digest| Bytes::copy_from_slice(&digest))
+    }
+    fn read(self, _: Field, wire: Bytes) -> Result<Option<[u8; 32]>, Malformed> {
+        Ok(<[u8; 32]>::try_from(&wire[..]).ok())
+    }
+}
+
 /// [`LONG_LIST_MAX`] of these at most.
 pub(super) struct CStrings;
 

@@ -138,6 +138,8 @@ message! {
     launches_user: Else(HostBounds::default().launches_user),
     launch_bytes: Else(HostBounds::default().launch_bytes),
     launch_bytes_user: Else(HostBounds::default().launch_bytes_user),
+    programs: Else(HostBounds::default().programs),
+    programs_user: Else(HostBounds::default().programs_user),
     freeze_wait = freeze_wait_ns: Via(
         |wait| Some(nanos(wait)),
         |_, wait: Option<u64>| {

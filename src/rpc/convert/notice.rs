@@ -22,6 +22,7 @@ variants! {
     Unreachable(unreachable: NodeId),
     Unheard(unheard: Text),
     LaunchedAlready,
+    NotCopied { nid: NodeId, why: Text } = NotCopied,
 }
 
 variants! {

@@ -7,7 +7,7 @@ use super::table::{message, variants};
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, NODES_MAX};
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::peers::{
-    BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, ToPeer,
+    BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, SOURCES_MAX, ToPeer,
 };
 
 message! {
@@ -34,6 +34,13 @@ message! {
     Onward = Onward;
     index: Same,
     at = (host, address, socket): Address,
+}
+
+message! {
+    HostAddress = Source;
+    host: Text,
+    address: Text,
+    socket: Text,
 }
 
 /// Where an apinit is.
@@ -118,6 +125,7 @@ variants! {
     BarrierOut(barrier_out: Inner),
     Lead { key: Required, index: Same, fan_out: Same, hosts: List(NODES_MAX) } = Lead,
     Pass(pass: BoxedBoth),
+    Sources { hosts: List(SOURCES_MAX) } = Sources,
 }
 
 variants! {

@@ -2,13 +2,14 @@
 
 use super::attach::StdinEnd;
 use super::codec::{
-    AtMost, Boxed, Codec, Given, Inner, LimitMillis, List, Millis, Nice, NodeId, Numbers,
-    OrDefault, POSITIVE, Required, Same, Text, Texts, Via,
+    AtMost, Boxed, CString, Codec, Digest, FileName, Given, Inner, LimitMillis, List, Millis, Nice,
+    NodeId, Numbers, Optional, OrDefault, POSITIVE, Required, Same, Text, Texts, Via,
 };
 use super::table::{message, variants};
 use super::{Field, LONG_LIST_MAX, Malformed};
-use crate::apteam::launch::{HostLaunch, LocalPe};
+use crate::apteam::launch::{HostLaunch, LocalPe, PARTS_MAX};
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use crate::rpc::pb;
 
@@ -77,6 +78,7 @@ variants! {
         |_, rekey: pb::Rekey| Field("Rekey", "key").need(rekey.key),
     )),
     Processes(processes: Inner),
+    Programs { programs: List(PARTS_MAX) } = GivenPrograms,
 }
 
 variants! {
@@ -97,7 +99,24 @@ variants! {
         },
     )),
     Processes(processes: Inner),
+    ProgramsWanted { programs: List(PARTS_MAX) } = WantedPrograms,
     Ended(ended: Boxed),
+}
+
+message! {
+    WantedProgram = WantedProgram;
+    part: Same,
+    size: Same,
+    name: FileName,
+}
+
+message! {
+    GivenProgram = GivenProgram;
+    part: Same,
+    path: CString,
+    identity: Optional,
+    why_not: Text,
+    digest: Digest,
 }
 
 message! {

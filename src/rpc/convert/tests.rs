@@ -25,9 +25,10 @@ use crate::apteam::protocol::node::{
 use crate::apteam::protocol::node::{HostNote, NoteAbout};
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::peers::{
-    BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, ToPeer,
+    BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, SOURCES_MAX, ToPeer,
 };
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::saving::Saving;
@@ -284,7 +285,6 @@ fn posting() -> impl Strategy<Value = Posting> {
 }
 
 fn launch() -> impl Strategy<Value = Launch> {
-    let word = || vec(1..=u8::MAX, 1..20);
     let words = move || vec(word(), 0..4);
     let limit = (0..16u32, any::<u64>()).prop_map(|(resource, soft)| Limit { resource, soft });
     let identity = any::<(u64, u64, u64, i64, Option<[u8; 32]>)>().prop_map(
@@ -331,6 +331,7 @@ fn launch() -> impl Strategy<Value = Launch> {
             report: rest.1.2,
             strace: rest.4.map(|options| Strace { options }),
             stacks: rest.1.2,
+            copies: rest.1.1,
             identity: rest.2,
             more: rest.3,
         },
@@ -375,7 +376,7 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 fn host_bounds() -> impl Strategy<Value = HostBounds> {
     let most = || 1..=u64::MAX;
     let wait = any::<u64>().prop_map(Duration::from_nanos);
-    let launches = (most(), most(), most());
+    let launches = (most(), most(), most(), most(), most());
     (most(), most(), most(), launches, (wait.clone(), wait.clone(), wait)).prop_map(
         |(connections, connections_user, applications, launches, waits)| HostBounds {
             connections,
@@ -384,6 +385,8 @@ fn host_bounds() -> impl Strategy<Value = HostBounds> {
             launches_user: launches.0,
             launch_bytes: launches.1,
             launch_bytes_user: launches.2,
+            programs: launches.3,
+            programs_user: launches.4,
             freeze_wait: waits.0,
             idle_after: waits.1,
             silence: waits.2,
@@ -805,6 +808,9 @@ fn to_peer() -> impl Strategy<Value = ToPeer> {
         (cause(), millis()).prop_map(|(cause, kill_after)| ToPeer::Terminate { cause, kill_after }),
         Just(ToPeer::Go),
         barrier_out().prop_map(ToPeer::BarrierOut),
+        vec(onward(), 0..=SOURCES_MAX).prop_map(|hosts| ToPeer::Sources {
+            hosts: hosts.into_iter().map(|onward| onward.at).collect()
+        }),
     ]
 }
 
@@ -863,6 +869,7 @@ fn from_apinit() -> impl Strategy<Value = FromApinit> {
         stdin_credit().prop_map(FromApinit::StdinCredit),
         any::<u64>().prop_map(FromApinit::SignalsTaken),
         notice().prop_map(FromApinit::Notice),
+        any::<u32>().prop_map(FromApinit::ProgramWanted),
         Just(FromApinit::Done),
     ]
 }
@@ -905,6 +912,7 @@ fn notice() -> impl Strategy<Value = Notice> {
         nid().prop_map(Notice::Unreachable),
         text().prop_map(Notice::Unheard),
         Just(Notice::LaunchedAlready),
+        (nid(), text()).prop_map(|(nid, why)| Notice::NotCopied { nid, why }),
     ]
 }
 
@@ -919,6 +927,32 @@ fn shepherd_hello() -> impl Strategy<Value = shepherd::Hello> {
             output_taken,
             stdin_taken,
             several: how_far.3,
+        },
+    )
+}
+
+/// Bytes without a null byte, at least one.
+fn word() -> impl Strategy<Value = Vec<u8>> {
+    vec(1..=u8::MAX, 1..20)
+}
+
+fn given_program() -> impl Strategy<Value = GivenProgram> {
+    let digest = option::of(any::<[u8; 32]>());
+    let identity = (any::<(u64, u64, u64, i64)>(), digest.clone());
+    let identity = identity.prop_map(|((device, inode, size, mtime_ns), digest)| FileIdentity {
+        device,
+        inode,
+        size,
+        mtime_ns,
+        digest,
+    });
+    (any::<u32>(), word(), option::of(identity), text(), digest).prop_map(
+        |(part, path, identity, why_not, digest)| GivenProgram {
+            part,
+            path,
+            identity,
+            why_not,
+            digest,
         },
     )
 }
@@ -942,6 +976,7 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
                 ToShepherd::Processes(Question { number, key, first, count })
             }
         ),
+        vec(given_program(), 0..3).prop_map(|programs| ToShepherd::Programs { programs }),
     ]
 }
 
@@ -965,6 +1000,10 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
             }
         ),
         host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),
+        vec((any::<u32>(), any::<u64>(), word()), 0..3).prop_map(|programs| {
+            let program = |(part, size, name)| WantedProgram { part, size, name };
+            FromShepherd::ProgramsWanted { programs: programs.into_iter().map(program).collect() }
+        }),
     ]
 }
 

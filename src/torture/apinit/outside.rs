@@ -4,13 +4,14 @@ use super::{App, Directory, Slot};
 use crate::apinit::decide::switcher::{Event as TurnEvent, Ran};
 use crate::apinit::decide::{Action, Agent, Conn, Event};
 use crate::apinit::drive::{Heard, Outside, Record, Said, Work};
-use crate::apteam::Key;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{PlaceCommand, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::programs::WantedProgram;
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
+use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::torture::wire::{Msg, Target, Who};
 use crate::torture::world::{Ev, World};
@@ -238,7 +239,11 @@ impl Outside for At<'_> {
             Work::BringBack { place, cpus } => world.bring_back(slot, place, cpus),
             Work::FindShepherd(key) => world.find_again(slot, key),
             Work::Remove(key) => {
-                let app = world.slots[slot].proc.as_mut().and_then(|proc| proc.apps.remove(&key));
+                let proc = world.slots[slot].proc.as_mut();
+                let app = proc.and_then(|proc| {
+                    proc.copies.remove(&key);
+                    proc.apps.remove(&key)
+                });
                 if app.is_some() {
                     world.after(MS, Ev::ApinitRemoved { slot, life, key });
                 }
@@ -335,6 +340,18 @@ impl Outside for At<'_> {
         let proc = self.world.slots[self.slot].proc.as_mut();
         if let Some(wire) = proc.and_then(|proc| proc.peers.remove(&(key, index))) {
             self.world.hang_up(wire, 0);
+        }
+    }
+
+    fn take_program(
+        &mut self,
+        key: Key,
+        program: WantedProgram,
+        from: Vec<HostAddress>,
+        _: (u32, Ticket),
+    ) {
+        if self.steps() {
+            self.world.take_program(self.slot, key, program, from);
         }
     }
 

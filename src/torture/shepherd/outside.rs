@@ -7,9 +7,11 @@ use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::processes::{PeProcess, Question};
+use crate::apteam::protocol::programs::GivenProgram;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use crate::torture::host::ProcId;
+use crate::torture::programs::wanted;
 use crate::torture::wire::{Msg, Pid};
 use crate::torture::world::{Ev, World};
 use crate::torture::{MS, US, trace};
@@ -83,9 +85,26 @@ impl Outside for Around<'_> {
     // ---- processes ----
 
     fn fork(&mut self, launch: Box<HostLaunch>) {
-        if self.steps().is_some() {
-            self.world.fork(self.pid, launch);
+        let Some(slot) = self.steps().map(|shep| shep.slot) else { return };
+        let wanted = wanted(&launch, self.world.slots[slot].host);
+        match wanted.is_empty() {
+            true => self.world.fork(self.pid, launch),
+            false => {
+                if let Some(shep) = self.shep() {
+                    shep.launch_waits = Some(launch);
+                    shep.happened.push(Event::ProgramsWanted(wanted));
+                }
+            }
         }
+    }
+
+    fn fork_with(&mut self, programs: Vec<GivenProgram>) {
+        let Some(launch) = self.steps().and_then(|shep| shep.launch_waits.take()) else { return };
+        // (What could not be copied is found at its path.)
+        if programs.iter().any(|program| program.path.is_empty()) {
+            self.world.counts.add("programs that were not copied");
+        }
+        self.world.fork(self.pid, launch);
     }
 
     fn go(&mut self) {

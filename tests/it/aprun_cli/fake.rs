@@ -356,6 +356,13 @@ impl Apinit for Services {
         let _ = self.attaches.send(Attached { hears: request.into_inner(), says, sent: 0 });
         Ok(Response::new(UnboundedReceiverStream::new(stream)))
     }
+
+    async fn hand(
+        &self,
+        _: Request<Streaming<pb::HandPiece>>,
+    ) -> Result<Response<pb::Handed>, Status> {
+        Err(Status::not_found("no host wants that program"))
+    }
 }
 
 /// Both daemons, and the folder in which they listen.

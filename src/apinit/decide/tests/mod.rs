@@ -10,6 +10,7 @@ mod foreign;
 mod lives;
 mod memory_out;
 mod moves;
+mod programs;
 mod psched;
 mod random;
 mod restores;

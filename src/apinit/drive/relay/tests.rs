@@ -9,6 +9,7 @@ use crate::apteam::Ticket;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{FromApinit, Output};
 use crate::apteam::protocol::node::{PlaceCommand, Welcome};
+use crate::apteam::protocol::programs::WantedProgram;
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
 use crate::machine::Nid;
@@ -97,6 +98,7 @@ impl Outside for Host {
     fn close_peer(&mut self, key: Key, index: u32) {
         self.did.push(Did::ClosedPeer(key, index));
     }
+    fn take_program(&mut self, _: Key, _: WantedProgram, _: Vec<HostAddress>, _: (u32, Ticket)) {}
     fn tell_psched(&mut self, _: Said) {}
     fn answer_dump(&mut self, _: u64, _: Option<String>) {}
     fn set_timer(&mut self, _: Option<u64>) {}

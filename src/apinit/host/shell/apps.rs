@@ -516,6 +516,7 @@ impl Shell {
     /// Removes all of it, once its shepherd has gone.
     pub(super) fn remove(&mut self, key: Key) {
         let Some(app) = self.apps.remove(&key) else { return };
+        self.programs.remove(key);
         if self.notes.forget(key) {
             self.tell_notes();
         }
@@ -527,11 +528,13 @@ impl Shell {
         let all = async { while self.leaving.join_next().await.is_some() {} };
         // An Err: a restart removes the rest.
         let _ = tokio::time::timeout(Duration::from_secs(1), all).await;
+        self.programs.close();
     }
 
     /// Kills what is left and removes every trace, within a bound.
     pub async fn end_everything(mut self) {
         let apps = std::mem::take(&mut self.apps);
+        let keys: Vec<Key> = apps.keys().copied().collect();
         self.fronts.clear();
         self.heads.clear();
         self.peers.clear();
@@ -551,12 +554,14 @@ impl Shell {
         if let Some(trail) = trail {
             trail.kill();
         }
-        let runtime = self.runtime;
+        keys.into_iter().for_each(|key| self.programs.remove(key));
+        let (runtime, programs) = (self.runtime, self.programs);
         let mut leaving = self.leaving;
         let all = async { while leaving.join_next().await.is_some() {} };
         if tokio::time::timeout(GO_HOME, all).await.is_err() {
             tracing::warn!("some processes of applications do not die");
         }
+        programs.close();
         runtime.remove();
     }
 }

@@ -8,14 +8,15 @@ use crate::apinit::host::peers::Peer;
 use crate::apinit::host::places;
 use crate::apinit::host::shepherd_handle::Shepherd;
 use crate::apinit::host::stream_sender::tell;
-use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
+use crate::apteam::protocol::programs::WantedProgram;
 use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
+use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
 use crate::node::checkpoint::break_off;
 use crate::node::checkpoint::fd_channel::Answer;
@@ -70,6 +71,7 @@ impl Outside for Shell {
         let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
         self.bounds.send_replace(listening(welcome.bounds, self.files));
         self.switching.obey(&welcome.bounds);
+        self.programs_room = welcome.bounds.into();
         self.sealing.clone_from(&welcome.checkpoint_key);
         tracing::info!(store = store_id, epoch, "obeying psched");
         self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
@@ -243,6 +245,16 @@ impl Outside for Shell {
 
     fn close_peer(&mut self, key: Key, index: u32) {
         self.peers.remove(&(key, index));
+    }
+
+    fn take_program(
+        &mut self,
+        key: Key,
+        program: WantedProgram,
+        from: Vec<HostAddress>,
+        of: (u32, Ticket),
+    ) {
+        self.take_program_from(key, program, from, of);
     }
 
     fn tell_psched(&mut self, said: Said) {

@@ -102,7 +102,7 @@ impl Builder {
 }
 
 fn elf(machine: u16, mpi: Mpi) -> Result<Kind, Problem> {
-    Ok(Kind::Elf(Elf { machine, interpreter: Some(b"/lib64/ld.so".to_vec()), mpi }))
+    Ok(Kind::Elf(Elf { machine, interpreter: Some(b"/lib64/ld.so".to_vec()), mpi, beside: false }))
 }
 
 #[test]

@@ -109,6 +109,8 @@ pub struct Options {
     pub strace: Option<Strace>,
     /// -g.
     pub stacks: bool,
+    /// -b: hosts get no copies of programs.
+    pub bypass: bool,
     /// --wait-for-psched.
     pub wait_for_psched: Option<Duration>,
     /// --inside.
@@ -347,6 +349,7 @@ impl Default for Options {
             chdir: None,
             strace: None,
             stacks: false,
+            bypass: false,
             wait_for_psched: None,
             inside: false,
             nodes: None,
@@ -459,7 +462,6 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             options.posting.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
         }
         Id::TimeLimit => options.posting.time_limit = Some(values::duration(value).map_err(named)?),
-        Id::NoTransfer => {}
         Id::Environment => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),
             _ => {
@@ -478,6 +480,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         }
         Id::Report => options.report = true,
         Id::Stacks => options.stacks = true,
+        Id::NoTransfer => options.bypass = true,
         Id::Strace => options.strace = Some(strace::parse(value).map_err(named)?),
         Id::Immediate => options.posting.immediate = true,
         Id::WaitForPsched if value == b"0" => options.wait_for_psched = Some(Duration::ZERO),

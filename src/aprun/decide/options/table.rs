@@ -155,7 +155,7 @@ pub const FLAGS: &[Flag] = &[
         Id::NoTransfer,
         &["-b", "--bypass-app-transfer"],
         None,
-        "no effect: psched never copies the executable to the nodes",
+        "each host executes the file at the path: none gets a copy of the executable",
     ),
     flag(
         Id::Environment,

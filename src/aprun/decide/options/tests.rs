@@ -63,6 +63,7 @@ fn everything_at_once_in_several_spellings() {
         report: true,
         strace: Some(Strace { options: vec![b"-f".to_vec()] }),
         stacks: false,
+        bypass: true,
         chdir: None,
         wait_for_psched: Some(Duration::from_secs(90)),
         inside: false,

@@ -3,6 +3,7 @@
 use super::output::Came;
 use super::*;
 use crate::apteam::protocol::attach::Output;
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::machine::format_nids;
 
 /// Refusals of a launch before it is given up.
@@ -96,7 +97,17 @@ impl Front {
             }
             FromApinit::SignalsTaken(number) => self.signals.retain(|s| s.number > number),
             FromApinit::Notice(notice) => self.notice(notice),
+            FromApinit::ProgramWanted(part) => self.hand(part),
             FromApinit::Done => self.done = true,
+        }
+    }
+
+    /// Hosts want copies of a program, which this process has open.
+    fn hand(&mut self, part: u32) {
+        let Some(placement) = &self.placement else { return };
+        let of = ProgramOf { key: placement.key, ticket: placement.ticket, part };
+        if (part as usize) < self.setup.launch.parts() {
+            self.act(Action::Hand(of));
         }
     }
 

@@ -5,6 +5,7 @@ use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostAddress, HostPart, PlacementList};
 use crate::apteam::posting::Explanation;
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
 use crate::variables::units::nanos;
@@ -185,6 +186,8 @@ pub enum Action {
     },
     /// Say this to the apinit.
     Send(ToApinit),
+    /// Send it the bytes of this program.
+    Hand(ProgramOf),
     /// Read from stdin, at most so many bytes.
     ReadStdin(usize),
     /// Write out, then tell.

@@ -190,6 +190,8 @@ pub struct Front {
     received: Received,
     /// The user was told that some of the output is missing, or may be.
     lacks_output: bool,
+    /// The user was told that a host has no copy of its program.
+    not_copied: bool,
     reports: Reports,
     stdin: stdin::Unreceived,
     stdin_busy: bool,
@@ -247,6 +249,7 @@ impl Front {
             interrupts: 0,
             received: Received::default(),
             lacks_output: false,
+            not_copied: false,
             reports: Reports::default(),
             stdin: stdin::Unreceived::default(),
             stdin_busy: false,

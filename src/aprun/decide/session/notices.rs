@@ -30,6 +30,15 @@ impl Front {
                 "{named}: apinit can't talk to its apshepherd: {why}; until it can, the apshepherd keeps the \
                  output and the exit status"
             )),
+            Notice::NotCopied { nid, why } => {
+                // (A thousand hosts may say the same.)
+                if !std::mem::replace(&mut self.not_copied, true) {
+                    self.tell(format!(
+                        "{named}: the host of NID {nid} has no copy of its program in memory, and executes \
+                         the file at its path: {why}"
+                    ));
+                }
+            }
             Notice::LaunchedAlready => self.tell(format!("{named} has been launched already")),
         }
     }

@@ -1,0 +1,420 @@
+//! The files, and how far each has come.
+
+use crate::apteam::Key;
+use crate::apteam::bounds::HostBounds;
+use crate::apteam::launch::FileIdentity;
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
+use crate::os::access::let_user_execute;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+/// How far a copy is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::apinit::host) enum Progress {
+    /// So many bytes are there, or have been if there is no room for them.
+    Coming(u64),
+    /// All are, and this is their SHA-256.
+    Whole([u8; 32]),
+    /// It does not come, and why.
+    Failed(String),
+}
+
+/// The file that is being written.
+#[derive(Debug)]
+struct Writing {
+    /// `None`: there is no room, or it is whole.
+    file: Option<File>,
+    hash: Sha256,
+    bytes: u64,
+    /// Why there is no room.
+    no_room: Option<String>,
+}
+
+/// One program.
+#[derive(Debug)]
+pub(in crate::apinit::host) struct Copy {
+    pub key: Key,
+    pub program: WantedProgram,
+    owner: u32,
+    path: PathBuf,
+    /// For those to whom it is passed on. (Nobody but the one who writes has it open for writing: such a file can't be
+    /// executed.)
+    reader: Option<File>,
+    writing: Mutex<Writing>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Copy {
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far it is, now and later.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Bytes that need not come again.
+    pub fn bytes(&self) -> u64 {
+        self.writing().bytes
+    }
+
+    /// Why its bytes are not kept.
+    pub fn no_room(&self) -> Option<String> {
+        self.writing().no_room.clone()
+    }
+
+    /// Reads some of its bytes from there on, at most as many as fit.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.reader {
+            Some(file) => file.read_at(buffer, offset),
+            None => Ok(0),
+        }
+    }
+
+    /// Takes bytes that begin at this offset. Those that have come before are skipped.
+    ///
+    /// # Errors
+    /// They leave a gap, or are more than the program has.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), String> {
+        let mut writing = self.writing();
+        let end = offset.saturating_add(data.len() as u64);
+        if offset > writing.bytes {
+            return Err(format!("bytes {} to {offset} are missing", writing.bytes));
+        }
+        if end > self.program.size {
+            return Err(format!("it has more than the {} bytes of its posting", self.program.size));
+        }
+        let known = usize::try_from(writing.bytes - offset).unwrap_or(usize::MAX);
+        let Some(new) = data.get(known..).filter(|new| !new.is_empty()) else { return Ok(()) };
+        writing.hash.update(new);
+        writing.bytes = end;
+        if let Some(file) = &mut writing.file
+            && let Err(error) = file.write_all(new)
+        {
+            writing.no_room = Some(format!("its file can't be written: {error}"));
+            writing.file = None;
+        }
+        drop(writing);
+        self.progress.send_if_modified(|progress| match progress {
+            Progress::Coming(bytes) => {
+                *bytes = end;
+                true
+            }
+            Progress::Whole(_) | Progress::Failed(_) => false,
+        });
+        Ok(())
+    }
+
+    /// There are no more bytes, and this is their SHA-256.
+    ///
+    /// # Errors
+    /// It is not, or some are missing. Then all are to come again.
+    pub fn end(&self, digest: [u8; 32]) -> Result<(), String> {
+        let mut writing = self.writing();
+        if *self.progress.borrow() == Progress::Whole(digest) {
+            return Ok(());
+        }
+        let own: [u8; 32] = writing.hash.clone().finalize().into();
+        if writing.bytes != self.program.size || own != digest {
+            let text = match writing.bytes == self.program.size {
+                true => "its bytes are not those of the program".to_owned(),
+                false => format!("only {} of {} bytes have come", writing.bytes, self.program.size),
+            };
+            self.begin_again(&mut writing);
+            return Err(text);
+        }
+        if let Some(file) = writing.file.take()
+            && let Err(error) = let_user_execute(&file, self.owner)
+        {
+            writing.no_room =
+                Some(format!("its user can't be given the right to execute it: {error}"));
+        }
+        drop(writing);
+        self.progress.send_replace(Progress::Whole(digest));
+        Ok(())
+    }
+
+    fn begin_again(&self, writing: &mut Writing) {
+        writing.hash = Sha256::new();
+        writing.bytes = 0;
+        if let Some(file) = &mut writing.file
+            && let Err(error) = file.set_len(0).and_then(|()| io::Seek::rewind(file))
+        {
+            writing.no_room = Some(format!("its file can't be written: {error}"));
+            writing.file = None;
+        }
+    }
+
+    /// Its bytes are not to be had, but this is their SHA-256.
+    pub fn end_without(&self, digest: [u8; 32], no_room: String) {
+        let mut writing = self.writing();
+        writing.file = None;
+        writing.no_room.get_or_insert(no_room);
+        drop(writing);
+        self.progress.send_replace(Progress::Whole(digest));
+    }
+
+    /// It does not come.
+    pub fn fail(&self, why: String) {
+        self.writing().file = None;
+        self.progress.send_if_modified(|progress| match progress {
+            Progress::Coming(_) => {
+                *progress = Progress::Failed(why);
+                true
+            }
+            Progress::Whole(_) | Progress::Failed(_) => false,
+        });
+    }
+
+    /// What its apshepherd is given, once it is whole or has failed.
+    pub fn given(&self) -> GivenProgram {
+        let of = |why_not: String, digest| GivenProgram {
+            part: self.program.part,
+            why_not,
+            digest,
+            ..GivenProgram::default()
+        };
+        let digest = match &*self.progress.borrow() {
+            Progress::Whole(digest) => *digest,
+            Progress::Failed(why) => return of(why.clone(), None),
+            Progress::Coming(_) => return of("it has not come".into(), None),
+        };
+        if let Some(no_room) = self.no_room() {
+            return of(no_room, Some(digest));
+        }
+        match fs::metadata(&self.path) {
+            Ok(file) => GivenProgram {
+                path: self.path.clone().into_os_string().into_vec(),
+                identity: Some(FileIdentity {
+                    device: file.dev(),
+                    inode: file.ino(),
+                    size: file.size(),
+                    mtime_ns: file
+                        .mtime()
+                        .saturating_mul(1_000_000_000)
+                        .saturating_add(file.mtime_nsec()),
+                    digest: None,
+                }),
+                ..of(String::new(), Some(digest))
+            },
+            Err(error) => of(format!("its file is gone: {error}"), Some(digest)),
+        }
+    }
+}
+
+/// All programs of this host.
+#[derive(Debug)]
+pub(in crate::apinit::host) struct Store {
+    /// `None`: none are kept here, and why.
+    folder: Result<PathBuf, String>,
+    all: BTreeMap<(Key, u32), Held>,
+    /// Bytes of all, and of each user.
+    bytes: u64,
+    of_users: BTreeMap<u32, u64>,
+}
+
+#[derive(Debug)]
+struct Held {
+    copy: Arc<Copy>,
+    /// What its files were counted as.
+    bytes: u64,
+    _take: Option<AbortOnDropHandle<()>>,
+}
+
+/// What may be kept, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::apinit::host) struct Room {
+    pub all: u64,
+    pub user: u64,
+}
+
+impl From<HostBounds> for Room {
+    fn from(bounds: HostBounds) -> Room {
+        Room { all: bounds.programs, user: bounds.programs_user }
+    }
+}
+
+impl Store {
+    /// One that keeps nothing, for this reason.
+    pub fn none(why: &str) -> Store {
+        Store { folder: Err(why.into()), all: BTreeMap::new(), bytes: 0, of_users: BTreeMap::new() }
+    }
+
+    /// In a folder that is there.
+    #[cfg(test)]
+    pub fn in_folder(folder: PathBuf) -> Store {
+        Store { folder: Ok(folder), ..Store::none("") }
+    }
+
+    /// In this folder, over which root's apinit mounts a tmpfs. What is there of applications other than these goes.
+    pub fn open(folder: PathBuf, known: &BTreeSet<Key>) -> Store {
+        let made = make(&folder);
+        let opened = made.and_then(|()| keep_only(&folder, known));
+        let folder = match opened {
+            Ok(()) => Ok(folder),
+            Err(error) => {
+                tracing::warn!("no copies of programs are kept in {}: {error}", folder.display());
+                Err(format!("its host has no place for copies: {error}"))
+            }
+        };
+        Store { folder, ..Store::none("") }
+    }
+
+    /// One that is here, or comes.
+    pub fn find(&self, key: Key, part: u32) -> Option<Arc<Copy>> {
+        self.all.get(&(key, part)).map(|held| Arc::clone(&held.copy))
+    }
+
+    /// A new one of an application of this user, of which nothing has come. `room`: what may be kept of all.
+    pub fn add(&mut self, key: Key, program: WantedProgram, owner: u32, room: Room) -> Arc<Copy> {
+        let place = (key, program.part);
+        let size = program.size;
+        self.forget(place);
+        let opened = self.room(owner, size, room).and_then(|()| {
+            let folder = self.folder.clone()?;
+            open(&folder, key, &program).map_err(|e| format!("its file can't be made: {e}"))
+        });
+        let (path, file, reader, no_room) = match opened {
+            Ok((path, file, reader)) => (path, Some(file), Some(reader), None),
+            Err(why) => (PathBuf::new(), None, None, Some(why)),
+        };
+        let bytes = if no_room.is_none() { size } else { 0 };
+        self.bytes = self.bytes.saturating_add(bytes);
+        let of_user = self.of_users.entry(owner).or_default();
+        *of_user = of_user.saturating_add(bytes);
+        let writing = Writing { file, hash: Sha256::new(), bytes: 0, no_room };
+        let copy = Arc::new(Copy {
+            key,
+            program,
+            owner,
+            path,
+            reader,
+            writing: Mutex::new(writing),
+            progress: watch::Sender::new(Progress::Coming(0)),
+        });
+        self.all.insert(place, Held { copy: Arc::clone(&copy), bytes, _take: None });
+        copy
+    }
+
+    /// What brings it: it ends with the copy.
+    pub fn brought_by(&mut self, copy: &Copy, task: tokio::task::JoinHandle<()>) {
+        if let Some(held) = self.all.get_mut(&(copy.key, copy.program.part)) {
+            held._take = Some(AbortOnDropHandle::new(task));
+        }
+    }
+
+    fn room(&self, owner: u32, size: u64, room: Room) -> Result<(), String> {
+        let of_user = self.of_users.get(&owner).copied().unwrap_or(0);
+        let over = |have: u64, most: u64| have.saturating_add(size) > most;
+        if over(self.bytes, room.all) {
+            return Err(format!(
+                "copies of programs may take {} MiB of its host's memory (program_memory_max)",
+                room.all >> 20
+            ));
+        }
+        match owner != 0 && over(of_user, room.user) {
+            true => Err(format!(
+                "copies of its user's programs may take {} MiB of its host's memory \
+                 (program_memory_user_max)",
+                room.user >> 20
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn forget(&mut self, place: (Key, u32)) {
+        let Some(held) = self.all.remove(&place) else { return };
+        self.bytes = self.bytes.saturating_sub(held.bytes);
+        let owner = held.copy.owner;
+        if let Some(of_user) = self.of_users.get_mut(&owner) {
+            *of_user = of_user.saturating_sub(held.bytes);
+        }
+        self.of_users.retain(|_, bytes| *bytes > 0);
+    }
+
+    /// Removes those of an application, which is over.
+    pub fn remove(&mut self, key: Key) {
+        let own: Vec<_> = self.all.range((key, 0)..=(key, u32::MAX)).map(|(at, _)| *at).collect();
+        for place in own {
+            self.forget(place);
+        }
+        if let Ok(folder) = &self.folder {
+            // An Err: it had none. (After a restart they are not known here.)
+            let _ = fs::remove_dir_all(folder.join(key.to_string()));
+        }
+    }
+
+    /// This apinit goes. If nothing is kept, nothing is left.
+    pub fn close(self) {
+        let Ok(folder) = self.folder else { return };
+        if fs::read_dir(&folder).is_ok_and(|mut all| all.next().is_none()) {
+            if is_tmpfs(&folder) && nix::unistd::geteuid().is_root() {
+                let _ = umount2(&folder, MntFlags::MNT_DETACH);
+            }
+            let _ = fs::remove_dir(&folder);
+        }
+    }
+}
+
+/// The folder, and over it root's tmpfs, if that is not there yet.
+fn make(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o711).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(folder)?;
+    if !found.is_dir() || found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(io::Error::other("it is not a folder of this apinit"));
+    }
+    if nix::unistd::geteuid().is_root() && !is_mount(folder) {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let options = Some("mode=0711,nr_inodes=256k");
+        mount(Some("psched-programs"), folder, Some("tmpfs"), flags, options)?;
+    }
+    fs::set_permissions(folder, Permissions::from_mode(0o711))
+}
+
+/// Whether something is mounted there.
+fn is_mount(folder: &Path) -> bool {
+    let above = folder.parent().and_then(|above| fs::metadata(above).ok());
+    let own = fs::metadata(folder).ok();
+    above.zip(own).is_some_and(|(above, own)| above.dev() != own.dev())
+}
+
+fn is_tmpfs(folder: &Path) -> bool {
+    is_mount(folder)
+}
+
+/// Removes the folders of all applications but these.
+fn keep_only(folder: &Path, known: &BTreeSet<Key>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let key = entry.file_name().to_str().and_then(Key::parse);
+        if !key.is_some_and(|key| known.contains(&key)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// The file of a new copy: where it is, to be written, and to be read.
+fn open(folder: &Path, key: Key, program: &WantedProgram) -> io::Result<(PathBuf, File, File)> {
+    let folder = folder.join(key.to_string()).join(program.part.to_string());
+    // (Of a former attempt.)
+    let _ = fs::remove_dir_all(&folder);
+    DirBuilder::new().recursive(true).mode(0o711).create(&folder)?;
+    let path = folder.join(std::ffi::OsStr::from_bytes(&program.name));
+    let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+    let reader = File::open(&path)?;
+    Ok((path, file, reader))
+}
