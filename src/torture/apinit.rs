@@ -579,7 +579,7 @@ impl World {
                 proc.link = Some((wire, true));
                 proc.back_off = 20 * MS;
                 self.welcomed(slot, welcome.mono_ns);
-                self.apinit_happens(slot, Event::Linked(*welcome));
+                self.apinit_happens(slot, Event::Linked(welcome));
             }
             Msg::Command(seq, commits, command) => {
                 if commits > 0 {

@@ -94,7 +94,7 @@ impl World {
             },
             false => GivenProgram { why_not: "nobody has it".into(), ..GivenProgram::default() },
         };
-        self.apinit_happens(slot, Event::ProgramTaken(key, given));
+        self.apinit_happens(slot, Event::ProgramTaken(key, Box::new(given)));
     }
 
     /// A front end sends one to the apinit of PE 0.

@@ -171,7 +171,7 @@ impl Agent {
         let o = &mut out;
         let ticked = event == Event::Tick;
         match event {
-            Event::Linked(welcome) => self.linked(now_ns, welcome, o),
+            Event::Linked(welcome) => self.linked(now_ns, *welcome, o),
             Event::Unlinked => (self.linked, self.stranger) = (false, None),
             Event::Counted(commits) => self.counted(commits, o),
             Event::Clock(reading) => self.clock_read(reading, o),
@@ -200,7 +200,7 @@ impl Agent {
             }
             Event::PeerLost { key, index, text } => self.peer_lost(now_ns, key, index, text, o),
             Event::ProgramAsked(key, program) => self.program_asked(key, program, o),
-            Event::ProgramTaken(key, given) => self.program_taken(key, given, o),
+            Event::ProgramTaken(key, given) => self.program_taken(key, *given, o),
             Event::GroupsUsed { key, utime, stime } => self.groups_used(key, utime, stime),
             Event::GroupsEmpty(key) => self.groups_empty(now_ns, key, o),
             Event::GroupsStuck { key, processes, named } => {

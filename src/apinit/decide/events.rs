@@ -23,7 +23,7 @@ pub const NO_CONN: Conn = Conn(u64::MAX);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// psched has taken this node.
-    Linked(Welcome),
+    Linked(Box<Welcome>),
     /// The stream to psched is lost.
     Unlinked,
     /// psched's store has so many commits, all of them durable: told before what leaves psched
@@ -100,7 +100,7 @@ pub enum Event {
     /// Another host of the application, which has its ticket, asks for a program that is not here.
     ProgramAsked(Key, WantedProgram),
     /// Answer to [`Action::TakeProgram`].
-    ProgramTaken(Key, GivenProgram),
+    ProgramTaken(Key, Box<GivenProgram>),
     /// No process is left in the groups.
     GroupsEmpty(Key),
     /// So many are, although they were waited for.

@@ -358,7 +358,7 @@ impl Fake {
         let event = match event {
             TaskEvent::LinkUp(link, welcome) => {
                 self.link = Some(link);
-                Event::Linked(welcome)
+                Event::Linked(Box::new(welcome))
             }
             TaskEvent::LinkDown => {
                 self.link = None;
@@ -592,7 +592,7 @@ impl Outside for Fake {
     ) {
         let why_not = "its nodes are faked".to_owned();
         let given = GivenProgram { part: program.part, why_not, ..GivenProgram::default() };
-        self.own.push(Heard::Happens(Event::ProgramTaken(key, given)));
+        self.own.push(Heard::Happens(Event::ProgramTaken(key, Box::new(given))));
     }
 
     fn hang_up_shepherd(&mut self, _: Key) -> bool {

@@ -479,7 +479,7 @@ impl Shell {
                 for (n, text) in shared.into_iter().enumerate() {
                     self.note(Subject::Shared(n), Some(text));
                 }
-                Event::Linked(welcome)
+                Event::Linked(Box::new(welcome))
             }
             TaskEvent::LinkDown => {
                 self.link = None;
@@ -545,7 +545,7 @@ impl Shell {
             TaskEvent::ProgramBrought(of, uid, answer) => {
                 return self.program_brought(agent, of, uid, answer);
             }
-            TaskEvent::ProgramTaken(key, given) => Event::ProgramTaken(key, given),
+            TaskEvent::ProgramTaken(key, given) => Event::ProgramTaken(key, Box::new(given)),
             TaskEvent::GroupsEmpty(key) => return self.own.push(Heard::GroupsEmpty(key)),
             TaskEvent::GroupsStuck(key, processes, named) => {
                 Event::GroupsStuck { key, processes, named }

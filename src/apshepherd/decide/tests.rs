@@ -922,7 +922,7 @@ fn wanted() -> Vec<WantedProgram> {
 fn pes_are_made_once_their_programs_are_here() {
     let mut shepherd = starting(launch(1));
     let told = Action::Send(FromShepherd::ProgramsWanted { programs: wanted() });
-    assert_eq!(shepherd.apply(1, Event::ProgramsWanted(wanted())), [told.clone()]);
+    assert_eq!(shepherd.apply(1, Event::ProgramsWanted(wanted())), std::slice::from_ref(&told));
     // Said again to an apinit that comes back.
     shepherd.apply(1, Event::Disconnected);
     shepherd.apply(1, Event::Connected);

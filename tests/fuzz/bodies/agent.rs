@@ -202,7 +202,7 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
     let key = any_key(u)?;
     let conn = Conn(u.int_in_range(0..=CONNS)?);
     Ok(match u.int_in_range(0..=30)? {
-        0 => Event::Linked(welcome(u)?),
+        0 => Event::Linked(Box::new(welcome(u)?)),
         1 => Event::Unlinked,
         2..=5 => Event::Command(1, Command::Place(Box::new(place(u)?))),
         6 => Event::Command(

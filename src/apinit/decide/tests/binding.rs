@@ -20,7 +20,7 @@ fn with_wide() -> (Agent, Key) {
     let places = PlacementList([Place { nid, processors: vec![0, 1, 2, 3], pes: 2 }].into());
     let shape = Shape { width: 2, depth: 2, per_node: None };
     let place = PlaceCommand { places, shape, ..place(key, &[&[0]]) };
-    let linked = Event::Linked(Welcome { nodes, ..welcome() });
+    let linked = Event::Linked(Box::new(Welcome { nodes, ..welcome() }));
     go_through(&mut agent, 0, [linked, placed(place), Event::ShepherdSpawned(key)]);
     agent.apply(S, opened(FRONT, OWNER));
     (agent, key)

@@ -10,7 +10,7 @@ const OTHER: u32 = 1001;
 /// One of the nodes 0 to 3 that may hold so much.
 fn bounded(bounds: HostBounds) -> Agent {
     let mut agent = apinit(&[0, 1, 2, 3]);
-    agent.apply(0, Event::Linked(Welcome { bounds, ..welcome() }));
+    agent.apply(0, Event::Linked(Box::new(Welcome { bounds, ..welcome() })));
     agent
 }
 
@@ -251,7 +251,7 @@ fn bounds_are_those_of_the_psched_that_is_obeyed() {
     let mut agent = bounded(bounds);
     let theirs = HostBounds { applications: 9, ..HostBounds::default() };
     let stranger = Welcome { store_id: "ffff".into(), epoch: 1, bounds: theirs, ..welcome() };
-    go_through(&mut agent, S, [Event::Linked(stranger)]);
+    go_through(&mut agent, S, [Event::Linked(Box::new(stranger))]);
     go_through(&mut agent, S, [Event::Command(1, Command::Bounds(theirs))]);
     assert_eq!(agent.bounds(), bounds);
     go_through(&mut agent, S, [Event::Command(2, Command::Adopt)]);

@@ -194,7 +194,7 @@ fn what_does_not_die_is_told() {
     // psched keeps no record of it.
     act(&mut agent, 4 * S, Event::Unlinked);
     let welcome = agent.welcome.clone().expect("it has one");
-    assert!(act(&mut agent, 4 * S, Event::Linked(welcome)).contains(&stuck(&["pid 7"])));
+    assert!(act(&mut agent, 4 * S, Event::Linked(Box::new(welcome))).contains(&stuck(&["pid 7"])));
     // Its shepherd is lost: the groups tell, and here is nobody else to tell the front end.
     let text = "killed".into();
     act(&mut agent, 5 * S, Event::ShepherdLost { key, text });
@@ -208,7 +208,7 @@ fn what_does_not_die_is_told() {
     act(&mut agent, 8 * S, Event::GroupsEmpty(key));
     act(&mut agent, 8 * S, Event::Unlinked);
     let welcome = agent.welcome.clone().expect("it has one");
-    let actions = act(&mut agent, 9 * S, Event::Linked(welcome));
+    let actions = act(&mut agent, 9 * S, Event::Linked(Box::new(welcome)));
     assert!(!actions.contains(&stuck(&["pid 7", "pid 8"])), "{actions:?}");
 }
 
@@ -405,7 +405,7 @@ fn an_end_is_stamped_with_the_clock_of_psched() {
         &mut agent,
         10 * S,
         [
-            Event::Linked(theirs),
+            Event::Linked(Box::new(theirs)),
             placed(place(key, &[&[0, 1]])),
             Event::SpawnFailed { key, text: "no".into() },
         ],

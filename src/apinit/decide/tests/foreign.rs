@@ -49,7 +49,7 @@ fn told(actions: &[Action]) -> &Foreign {
 fn with_stranger() -> (Agent, Key) {
     let (mut agent, key) = with_running();
     agent.apply(3 * S, Event::Unlinked);
-    agent.apply(5 * S, Event::Linked(other()));
+    agent.apply(5 * S, Event::Linked(Box::new(other())));
     (agent, key)
 }
 
@@ -70,7 +70,7 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
              the commits of that start: this psched has an old copy of its state",
         ),
     ] {
-        let actions = act(&mut agent, 5 * S, Event::Linked(stranger));
+        let actions = act(&mut agent, 5 * S, Event::Linked(Box::new(stranger)));
         let foreign = told(&actions);
         assert_eq!((foreign.why.as_str(), foreign.epoch), (why, 3));
         assert_eq!(foreign.store_id, "0123456789abcdef");
@@ -82,11 +82,11 @@ fn another_store_or_an_older_copy_is_not_obeyed() {
         agent.apply(5 * S, Event::Unlinked);
     }
     // What happens meanwhile is told to no one.
-    go_through(&mut agent, 6 * S, [Event::Linked(other()), ended(key)]);
+    go_through(&mut agent, 6 * S, [Event::Linked(Box::new(other())), ended(key)]);
     assert_eq!(act(&mut agent, 6 * S, Event::GroupsEmpty(key)), [to_front(FromApinit::Done)]);
     assert_eq!(act(&mut agent, 9 * S, Event::Tick), []);
     agent.apply(9 * S, Event::Unlinked);
-    let actions = act(&mut agent, 9 * S, Event::Linked(next()));
+    let actions = act(&mut agent, 9 * S, Event::Linked(Box::new(next())));
     assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
 }
 
@@ -96,12 +96,12 @@ fn what_psched_can_not_read_it_is_told() {
     let (mut agent, key) = with_running();
     agent.apply(3 * S, Event::Unlinked);
     let unread = |apid| Welcome { unreadable: vec![Apid(4), apid], ..next() };
-    let actions = act(&mut agent, 5 * S, Event::Linked(unread(key.apid)));
+    let actions = act(&mut agent, 5 * S, Event::Linked(Box::new(unread(key.apid))));
     let foreign = told(&actions);
     let why = format!("apinit has application {}, whose record this psched can't read", key.apid);
     assert_eq!((&foreign.why, foreign.applications.len()), (&why, 1));
     agent.apply(6 * S, Event::Unlinked);
-    let actions = act(&mut agent, 7 * S, Event::Linked(unread(Apid(999))));
+    let actions = act(&mut agent, 7 * S, Event::Linked(Box::new(unread(Apid(999)))));
     assert!(!actions.iter().any(|a| matches!(a, Action::Foreign(_))), "{actions:?}");
 }
 
@@ -110,7 +110,7 @@ fn what_psched_can_not_read_it_is_told() {
 fn a_young_copy_is_not_obeyed() {
     let (mut agent, key) = with_running();
     agent.apply(3 * S, Event::Unlinked);
-    let actions = act(&mut agent, 5 * S, Event::Linked(copied()));
+    let actions = act(&mut agent, 5 * S, Event::Linked(Box::new(copied())));
     let [Action::Distrust(starts), told @ ..] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(starts, &["copy"]);
     assert_eq!(
@@ -123,7 +123,7 @@ fn a_young_copy_is_not_obeyed() {
     later.starts.push(start(5, "later"));
     for next in [Welcome { next_apid: 40, ..copied() }, later.clone()] {
         agent.apply(5 * S, Event::Unlinked);
-        let actions = act(&mut agent, 5 * S, Event::Linked(next));
+        let actions = act(&mut agent, 5 * S, Event::Linked(Box::new(next)));
         assert!(
             self::told(&actions).why.contains("an earlier start of psched on this store lacked")
         );
@@ -140,7 +140,7 @@ fn a_young_copy_is_not_obeyed() {
     told_by(&mut again, later);
     // The store itself comes back.
     agent.apply(6 * S, Event::Unlinked);
-    let actions = act(&mut agent, 6 * S, Event::Linked(next()));
+    let actions = act(&mut agent, 6 * S, Event::Linked(Box::new(next())));
     let items = vec![(key, Phase::Running)];
     let inventory = Action::Inventory { items, last_command: 1 };
     let movable = Action::Report(Report::Movable { key, blocker: None });
@@ -160,7 +160,7 @@ fn counted(commits: u64, starts: [(u64, &str, u64); 2]) -> Welcome {
 fn a_copy_made_without_a_start_is_not_obeyed() {
     let own = [(2, "two", 10), (3, "three", 20)];
     let (mut agent, key) = with_running();
-    agent.apply(3 * S, Event::Linked(counted(21, own)));
+    agent.apply(3 * S, Event::Linked(Box::new(counted(21, own))));
     // Each command, and the answer to each heartbeat, may tell more; never fewer.
     assert_eq!(act(&mut agent, 3 * S, Event::Counted(30)), [Action::RememberCommits(30)]);
     assert_eq!(act(&mut agent, 3 * S, Event::Counted(29)), []);
@@ -180,7 +180,7 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
         (started(29, 30), early),
         (started(29, 1_000), early),
     ] {
-        let actions = act(&mut agent, 5 * S, Event::Linked(copy.clone()));
+        let actions = act(&mut agent, 5 * S, Event::Linked(Box::new(copy.clone())));
         assert_eq!(told(&actions).why, why);
         // What it says of its own commits the node does not take for those of its store.
         assert_eq!(act(&mut agent, 5 * S, Event::Counted(2_000)), []);
@@ -193,7 +193,7 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
     }
     // The next start came after all of them; one of a release that does not count says nothing.
     for next in [started(30, 31), counted(31, [(3, "three", 20), (5, "five", 0)])] {
-        let actions = act(&mut agent, 6 * S, Event::Linked(next.clone()));
+        let actions = act(&mut agent, 6 * S, Event::Linked(Box::new(next.clone())));
         assert_eq!(actions[0], Action::Remember(next));
         assert!(matches!(&actions[1], Action::Inventory { items, .. } if items[0].0 == key));
     }
@@ -204,10 +204,10 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
 fn an_adopted_copy_counts_on() {
     let own = [(2, "two", 10), (3, "three", 20)];
     let (mut agent, _) = with_running();
-    agent.apply(3 * S, Event::Linked(counted(40, own)));
+    agent.apply(3 * S, Event::Linked(Box::new(counted(40, own))));
     agent.apply(4 * S, Event::Unlinked);
     let copy = counted(30, [(3, "three", 20), (4, "copy", 29)]);
-    agent.apply(5 * S, Event::Linked(copy.clone()));
+    agent.apply(5 * S, Event::Linked(Box::new(copy.clone())));
     agent.apply(5 * S, Event::Counted(33));
     let actions = act(&mut agent, 5 * S, command(Command::Adopt));
     assert_eq!(actions[0], Action::Remember(Welcome { commits: 33, ..copy }));
@@ -218,7 +218,7 @@ fn an_adopted_copy_counts_on() {
 
 #[track_caller]
 fn told_by(agent: &mut Agent, welcome: Welcome) {
-    told(&act(agent, 5 * S, Event::Linked(welcome)));
+    told(&act(agent, 5 * S, Event::Linked(Box::new(welcome))));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn adopted() {
     assert!(actions.contains(&reported(end(key), &[0, 1])), "{actions:?}");
     // Its former psched is the stranger now.
     agent.apply(8 * S, Event::Unlinked);
-    let actions = act(&mut agent, 8 * S, Event::Linked(welcome()));
+    let actions = act(&mut agent, 8 * S, Event::Linked(Box::new(welcome())));
     assert_eq!(told(&actions).store_id, "ffffffffff");
 }
 
@@ -295,7 +295,7 @@ fn a_purge_that_is_cut_off_is_begun_again() {
     let (mut agent, key) = with_stranger();
     go_through(&mut agent, 6 * S, [command(Command::Purge { uid: 0 }), Event::Unlinked]);
     go_through(&mut agent, 7 * S, [ended(key), Event::GroupsEmpty(key)]);
-    let actions = act(&mut agent, 8 * S, Event::Linked(Welcome { epoch: 2, ..other() }));
+    let actions = act(&mut agent, 8 * S, Event::Linked(Box::new(Welcome { epoch: 2, ..other() })));
     assert_eq!(told(&actions).applications[0].phase, Phase::Ended);
     let actions = act(&mut agent, 8 * S, command(Command::Purge { uid: 0 }));
     assert_eq!(actions, [reported(end(key), &[0, 1])]);
@@ -306,7 +306,7 @@ fn a_purge_that_is_cut_off_is_begun_again() {
 #[test]
 fn purged_of_nothing() {
     let mut agent = linked(&[0]);
-    go_through(&mut agent, S, [Event::Unlinked, Event::Linked(other())]);
+    go_through(&mut agent, S, [Event::Unlinked, Event::Linked(Box::new(other()))]);
     assert_eq!(
         act(&mut agent, S, command(Command::Purge { uid: 0 })),
         [Action::Remember(other()), Action::Inventory { items: vec![], last_command: 7 }]

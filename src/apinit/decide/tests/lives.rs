@@ -79,7 +79,7 @@ fn a_whole_life() {
     assert_eq!(act(&mut agent, 5 * S, Event::Unlinked), []);
     assert_eq!(act(&mut agent, 7 * S, Event::Tick), []);
     assert_eq!(
-        act(&mut agent, 8 * S, Event::Linked(welcome())),
+        act(&mut agent, 8 * S, Event::Linked(Box::new(welcome()))),
         [
             Action::Remember(welcome()),
             Action::Inventory { items: vec![(key, Phase::Ended)], last_command: 1 },
@@ -457,7 +457,7 @@ fn a_former_life_is_taken_up() {
     };
     assert_eq!(act(&mut agent, 10 * S, Event::Found(Box::new(found))), []);
     assert_eq!(
-        act(&mut agent, 10 * S, Event::Linked(welcome())),
+        act(&mut agent, 10 * S, Event::Linked(Box::new(welcome()))),
         [
             Action::Remember(welcome()),
             Action::Inventory { items: vec![(key, Phase::Running)], last_command: 0 },
@@ -522,7 +522,7 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 10 * S, found(Some(5 * S))), []);
     let inventory = Action::Inventory { items: vec![(key, Phase::Running)], last_command: 0 };
-    assert!(act(&mut agent, 10 * S, Event::Linked(welcome())).contains(&inventory));
+    assert!(act(&mut agent, 10 * S, Event::Linked(Box::new(welcome()))).contains(&inventory));
     // How far output and stdin are is not known: the front end is to try again.
     go_through(&mut agent, 11 * S, [opened(FRONT, OWNER)]);
     assert_eq!(
@@ -590,7 +590,7 @@ fn one_that_was_ended_for_its_front_end_has_ended_for_that() {
     let key = key(12, 1);
     let mut agent = apinit(&[0, 1]);
     act(&mut agent, 10 * S, found_mute(key, true));
-    act(&mut agent, 10 * S, Event::Linked(welcome()));
+    act(&mut agent, 10 * S, Event::Linked(Box::new(welcome())));
     let actions = act(&mut agent, 11 * S, Event::GroupsEmpty(key));
     let first = actions.iter().find_map(|action| match action {
         Action::Report(Report::Ended(end)) => end.first.clone(),
@@ -659,7 +659,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
         lost: vec![Nid(0), Nid(1)],
         ..end(key)
     };
-    let actions = act(&mut agent, 2 * S, Event::Linked(welcome()));
+    let actions = act(&mut agent, 2 * S, Event::Linked(Box::new(welcome())));
     assert!(actions.contains(&reported(lost, &[0, 1])), "{actions:?}");
 
     // It is lost after it was found. That its PEs don't go is what this life knows: the former one may have
@@ -674,7 +674,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
         [Event::ShepherdLost { key, text: text.clone() }, Event::GroupsEmpty(key)],
     );
     let cause = Cause::ShepherdLost { nid: Nid(0), text, fault: Fault::User };
-    let actions = act(&mut agent, 3 * S, Event::Linked(welcome()));
+    let actions = act(&mut agent, 3 * S, Event::Linked(Box::new(welcome())));
     let told = |action: &Action| {
         matches!(action, Action::Report(Report::Ended(end))
             if end.first.as_ref().is_some_and(|first| first.cause == cause))

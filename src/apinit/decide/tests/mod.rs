@@ -102,7 +102,7 @@ fn apinit(nids: &[u32]) -> Agent {
 
 pub(in crate::apinit) fn linked(nids: &[u32]) -> Agent {
     let mut agent = apinit(nids);
-    agent.apply(0, Event::Linked(welcome()));
+    agent.apply(0, Event::Linked(Box::new(welcome())));
     agent
 }
 

@@ -77,7 +77,7 @@ fn it_is_lifted_bound_anew_and_seated() {
     let [Action::Rebind { parts, .. }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(parts.iter().map(|part| part.born).collect::<Vec<_>>(), [Nid(0), Nid(1)]);
     agent.apply(7 * S, Event::Unlinked);
-    let told = act(&mut agent, 7 * S, Event::Linked(welcome()));
+    let told = act(&mut agent, 7 * S, Event::Linked(Box::new(welcome())));
     assert_eq!(told[1], Action::Report(again));
     // Its end is that of the nodes where it is by now, and so is what its shepherd says.
     act(&mut agent, 7 * S, Event::Rebound(key, Ok(())));
@@ -127,7 +127,7 @@ fn nobody_is_moved_any_more_once_a_stranger_has_been_told_where_he_sits() {
     act(&mut agent, 5 * S, order(key, 1, [2, 3]));
     agent.apply(5 * S, Event::Unlinked);
     let stranger = Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() };
-    let told = act(&mut agent, 5 * S, Event::Linked(stranger));
+    let told = act(&mut agent, 5 * S, Event::Linked(Box::new(stranger)));
     assert!(matches!(told[..], [Action::Foreign(_)]), "{told:?}");
     let actions = act(&mut agent, 5 * S, lifted(key, true));
     assert!(actions.contains(&Action::Turns(Turn::Rebind(gang(key, [0, 1])))), "{actions:?}");
@@ -143,7 +143,7 @@ fn a_stranger_is_told_where_everybody_sits_once_that_is_known() {
         act(&mut agent, 5 * S, lifted(key, true));
         agent.apply(5 * S, Event::Unlinked);
         let stranger = Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() };
-        assert_eq!(act(&mut agent, 6 * S, Event::Linked(stranger)), []);
+        assert_eq!(act(&mut agent, 6 * S, Event::Linked(Box::new(stranger))), []);
         let place = if bound.is_ok() { on([2, 3]) } else { on([0, 1]) };
         let actions = act(&mut agent, 7 * S, Event::Rebound(key, bound));
         let Some(Action::Foreign(foreign)) = actions.last() else { panic!("{actions:?}") };
@@ -159,7 +159,7 @@ fn who_is_adopted_may_be_moved_by_any_number() {
     act(&mut agent, 5 * S, lifted(key, false));
     agent.apply(5 * S, Event::Unlinked);
     let stranger = Welcome { store_id: "ffffffffff".into(), epoch: 1, ..welcome() };
-    agent.apply(6 * S, Event::Linked(stranger));
+    agent.apply(6 * S, Event::Linked(Box::new(stranger)));
     agent.apply(6 * S, Event::Command(1, Command::Adopt));
     assert_eq!(act(&mut agent, 7 * S, order(key, 1, [2, 3])), [Action::Turns(Turn::Hold(key))]);
 }

@@ -112,7 +112,7 @@ fn the_head_has_programs_from_its_front_end() {
     assert_eq!(act(&mut agent, S, Event::ProgramAsked(key, wanted(1))), []);
     let third = Event::ProgramAsked(key, wanted(2));
     assert_eq!(act(&mut agent, S, third), [takes(key, 2, &[]), asks(2)]);
-    assert_eq!(act(&mut agent, S, Event::ProgramTaken(key, here(0))), []);
+    assert_eq!(act(&mut agent, S, Event::ProgramTaken(key, Box::new(here(0)))), []);
     // The front end comes back, and is asked for what has not come.
     let again = Conn(2);
     act(&mut agent, S, Event::StreamClosed(FRONT));
@@ -125,9 +125,9 @@ fn the_head_has_programs_from_its_front_end() {
     }
     assert!(!told.contains(&Action::SendFront(again, FromApinit::ProgramWanted(0))));
     let all = [here(0), here(1)];
-    assert_eq!(act(&mut agent, S, Event::ProgramTaken(key, here(1))), [given(key, &all)]);
+    assert_eq!(act(&mut agent, S, Event::ProgramTaken(key, Box::new(here(1)))), [given(key, &all)]);
     // That of the others is nothing to the apshepherd here. One that has lost its connection asks again.
-    assert_eq!(act(&mut agent, S, Event::ProgramTaken(key, here(2))), []);
+    assert_eq!(act(&mut agent, S, Event::ProgramTaken(key, Box::new(here(2)))), []);
     assert_eq!(act(&mut agent, S, wants(key, &[0, 1])), [given(key, &all)]);
 }
 
@@ -144,7 +144,7 @@ fn another_host_has_programs_from_where_the_head_says() {
     let failed = GivenProgram { why_not: "no room".into(), ..GivenProgram::default() };
     let why = Notice::NotCopied { nid: Nid(2), why: "no room".into() };
     assert_eq!(
-        act(&mut agent, S, Event::ProgramTaken(key, failed.clone())),
+        act(&mut agent, S, Event::ProgramTaken(key, Box::new(failed.clone()))),
         [Action::SendHead(HEADS, FromPeer::Notice(why)), given(key, &[failed])]
     );
 }

@@ -62,7 +62,7 @@ fn discarded() {
         [to_front(FromApinit::Notice(Notice::NoRecord)), Action::SendShepherd(key, terminate),]
     );
     assert_eq!(
-        act(&mut agent, 3 * S, Event::Linked(welcome())),
+        act(&mut agent, 3 * S, Event::Linked(Box::new(welcome()))),
         [Action::Remember(welcome()), Action::Inventory { items: vec![], last_command: 2 },]
     );
     go_through(&mut agent, 4 * S, [ended(key)]);
@@ -96,7 +96,7 @@ fn placements_that_cannot_be() {
         boot_id: "boot".into(),
     };
     let mut ordinary = Agent::new(me, None);
-    ordinary.apply(0, Event::Linked(welcome()));
+    ordinary.apply(0, Event::Linked(Box::new(welcome())));
     let needle = "apinit runs as user 77 and can't run an application of user 1000";
     ends_with(&mut ordinary, place(key(3, 1), &[&[0]]), needle);
 }

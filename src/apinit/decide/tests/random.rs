@@ -4,8 +4,10 @@ use super::*;
 use crate::apinit::decide::out_stage::OutStage;
 use crate::apinit::decide::switcher::News;
 use crate::apinit::decide::switcher::Ran;
+use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::node::Restart;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut};
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -203,14 +205,31 @@ fn any_from_peer() -> impl Strategy<Value = FromPeer> {
     ]
 }
 
+fn any_of_programs() -> impl Strategy<Value = Event> {
+    let wanted = |part| WantedProgram { part, size: 9, name: b"a".to_vec() };
+    let given = |part| GivenProgram { part, ..GivenProgram::default() };
+    let sources = |hosts| ToPeer::Sources { hosts: vec![HostAddress::default(); hosts] };
+    prop_oneof![
+        (any_key(), 0..3u32).prop_map(move |(key, part)| Event::ProgramAsked(key, wanted(part))),
+        (any_key(), 0..3u32)
+            .prop_map(move |(key, part)| Event::ProgramTaken(key, Box::new(given(part)))),
+        (any_key(), 0..3u32).prop_map(move |(key, part)| {
+            let programs = vec![wanted(part), wanted(0)];
+            Event::ShepherdMessage(key, FromShepherd::ProgramsWanted { programs })
+        }),
+        (any_conn(), 0..3usize)
+            .prop_map(move |(conn, hosts)| Event::HeadMessage(conn, sources(hosts))),
+    ]
+}
+
 fn any_step() -> impl Strategy<Value = Step> {
     let lost = |key| Event::ShepherdLost { key, text: String::new() };
     let uid = prop_oneof![Just(OWNER), Just(0), Just(5)];
     let event = prop_oneof![
-        1 => Just(Event::Linked(welcome())),
+        1 => Just(Event::Linked(Box::new(welcome()))),
         1 => Just(Event::Unlinked),
-        1 => Just(Event::Linked(Welcome { epoch: 1, ..welcome() })),
-        1 => Just(Event::Linked(Welcome { store_id: "ffff".into(), ..welcome() })),
+        1 => Just(Event::Linked(Box::new(Welcome { epoch: 1, ..welcome() }))),
+        1 => Just(Event::Linked(Box::new(Welcome { store_id: "ffff".into(), ..welcome() }))),
         8 => (1..99u64, any_command()).prop_map(|(seq, c)| Event::Command(seq, c)),
         6 => (any_conn(), uid, any::<bool>()).prop_map(|(conn, uid, watched)| {
             Event::FrontOpened { conn, uid, watched }
@@ -230,6 +249,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (any_key(), 0..3u32).prop_map(|(key, index)| Event::PeerLost {
             key, index, text: String::new()
         }),
+        4 => any_of_programs(),
         6 => any_key().prop_map(Event::GroupsEmpty),
         1 => any_key().prop_map(|key| Event::GroupsStuck { key, processes: 1, named: vec![] }),
         1 => any_place().prop_map(|place| {

@@ -308,7 +308,7 @@ fn another_life_finds_how_far_it_was() {
     // Not begun: it waits for its launch, as before.
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 2 * S, found(Restoring::No, &[], None)), []);
-    go_through(&mut agent, 2 * S, [Event::Linked(welcome()), opened(FRONT, OWNER)]);
+    go_through(&mut agent, 2 * S, [Event::Linked(Box::new(welcome())), opened(FRONT, OWNER)]);
     let launched = act(&mut agent, 3 * S, launch(FRONT, key));
     assert!(launched.contains(&restore(restart())));
 

@@ -168,7 +168,7 @@ fn plans_are_kept_as_long_as_somebody_may_obey_them() {
 fn times_of_plans_and_changes_are_of_two_clocks() {
     let mut agent = apinit(&[0]);
     let away = Welcome { boot_id: "another".into(), mono_ns: 100 * S, ..welcome() };
-    agent.apply(10 * S, Event::Linked(away));
+    agent.apply(10 * S, Event::Linked(Box::new(away)));
     let begins = |actions: &[Action]| match told(actions)[..] {
         [TurnEvent::Plan(plan)] => plan.begins_ns,
         _ => panic!("{actions:?}"),
@@ -191,7 +191,7 @@ fn times_of_plans_and_changes_are_of_two_clocks() {
 fn plans_follow_what_is_known_of_psched_s_clock() {
     let mut agent = apinit(&[0]);
     let away = Welcome { boot_id: "another".into(), mono_ns: 100 * S, ..welcome() };
-    agent.apply(10 * S, Event::Linked(away.clone()));
+    agent.apply(10 * S, Event::Linked(Box::new(away.clone())));
     let from = SlicePlan { begins_ns: 101 * S, from_ns: 102 * S, ..plan(7, true, &[1]) };
     agent.apply(10 * S, planned(from));
     let read = |ahead_ns| Event::Clock(Reading { ahead_ns, error_ns: 1 });
@@ -208,7 +208,7 @@ fn plans_follow_what_is_known_of_psched_s_clock() {
     assert!(stepped.iter().any(|action| matches!(action, Action::KeepPlans(_))));
     assert_eq!(times(&agent.apply(11 * S, read(better + 10_000))), None, "no step at all");
     // Another connection of the same psched knows no better.
-    agent.apply(12 * S, Event::Linked(away));
+    agent.apply(12 * S, Event::Linked(Box::new(away)));
     assert_eq!(times(&agent.apply(12 * S, read(better))), None);
 }
 
@@ -218,7 +218,7 @@ fn plans_of_a_former_life_keep_their_times() {
     let kept = SlicePlan { begins_ns: 5 * S, from_ns: 5 * S, ..plan(3, true, &[1]) };
     let mut agent = apinit(&[0]).planned(vec![kept]);
     let away = Welcome { boot_id: "another".into(), mono_ns: 100 * S, ..welcome() };
-    agent.apply(10 * S, Event::Linked(away));
+    agent.apply(10 * S, Event::Linked(Box::new(away)));
     let read = |ahead_ns| Event::Clock(Reading { ahead_ns, error_ns: 1 });
     let ahead = 90 * i128::from(S) + 3_000_000;
     assert!(told(&agent.apply(11 * S, read(ahead))).is_empty());

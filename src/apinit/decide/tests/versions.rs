@@ -39,7 +39,7 @@ fn a_former_life_whose_shepherd_is_not_understood() {
     };
     let mut agent = apinit(&[0, 1]);
     assert_eq!(act(&mut agent, 2 * S, found(true)), []);
-    let actions = act(&mut agent, 2 * S, Event::Linked(welcome()));
+    let actions = act(&mut agent, 2 * S, Event::Linked(Box::new(welcome())));
     let items = vec![(key, Phase::Running)];
     assert!(actions.contains(&Action::Inventory { items, last_command: 0 }), "{actions:?}");
     let cause = Cause::Kill { signal: 15, uid: 1 };

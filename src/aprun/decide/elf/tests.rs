@@ -19,11 +19,20 @@ struct Builder {
     machine: u16,
     kind: u16,
     libraries: Vec<&'static str>,
+    /// Where they are looked for, by this tag.
+    run_path: Option<(u64, &'static str)>,
 }
 
 impl Default for Builder {
     fn default() -> Builder {
-        Builder { wide: true, little: true, machine: X86_64, kind: 3, libraries: Vec::new() }
+        Builder {
+            wide: true,
+            little: true,
+            machine: X86_64,
+            kind: 3,
+            libraries: Vec::new(),
+            run_path: None,
+        }
     }
 }
 
@@ -48,10 +57,11 @@ impl Builder {
         let strings_at = interpreter_at + interpreter.len() as u64;
         let mut strings = vec![0u8];
         let mut dynamic = Vec::new();
-        for library in &self.libraries {
-            self.put(&mut dynamic, DT_NEEDED, word);
+        let needed = self.libraries.iter().map(|library| (DT_NEEDED, *library));
+        for (tag, text) in needed.chain(self.run_path) {
+            self.put(&mut dynamic, tag, word);
             self.put(&mut dynamic, strings.len() as u64, word);
-            strings.extend_from_slice(library.as_bytes());
+            strings.extend_from_slice(text.as_bytes());
             strings.push(0);
         }
         self.put(&mut dynamic, DT_STRTAB, word);
@@ -103,6 +113,25 @@ impl Builder {
 
 fn elf(machine: u16, mpi: Mpi) -> Result<Kind, Problem> {
     Ok(Kind::Elf(Elf { machine, interpreter: Some(b"/lib64/ld.so".to_vec()), mpi, beside: false }))
+}
+
+#[test]
+fn what_finds_its_libraries_beside_itself_is_known() {
+    for (run_path, expected) in [
+        (Some((DT_RUNPATH, "$ORIGIN/../lib")), true),
+        (Some((DT_RPATH, "/opt/lib:${ORIGIN}")), true),
+        (Some((DT_RUNPATH, "/opt/lib")), false),
+        (None, false),
+    ] {
+        for wide in [true, false] {
+            let machine = if wide { X86_64 } else { 3 };
+            let program = Builder { run_path, wide, machine, ..Builder::default() }.build();
+            let Ok(Kind::Elf(found)) = look_at(&program) else {
+                panic!("{run_path:?}: no program")
+            };
+            assert_eq!(found.beside, expected, "{run_path:?}, {wide}");
+        }
+    }
 }
 
 #[test]

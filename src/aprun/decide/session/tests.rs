@@ -8,6 +8,7 @@ use crate::apteam::launch::Launch;
 use crate::apteam::place::{HostAddress, HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{Output, OutputTaken, StdinCredit, StdinPiece};
 use crate::apteam::protocol::notice::{Notice, Seen};
+use crate::apteam::protocol::programs::ProgramOf;
 use crate::apteam::{Incarnation, Key, Ticket};
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -1386,6 +1387,33 @@ fn notices() {
         let said = Action::SayOfNode { nid, at_ns: 1, text: words.to_owned() };
         Session::going().gives(apinit(FromApinit::Notice(notice)), &[said]);
     }
+}
+
+/// Of a thousand hosts each may say it.
+#[test]
+fn a_host_without_a_copy_is_told_once() {
+    let why = "no room".to_owned();
+    let told =
+        |nid| apinit(FromApinit::Notice(Notice::NotCopied { nid: Nid(nid), why: why.clone() }));
+    let words = "application 12: the host of NID 3 has no copy of its program in memory, and executes the \
+                 file at its path: no room";
+    Session::attaching()
+        .gives(apinit(FromApinit::Accepted), &[])
+        .gives(told(3), &[say(words)])
+        .gives(told(4), &[]);
+}
+
+#[test]
+fn programs_that_are_wanted_are_sent() {
+    let of = |part| {
+        let Placement { key, ticket, .. } = *placement(1);
+        Action::Hand(ProgramOf { key, ticket, part })
+    };
+    Session::attaching()
+        .gives(apinit(FromApinit::ProgramWanted(0)), &[of(0)])
+        .gives(apinit(FromApinit::ProgramWanted(0)), &[of(0)])
+        // It has no second program.
+        .gives(apinit(FromApinit::ProgramWanted(1)), &[]);
 }
 
 /// While it was stopped it could not hear the last words.
