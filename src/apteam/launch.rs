@@ -127,6 +127,9 @@ pub struct Launch {
     /// A host that has not an executable gets a copy of it ([`super::protocol::programs`]). An older shepherd does not
     /// know of it.
     pub copies: bool,
+    /// A folder that all hosts are to have, in which a host without a copy finds each executable as PART/NAME; empty:
+    /// none. An older shepherd does not know of it.
+    pub instead: Vec<u8>,
     /// What the executable was when it was posted.
     pub identity: Option<FileIdentity>,
     /// The programs after the first, which is the one above: each begins at a higher rank than the one

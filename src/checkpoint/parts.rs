@@ -377,6 +377,7 @@ impl LaunchForm {
             stacks: self.stacks,
             // (It is restored on the hosts that have it.)
             copies: false,
+            instead: Vec::new(),
             strace: match self.strace {
                 Some(options) => Some(Strace { options: bytes(&options)? }),
                 None => None,

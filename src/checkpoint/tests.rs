@@ -383,6 +383,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                 strace: report.then(|| Strace { options: vec![b"-f".to_vec()] }),
                 stacks: pmi,
                 copies: false,
+                instead: Vec::new(),
                 identity,
                 more: second.into_iter().map(part).collect(),
             }

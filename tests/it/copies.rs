@@ -142,6 +142,19 @@ fn what_has_no_room_is_executed_at_its_path() {
     let told = "the host of NID 1 has no copy of its program in memory, and executes the file at its \
                 path";
     assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    // So it is with a folder that all hosts have.
+    std::fs::remove_file(cluster.root(1).join(&PROGRAM[1..])).expect("removed");
+    let shared = cluster.folder().join("shared");
+    std::fs::create_dir(&shared).expect("made");
+    let mut aprun = cluster.command(0, "aprun", words("-q -n 2 -N 1").chain([PROGRAM]));
+    let ran = run(aprun.env("PARALLEL_FILE_SYSTEM", &shared)).expect(0);
+    assert_eq!(ran.sorted(), ["h0", "h1"]);
+    assert_eq!(std::fs::read_dir(&shared).expect("there").count(), 0, "what was copied is left");
+    let mut aprun = cluster.command(0, "aprun", words("-q -n 2 -N 1").chain([PROGRAM]));
+    let missing = run(aprun.env("PARALLEL_FILE_SYSTEM", "/nowhere"));
+    assert_eq!(missing.status, 127, "{missing:?}");
+    let why = "aprun: PARALLEL_FILE_SYSTEM: no copies in /nowhere: No such file or directory";
+    assert!(missing.stderr.contains(why), "{}", missing.stderr);
     // One that is another is not executed.
     large(&cluster, 1, "/bin/true");
     let refused = run(&mut cluster.command(0, "aprun", words("-q -n 2 -N 1").chain([PROGRAM])));

@@ -13,6 +13,7 @@ mod images;
 mod inside;
 mod note;
 mod output_writers;
+mod parallel;
 mod program;
 pub(crate) mod psched;
 mod report;
@@ -255,6 +256,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         strace: options.strace.clone(),
         stacks: options.stacks,
         copies: !options.bypass,
+        instead: Vec::new(),
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(

@@ -5,6 +5,7 @@ use super::hand::hand;
 use super::inside::Home;
 use super::note::{Note, Store};
 use super::output_writers::OutputWriters;
+use super::parallel::{self, Copies};
 use super::program::Program;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, program, psched, report, signals};
@@ -28,7 +29,7 @@ use crate::rpc::pb;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -91,6 +92,8 @@ struct Shell {
     /// What brings it programs.
     hands: BTreeMap<u32, Task>,
     programs: Arc<[Program]>,
+    /// What of them all hosts find elsewhere.
+    copies: Arc<Mutex<Option<Copies>>>,
     says: Option<mpsc::UnboundedSender<ToApinit>>,
     lanes: OutputWriters,
     stdin: Stdin,
@@ -129,6 +132,7 @@ pub async fn run(
         target: None,
         hands: BTreeMap::new(),
         programs: programs.into(),
+        copies: Arc::default(),
         says: None,
         lanes: OutputWriters::new(options, notes.clone()),
         stdin: match restart.no_stdin {
@@ -173,6 +177,7 @@ pub async fn run(
             () = timer => driver.happens(&mut shell, Event::Time),
         };
     };
+    drop(shell.copies.lock().unwrap_or_else(PoisonError::into_inner).take());
     // The last lines; whoever stops their reader may still end this process.
     let mut flushed = shell.lanes.flush();
     loop {
@@ -205,13 +210,33 @@ fn cut(what: &impl std::fmt::Debug) -> String {
     }
 }
 
-/// A launch for other hosts. (A large program takes a while to read: what else there is to do goes on.)
-async fn with_digests(first: ToApinit, programs: Arc<[Program]>) -> ToApinit {
+/// A launch for other hosts. (A large program takes a while to read: what else there is to do goes on.) `kept`: what
+/// goes with this process.
+async fn for_others(
+    first: ToApinit,
+    programs: Arc<[Program]>,
+    kept: Arc<Mutex<Option<Copies>>>,
+    notes: &mpsc::Sender<Note>,
+) -> ToApinit {
     let ToApinit::Launch { key, ticket, launch } = first else { return first };
-    let kept = launch.clone();
-    let make = move || Box::new(program::with_digests(*launch, &programs));
+    let as_it_was = launch.clone();
+    let says = notes.clone();
+    let make = move || {
+        let mut launch = program::with_digests(*launch, &programs);
+        if let Some(below) = parallel::folder() {
+            match Copies::make(&below, &mut launch, &programs) {
+                Ok(copies) => {
+                    *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(copies);
+                }
+                Err(text) => {
+                    let _ = says.blocking_send(Note::Event(Event::Trouble(text)));
+                }
+            }
+        }
+        Box::new(launch)
+    };
     let made = tokio::task::spawn_blocking(make).await;
-    ToApinit::Launch { key, ticket, launch: made.unwrap_or(kept) }
+    ToApinit::Launch { key, ticket, launch: made.unwrap_or(as_it_was) }
 }
 
 impl Shell {
@@ -339,10 +364,14 @@ impl Outside for Shell {
         let target = attach::Target::new(at, &self.socket);
         self.target = Some((link, target.clone()));
         let (folder, programs) = (self.restart.held.clone(), Arc::clone(&self.programs));
+        let kept = Arc::clone(&self.copies);
         let Others { sockets, elsewhere } = others;
         let others: Vec<PathBuf> = sockets.into_iter().map(PathBuf::from).collect();
         self.apinit.replace(async move {
-            let first = if elsewhere { with_digests(*first, programs).await } else { *first };
+            let first = match elsewhere {
+                true => for_others(*first, programs, kept, &notes).await,
+                false => *first,
+            };
             let _ = says.send(first);
             drop(says);
             // Its apinits have the images before the first has the launch, which goes on to the others.

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::fs::Metadata;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -116,11 +116,12 @@ pub fn take(launch: &mut HostLaunch, programs: Vec<GivenProgram>) -> Result<(), 
                 if let Some(Some(identity)) = launch.identity_mut(part) {
                     identity.digest = identity.digest.or(digest);
                 }
-                let no_copy = |mut refusal: Refusal| {
+                if let Err(mut refusal) = own_file(launch, part)
+                    && !instead(launch, part)
+                {
                     refusal.text = format!("{} (no copy of it was made: {why_not})", refusal.text);
-                    (*rank, refusal)
-                };
-                own_file(launch, part).map_err(no_copy)?;
+                    return Err((*rank, refusal));
+                }
             }
         }
     }
@@ -189,19 +190,11 @@ fn own_file(launch: &mut Launch, part: usize) -> Result<Option<WantedProgram>, R
     let wanted = name_of(launch.program(part).executable)
         .filter(|_| launch.copies)
         .map(|name| WantedProgram { part: part as u32, size: posted.size, name: name.to_vec() });
-    let Some(digest) = posted.digest else {
+    if posted.digest.is_none() {
         // (What is wrong with it is told with the rest.)
         return Ok(wanted);
-    };
-    let same_bytes = |path: &Path| -> std::io::Result<Option<FileIdentity>> {
-        let mut file = open_regular(path)?;
-        let before = identity(&file.metadata()?);
-        if before.size != posted.size || regular::digest(&mut file)? != digest {
-            return Ok(None);
-        }
-        Ok((identity(&file.metadata()?) == before).then_some(before))
-    };
-    match same_bytes(&path) {
+    }
+    match same_bytes(&path, &posted) {
         Ok(Some(own)) => {
             launch.identity_mut(part).into_iter().for_each(|identity| *identity = Some(own));
             Ok(None)
@@ -217,6 +210,32 @@ fn own_file(launch: &mut Launch, part: usize) -> Result<Option<WantedProgram>, R
         }
         Err(error) => Err(missing(launch, part, &error)),
     }
+}
+
+/// Has a part execute the file in the launch's folder for that. False: there is none, or it is another program.
+fn instead(launch: &mut Launch, part: usize) -> bool {
+    let posted = launch.program(part).identity;
+    let name = name_of(launch.program(part).executable).filter(|_| !launch.instead.is_empty());
+    let Some((name, posted)) = name.zip(posted) else { return false };
+    let folder = PathBuf::from(OsStr::from_bytes(&launch.instead)).join(part.to_string());
+    let path = folder.join(OsStr::from_bytes(name));
+    match same_bytes(&path, &posted) {
+        Ok(Some(own)) => {
+            launch.execute_copy(part, path.into_os_string().into_vec(), own);
+            true
+        }
+        Ok(None) | Err(_) => false,
+    }
+}
+
+/// What a file is, if it has the bytes that were posted.
+fn same_bytes(path: &Path, posted: &FileIdentity) -> std::io::Result<Option<FileIdentity>> {
+    let mut file = open_regular(path)?;
+    let before = identity(&file.metadata()?);
+    if before.size != posted.size || Some(regular::digest(&mut file)?) != posted.digest {
+        return Ok(None);
+    }
+    Ok((identity(&file.metadata()?) == before).then_some(before))
 }
 
 fn no_null(what: &[u8]) -> Result<CString, Refusal> {

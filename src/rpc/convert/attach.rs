@@ -111,6 +111,7 @@ message! {
     strace: Optional,
     stacks: Same,
     copies: Same,
+    instead: CString,
     identity: Optional,
     more = parts: List(PARTS_MAX - 1),
     checked by parts_in_order,

@@ -316,7 +316,7 @@ fn launch() -> impl Strategy<Value = Launch> {
         (1..).step_by(3).zip(parts).map(part).collect::<Vec<_>>()
     });
     let flags = any::<(bool, bool, bool)>();
-    let rest = (binding, flags, option::of(identity), parts, option::of(words()));
+    let rest = (binding, flags, option::of(identity), parts, option::of(words()), word());
     (word(), words(), words(), word(), 0..=0o777u32, vec(limit, 0..4), rest).prop_map(
         |(executable, arguments, environment, directory, umask, limits, rest)| Launch {
             executable,
@@ -332,6 +332,7 @@ fn launch() -> impl Strategy<Value = Launch> {
             strace: rest.4.map(|options| Strace { options }),
             stacks: rest.1.2,
             copies: rest.1.1,
+            instead: rest.5,
             identity: rest.2,
             more: rest.3,
         },
