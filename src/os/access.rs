@@ -3,6 +3,7 @@
 use rustix::fs::{Mode, XattrFlags, fchmod, fsetxattr};
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// Of an access control list, as the kernel has it in `system.posix_acl_access`: the version, and the kinds of entries.
 const VERSION: u32 = 2;
@@ -47,6 +48,20 @@ pub fn let_user_execute(file: &File, uid: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether some process has a file of this process's own user open for writing: it could not be executed (ETXTBSY).
+/// `file` is open for reading. (The kernel gives no lease for reading then.)
+pub fn is_open_for_writing(file: &File) -> bool {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: the descriptor is open, and the command takes a number.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
+    };
+    if lease(libc::F_RDLCK) == 0 {
+        lease(libc::F_UNLCK);
+        return false;
+    }
+    io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +73,16 @@ mod tests {
         assert_eq!(list.len(), 4 + 5 * 8);
         assert_eq!(list[..4], [2, 0, 0, 0]);
         assert_eq!(list[12..20], [2, 0, 5, 0, 4, 3, 2, 1]);
+    }
+
+    #[test]
+    fn who_writes_is_noticed() {
+        let writes = tempfile::NamedTempFile::new().expect("made");
+        let reads = File::open(writes.path()).expect("there");
+        assert!(is_open_for_writing(&reads));
+        let path = writes.into_temp_path();
+        assert!(!is_open_for_writing(&reads));
+        drop(path);
     }
 
     #[test]

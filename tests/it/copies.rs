@@ -116,6 +116,12 @@ fn a_copy_is_its_owners_and_cannot_be_changed() {
         assert_ne!(read.status, 0, "{tried}: {read:?}");
         assert!(read.stderr.contains("ermission denied"), "{tried}: {read:?}");
     }
+    // A checkpoint would be without it.
+    let folder = cluster.folder().join("checkpoint");
+    let mut cpr = cluster.command(0, "cpr", ["-c"].map(std::ffi::OsStr::new));
+    let refused = run(cpr.arg(&folder).arg("-p").arg(apid.to_string()));
+    assert_ne!(refused.status, 0, "{refused:?}");
+    println!("{}", refused.stderr);
     run(&mut cluster.command(0, "apkill", ["-9", &apid.to_string()])).expect(0);
     sleeps.wait(BOUND).expect(137);
     is_empty(&cluster, 2);

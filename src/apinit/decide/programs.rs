@@ -25,7 +25,7 @@ use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::peers::ToPeer;
-use crate::apteam::protocol::programs::{GivenProgram, ProgramOf, WantedProgram, sources};
+use crate::apteam::protocol::programs::{GivenProgram, ProgramOf, WantedProgram, name_of, sources};
 use crate::apteam::protocol::shepherd::ToShepherd;
 use std::collections::BTreeMap;
 
@@ -84,7 +84,12 @@ impl Agent {
         let Some(app) = self.apps.get_mut(&key) else { return };
         // (After a restart the launch, which says so, is no longer here.)
         app.programs.allowed = true;
-        app.programs.wanted = programs.into_iter().map(|program| (program.part, program)).collect();
+        // (What is not so is no program: a file is made of its name.)
+        let is_one = |program: &WantedProgram| {
+            (program.part as usize) < PARTS_MAX && name_of(&program.name) == Some(&program.name[..])
+        };
+        let wanted = programs.into_iter().filter(is_one).map(|program| (program.part, program));
+        app.programs.wanted = wanted.collect();
         self.take_programs(key, out);
         self.give_programs(key, out);
     }

@@ -29,6 +29,9 @@ const MESSAGE_MAX: usize = 8 * 1024 * 1024;
 /// How long to wait before a process that can't be opened is tried again: no descriptors are left, say.
 pub(super) const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
+/// How long who brings a program may take to say which.
+const FIRST: Duration = Duration::from_secs(10);
+
 /// Numbers for streams.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -82,7 +85,9 @@ impl Apinit for AttachService {
         let uid =
             uid.ok_or_else(|| Status::internal("the kernel does not report the caller's user id"))?;
         let mut stream = request.into_inner();
-        let Some(Piece::Of(of)) = stream.message().await?.and_then(|piece| piece.piece) else {
+        let first = tokio::time::timeout(FIRST, stream.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("it says nothing"))??;
+        let Some(Piece::Of(of)) = first.and_then(|piece| piece.piece) else {
             return Err(Status::invalid_argument(
                 "the first message does not say which program it is",
             ));
@@ -93,7 +98,7 @@ impl Apinit for AttachService {
         let gone = || Status::unavailable("apinit is ending");
         self.events.send(brought).await.map_err(|_| gone())?;
         let copy = answer.await.map_err(|_| gone())?;
-        let copy = copy.ok_or_else(|| Status::not_found("no host wants that program"))?;
+        let (copy, _) = copy.ok_or_else(|| Status::not_found("no host wants that program"))?;
         programs::taken_from_front(copy, stream, self.events.clone()).await?;
         Ok(Response::new(pb::Handed {}))
     }

@@ -89,10 +89,14 @@ impl Peers for RelayService {
         let asked = TaskEvent::ProgramAsked(of, program, answers);
         self.events.send(asked).await.map_err(|_| gone())?;
         let copy = answer.await.map_err(|_| gone())?;
-        let copy = copy.ok_or_else(|| Status::not_found("it has no such program"))?;
+        let (copy, streams) = copy.ok_or_else(|| Status::not_found("it has no such program"))?;
+        let place = streams.try_acquire_owned();
+        let place = place.map_err(|_| {
+            Status::resource_exhausted("too many hosts have programs from here just now")
+        })?;
         if copy.program.size != size || offset > size {
             return Err(wrong(format!("the program has {} bytes", copy.program.size)));
         }
-        Ok(Response::new(Box::pin(programs::give(copy, offset))))
+        Ok(Response::new(Box::pin(programs::give(copy, offset, place))))
     }
 }

@@ -281,7 +281,8 @@ impl Task {
         };
         let bounds_of_host = agent.bounds();
         let bounds = watch::Sender::new(listening(bounds_of_host, files));
-        let known = runtime.applications().into_iter().map(|(key, _)| key).collect();
+        let known = runtime.applications().into_iter();
+        let known = known.filter_map(|(key, kept)| Some((key, kept.place()?.owner.uid))).collect();
         let shell = Shell {
             runtime,
             groups,

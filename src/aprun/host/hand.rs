@@ -18,18 +18,16 @@ use tonic::{Code, Request};
 
 /// Pieces that wait to be sent.
 const QUEUE: usize = 2;
-/// How often it is tried, and what lies between.
-const ATTEMPTS: u32 = 20;
-const AGAIN: Duration = Duration::from_millis(250);
+/// Before it is tried again: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Sends all of a program. What breaks begins again, a few times.
+/// Sends all of a program. What breaks begins again, as long as the conversation goes on in which it was asked for.
 pub async fn hand(target: Target, of: ProgramOf, programs: Arc<[Program]>) {
-    for _ in 0..ATTEMPTS {
-        match send(&target, of, &programs).await {
-            Ok(()) => return,
-            Err(text) => tracing::debug!(part = of.part, "a program was not sent: {text}"),
-        }
-        tokio::time::sleep(AGAIN).await;
+    let mut wait = AGAIN.0;
+    while let Err(text) = send(&target, of, &programs).await {
+        tracing::debug!(part = of.part, "a program was not sent: {text}");
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(AGAIN.1);
     }
 }
 
@@ -63,7 +61,8 @@ fn read(of: ProgramOf, programs: &[Program], says: &mpsc::Sender<pb::HandPiece>)
         say(Piece::Failed("aprun has no such program".into()));
         return;
     };
-    let mut reader = program.reader();
+    // (One that has grown is no longer what was posted, which is noticed at its end.)
+    let mut reader = program.reader().take(program.identity.size);
     let mut hash = Sha256::new();
     loop {
         let mut data = vec![0; PIECE_MAX];

@@ -46,6 +46,14 @@ const ENDING: [i32; 4] = [1, 2, 3, 15];
 #[derive(Default)]
 struct Task(Option<AbortHandle>);
 
+impl Drop for Task {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
 impl Task {
     /// It goes on in place of the one before.
     fn replace(&mut self, conversation: impl Future<Output = ()> + Send + 'static) {
@@ -363,6 +371,7 @@ impl Outside for Shell {
         let notes = self.notes.clone();
         let target = attach::Target::new(at, &self.socket);
         self.target = Some((link, target.clone()));
+        self.hands.clear();
         let (folder, programs) = (self.restart.held.clone(), Arc::clone(&self.programs));
         let kept = Arc::clone(&self.copies);
         let Others { sockets, elsewhere } = others;

@@ -10,8 +10,8 @@
 use crate::apteam::launch::FileIdentity;
 use crate::apteam::{Key, Ticket};
 
-/// The most bytes of a program in one message.
-pub const PIECE_MAX: usize = 256 * 1024;
+/// The most bytes of a program in one message: as many front ends may be in the middle of one as of stdin.
+pub const PIECE_MAX: usize = 64 * 1024;
 
 /// A program of this size in bytes, or more, has no digest in its launch, if that allows copies. It is not read twice
 /// for each launch: the digest is made while its bytes are sent.

@@ -3,18 +3,18 @@
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::launch::FileIdentity;
-use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
-use crate::os::access::let_user_execute;
+use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
+use crate::os::access::{is_open_for_writing, let_user_execute};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use sha2::{Digest, Sha256};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// How far a copy is.
@@ -31,8 +31,10 @@ pub(in crate::apinit::host) enum Progress {
 /// The file that is being written.
 #[derive(Debug)]
 struct Writing {
-    /// `None`: there is no room, or it is whole.
+    /// `None`: there is no room, or it is whole. (A file that is open for writing can't be executed.)
     file: Option<File>,
+    /// For those to whom it is passed on.
+    reader: Option<File>,
     hash: Sha256,
     bytes: u64,
     /// Why there is no room.
@@ -46,9 +48,6 @@ pub(in crate::apinit::host) struct Copy {
     pub program: WantedProgram,
     owner: u32,
     path: PathBuf,
-    /// For those to whom it is passed on. (Nobody but the one who writes has it open for writing: such a file can't be
-    /// executed.)
-    reader: Option<File>,
     writing: Mutex<Writing>,
     progress: watch::Sender<Progress>,
 }
@@ -75,10 +74,26 @@ impl Copy {
 
     /// Reads some of its bytes from there on, at most as many as fit.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        match &self.reader {
+        match &self.writing().reader {
             Some(file) => file.read_at(buffer, offset),
             None => Ok(0),
         }
+    }
+
+    /// Whether some process still has it open for writing: a child of this one that has not executed its program yet.
+    pub fn is_written(&self) -> bool {
+        self.writing().reader.as_ref().is_some_and(|file| is_open_for_writing(file))
+    }
+
+    /// Its application is over: nothing of it stays, also where somebody still sends it or has it sent.
+    fn close(&self) {
+        let mut writing = self.writing();
+        if let Some(file) = writing.file.take() {
+            let _ = file.set_len(0);
+        }
+        writing.reader = None;
+        drop(writing);
+        self.progress.send_replace(Progress::Failed("its application is over here".into()));
     }
 
     /// Takes bytes that begin at this offset. Those that have come before are skipped.
@@ -87,6 +102,9 @@ impl Copy {
     /// They leave a gap, or are more than the program has.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), String> {
         let mut writing = self.writing();
+        if let Progress::Failed(why) = &*self.progress.borrow() {
+            return Err(why.clone());
+        }
         let end = offset.saturating_add(data.len() as u64);
         if offset > writing.bytes {
             return Err(format!("bytes {} to {offset} are missing", writing.bytes));
@@ -121,8 +139,10 @@ impl Copy {
     /// It is not, or some are missing. Then all are to come again.
     pub fn end(&self, digest: [u8; 32]) -> Result<(), String> {
         let mut writing = self.writing();
-        if *self.progress.borrow() == Progress::Whole(digest) {
-            return Ok(());
+        match &*self.progress.borrow() {
+            Progress::Whole(whole) if *whole == digest => return Ok(()),
+            Progress::Failed(why) => return Err(why.clone()),
+            Progress::Whole(_) | Progress::Coming(_) => {}
         }
         let own: [u8; 32] = writing.hash.clone().finalize().into();
         if writing.bytes != self.program.size || own != digest {
@@ -221,7 +241,17 @@ pub(in crate::apinit::host) struct Store {
     /// Bytes of all, and of each user.
     bytes: u64,
     of_users: BTreeMap<u32, u64>,
+    /// What a former life of this apinit has left, of applications that go on: their owners, and bytes.
+    kept: BTreeMap<Key, (u32, u64)>,
+    /// For those to whom copies are passed on.
+    streams: Arc<Semaphore>,
 }
+
+/// A copy counts for so many bytes at least: it takes files too.
+const LEAST: u64 = 64 << 10;
+/// Streams on which copies are passed on at once. (A host has its program from one other, and as a rule passes it on to
+/// four.)
+const STREAMS: usize = 256;
 
 #[derive(Debug)]
 struct Held {
@@ -247,7 +277,14 @@ impl From<HostBounds> for Room {
 impl Store {
     /// One that keeps nothing, for this reason.
     pub fn none(why: &str) -> Store {
-        Store { folder: Err(why.into()), all: BTreeMap::new(), bytes: 0, of_users: BTreeMap::new() }
+        Store {
+            folder: Err(why.into()),
+            all: BTreeMap::new(),
+            bytes: 0,
+            of_users: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+        }
     }
 
     /// In a folder that is there.
@@ -256,18 +293,47 @@ impl Store {
         Store { folder: Ok(folder), ..Store::none("") }
     }
 
-    /// In this folder, over which root's apinit mounts a tmpfs. What is there of applications other than these goes.
-    pub fn open(folder: PathBuf, known: &BTreeSet<Key>) -> Store {
+    /// In this folder, over which root's apinit mounts a tmpfs. What is there of applications other than these, each with
+    /// its owner, goes.
+    pub fn open(folder: PathBuf, known: &BTreeMap<Key, u32>) -> Store {
         let made = make(&folder);
         let opened = made.and_then(|()| keep_only(&folder, known));
+        let mut kept = BTreeMap::new();
         let folder = match opened {
-            Ok(()) => Ok(folder),
+            Ok(found) => {
+                kept = found;
+                Ok(folder)
+            }
             Err(error) => {
                 tracing::warn!("no copies of programs are kept in {}: {error}", folder.display());
                 Err(format!("its host has no place for copies: {error}"))
             }
         };
-        Store { folder, ..Store::none("") }
+        let mut store = Store { folder, ..Store::none("") };
+        for (owner, bytes) in kept.values().copied() {
+            store.count(owner, bytes);
+        }
+        Store { kept, ..store }
+    }
+
+    fn count(&mut self, owner: u32, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let of_user = self.of_users.entry(owner).or_default();
+        *of_user = of_user.saturating_add(bytes);
+    }
+
+    fn discount(&mut self, owner: u32, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(of_user) = self.of_users.get_mut(&owner) {
+            *of_user = of_user.saturating_sub(bytes);
+        }
+        self.of_users.retain(|_, bytes| *bytes > 0);
+    }
+
+    /// Whether an application executes a copy, or is to.
+    pub fn has(&self, key: Key) -> bool {
+        let path = self.folder.as_ref().map(|folder| folder.join(key.to_string()));
+        path.is_ok_and(|path| path.is_dir())
     }
 
     /// One that is here, or comes.
@@ -275,10 +341,15 @@ impl Store {
         self.all.get(&(key, part)).map(|held| Arc::clone(&held.copy))
     }
 
+    /// The places for streams on which copies are passed on.
+    pub fn streams(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.streams)
+    }
+
     /// A new one of an application of this user, of which nothing has come. `room`: what may be kept of all.
     pub fn add(&mut self, key: Key, program: WantedProgram, owner: u32, room: Room) -> Arc<Copy> {
         let place = (key, program.part);
-        let size = program.size;
+        let size = program.size.max(LEAST);
         self.forget(place);
         let opened = self.room(owner, size, room).and_then(|()| {
             let folder = self.folder.clone()?;
@@ -289,16 +360,13 @@ impl Store {
             Err(why) => (PathBuf::new(), None, None, Some(why)),
         };
         let bytes = if no_room.is_none() { size } else { 0 };
-        self.bytes = self.bytes.saturating_add(bytes);
-        let of_user = self.of_users.entry(owner).or_default();
-        *of_user = of_user.saturating_add(bytes);
-        let writing = Writing { file, hash: Sha256::new(), bytes: 0, no_room };
+        self.count(owner, bytes);
+        let writing = Writing { file, reader, hash: Sha256::new(), bytes: 0, no_room };
         let copy = Arc::new(Copy {
             key,
             program,
             owner,
             path,
-            reader,
             writing: Mutex::new(writing),
             progress: watch::Sender::new(Progress::Coming(0)),
         });
@@ -334,12 +402,8 @@ impl Store {
 
     fn forget(&mut self, place: (Key, u32)) {
         let Some(held) = self.all.remove(&place) else { return };
-        self.bytes = self.bytes.saturating_sub(held.bytes);
-        let owner = held.copy.owner;
-        if let Some(of_user) = self.of_users.get_mut(&owner) {
-            *of_user = of_user.saturating_sub(held.bytes);
-        }
-        self.of_users.retain(|_, bytes| *bytes > 0);
+        held.copy.close();
+        self.discount(held.copy.owner, held.bytes);
     }
 
     /// Removes those of an application, which is over.
@@ -348,8 +412,11 @@ impl Store {
         for place in own {
             self.forget(place);
         }
+        if let Some((owner, bytes)) = self.kept.remove(&key) {
+            self.discount(owner, bytes);
+        }
         if let Ok(folder) = &self.folder {
-            // An Err: it had none. (After a restart they are not known here.)
+            // An Err: it had none.
             let _ = fs::remove_dir_all(folder.join(key.to_string()));
         }
     }
@@ -395,24 +462,45 @@ fn is_tmpfs(folder: &Path) -> bool {
     is_mount(folder)
 }
 
-/// Removes the folders of all applications but these.
-fn keep_only(folder: &Path, known: &BTreeSet<Key>) -> io::Result<()> {
+/// Removes the folders of all applications but these, each with its owner; what is kept of them, in bytes.
+fn keep_only(folder: &Path, known: &BTreeMap<Key, u32>) -> io::Result<BTreeMap<Key, (u32, u64)>> {
+    let mut kept = BTreeMap::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let key = entry.file_name().to_str().and_then(Key::parse);
-        if !key.is_some_and(|key| known.contains(&key)) {
-            let _ = fs::remove_dir_all(entry.path());
+        match key.and_then(|key| known.get(&key).map(|owner| (key, *owner))) {
+            Some((key, owner)) => {
+                kept.insert(key, (owner, bytes_below(&entry.path())));
+            }
+            None => {
+                let _ = fs::remove_dir_all(entry.path());
+            }
         }
     }
-    Ok(())
+    Ok(kept)
+}
+
+/// Bytes of the files in the folders of an application's parts.
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+    let files = entries(folder.to_owned()).flat_map(|part| entries(part.path()));
+    files.filter_map(|file| file.metadata().ok()).map(|file| file.len().max(LEAST)).sum()
 }
 
 /// The file of a new copy: where it is, to be written, and to be read.
 fn open(folder: &Path, key: Key, program: &WantedProgram) -> io::Result<(PathBuf, File, File)> {
-    let folder = folder.join(key.to_string()).join(program.part.to_string());
+    if name_of(&program.name) != Some(&program.name[..]) {
+        return Err(io::Error::other("its name is no name of a file"));
+    }
+    let own = folder.join(key.to_string());
+    let folder = own.join(program.part.to_string());
     // (Of a former attempt.)
     let _ = fs::remove_dir_all(&folder);
     DirBuilder::new().recursive(true).mode(0o711).create(&folder)?;
+    // Whatever the file mode creation mask.
+    for made in [&own, &folder] {
+        fs::set_permissions(made, Permissions::from_mode(0o711))?;
+    }
     let path = folder.join(std::ffi::OsStr::from_bytes(&program.name));
     let file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
     let reader = File::open(&path)?;

@@ -12,22 +12,25 @@ use crate::rpc::pb::peers_client::PeersClient;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 /// How long a host may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How often one that has nothing to send says that it is there, and how long it may say nothing.
 const ALIVE: Duration = Duration::from_secs(5);
 const SILENT: Duration = Duration::from_secs(30);
-/// How often all hosts are asked, and what lies between. (One may have the placement, and so the right to ask, a moment
-/// later than another.)
-const ROUNDS: u32 = 30;
-const AGAIN: Duration = Duration::from_millis(500);
+/// Before all hosts are asked again: at first, and at most. (One may have the placement, and so the right to ask, a
+/// moment later than another.)
+const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// How often the head may say that it does not have the program.
+const REFUSALS: u32 = 3;
 /// Pieces that wait to be sent.
-const QUEUE: usize = 2;
+const QUEUE: usize = 1;
+/// How long whoever writes a whole copy may go on to have it open, and how often it is looked.
+const WRITTEN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(1));
 
 /// Has a copy come from these hosts, the first before the next, and tells how that went.
 pub(in crate::apinit::host) async fn take(
@@ -37,38 +40,59 @@ pub(in crate::apinit::host) async fn take(
     network: Option<Arc<Network>>,
     events: Events,
 ) {
-    let mut why = String::new();
-    for round in 0..ROUNDS {
-        if round > 0 {
-            sleep(AGAIN).await;
-        }
+    let (mut wait, mut refusals) = (AGAIN.0, 0);
+    let head = from.last();
+    loop {
         for at in &from {
-            match take_from(&copy, of, at, network.as_deref()).await {
+            let others = head.filter(|head| *head != at);
+            match take_from(&copy, of, at, others, network.as_deref()).await {
                 Ok(()) => return tell(&copy, &events).await,
-                Err(text) => why = text,
+                // Only the head knows that it can't be had: others may have it from one that is away.
+                Err(No::Not(text)) if others.is_none() => {
+                    refusals += 1;
+                    if refusals >= REFUSALS {
+                        copy.fail(text);
+                        return tell(&copy, &events).await;
+                    }
+                }
+                Err(No::Not(text) | No::NotNow(text)) => tracing::debug!(key = %of.key, "{text}"),
             }
         }
+        // (It ends with the application.)
+        sleep(wait).await;
+        wait = (wait * 2).min(AGAIN.1);
     }
-    copy.fail(why);
-    tell(&copy, &events).await;
 }
 
+/// Tells what its apshepherd is to be given, once nobody has it open for writing.
 async fn tell(copy: &Copy, events: &Events) {
+    let until = tokio::time::Instant::now() + WRITTEN.0;
+    while copy.is_written() && tokio::time::Instant::now() < until {
+        sleep(WRITTEN.1).await;
+    }
     let _ = events.send(TaskEvent::ProgramTaken(copy.key, copy.given())).await;
 }
 
-async fn take_from(
+/// Why a host does not send a program.
+#[derive(Debug)]
+enum No {
+    /// It can't be had.
+    Not(String),
+    /// It may be had later, or from another host.
+    NotNow(String),
+}
+
+/// A stream of a program from another host.
+async fn fetch(
     copy: &Copy,
     of: ProgramOf,
     at: &HostAddress,
+    offset: u64,
     network: Option<&Network>,
-) -> Result<(), String> {
-    let name = if at.host.is_empty() { &at.socket } else { &at.host };
-    let late = || format!("{name} does not answer");
-    let failed = |text: String| format!("{name}: {text}");
+) -> Result<Streaming<pb::FetchPiece>, No> {
+    let late = || No::NotNow(format!("{} does not answer", name(at)));
     let reached = timeout(ANSWER, reach(network, at)).await.map_err(|_| late())?;
-    let Reached { channel, .. } = reached.map_err(failed)?;
-    let mut offset = copy.bytes();
+    let Reached { channel, .. } = reached.map_err(|text| not_now(at, &text))?;
     let request = pb::FetchRequest {
         program: Some(of.into()),
         size: copy.program.size,
@@ -77,22 +101,77 @@ async fn take_from(
     };
     let mut client = PeersClient::new(channel).max_decoding_message_size(2 * PIECE_MAX);
     let answer = timeout(ANSWER, client.fetch(request)).await.map_err(|_| late())?;
-    let mut stream = answer.map_err(|status| failed(status_text(status)))?.into_inner();
+    Ok(answer.map_err(|status| no(at, status))?.into_inner())
+}
+
+/// The next piece of such a stream.
+async fn next(
+    at: &HostAddress,
+    stream: &mut Streaming<pb::FetchPiece>,
+) -> Result<pb::FetchPiece, No> {
+    let piece = timeout(SILENT, stream.message()).await;
+    let piece = piece.map_err(|_| not_now(at, "it does not answer"))?;
+    piece.map_err(|status| no(at, status))?.ok_or_else(|| not_now(at, "it has closed the stream"))
+}
+
+fn name(at: &HostAddress) -> &str {
+    if at.host.is_empty() { &at.socket } else { &at.host }
+}
+
+fn not_now(at: &HostAddress, text: &str) -> No {
+    No::NotNow(format!("{}: {text}", name(at)))
+}
+
+fn no(at: &HostAddress, status: Status) -> No {
+    let failed = status.code() == Code::FailedPrecondition;
+    let text = format!("{}: {}", name(at), status_text(status));
+    if failed { No::Not(text) } else { No::NotNow(text) }
+}
+
+/// What the head says the SHA-256 is.
+async fn digest_of(
+    copy: &Copy,
+    of: ProgramOf,
+    head: &HostAddress,
+    network: Option<&Network>,
+) -> Result<[u8; 32], No> {
+    let mut stream = fetch(copy, of, head, copy.program.size, network).await?;
     loop {
-        let piece = timeout(SILENT, stream.message()).await.map_err(|_| late())?;
-        let Some(piece) = piece.map_err(|status| failed(status_text(status)))? else {
-            return Err(failed("it has closed the stream".into()));
-        };
+        if let Ok(digest) = next(head, &mut stream).await?.digest[..].try_into() {
+            return Ok(digest);
+        }
+    }
+}
+
+/// `head`: if that is another host. It has the digest from the front end, and so no host decides what others execute.
+async fn take_from(
+    copy: &Copy,
+    of: ProgramOf,
+    at: &HostAddress,
+    head: Option<&HostAddress>,
+    network: Option<&Network>,
+) -> Result<(), No> {
+    let failed = |text: String| not_now(at, &text);
+    let mut offset = copy.bytes();
+    let mut stream = fetch(copy, of, at, offset, network).await?;
+    loop {
+        let piece = next(at, &mut stream).await?;
         copy.write(offset, &piece.data).map_err(failed)?;
         offset = offset.saturating_add(piece.data.len() as u64);
         let Ok(digest) = <[u8; 32]>::try_from(&piece.digest[..]) else { continue };
-        return match piece.no_room.is_empty() {
-            true => copy.end(digest).map_err(failed),
-            false => {
-                copy.end_without(digest, failed(piece.no_room));
-                Ok(())
+        if !piece.no_room.is_empty() {
+            // Of another host that is no reason not to have it from the head.
+            if head.is_some() {
+                return Err(failed(piece.no_room));
             }
+            copy.end_without(digest, format!("{}: {}", name(at), piece.no_room));
+            return Ok(());
+        }
+        let digest = match head {
+            Some(head) => digest_of(copy, of, head, network).await?,
+            None => digest,
         };
+        return copy.end(digest).map_err(failed);
     }
 }
 
@@ -107,7 +186,17 @@ pub(in crate::apinit::host) async fn taken_from_front(
 ) -> Result<(), Status> {
     let wrong = Status::invalid_argument;
     let mut offset = 0u64;
-    while let Some(piece) = stream.message().await? {
+    let mut progress = copy.progress();
+    loop {
+        let piece = tokio::select! {
+            biased;
+            // Its application is over, or somebody else has brought it.
+            _ = progress.wait_for(|progress| !matches!(progress, Progress::Coming(_))) => {
+                return Ok(());
+            }
+            piece = stream.message() => piece?,
+        };
+        let Some(piece) = piece else { break };
         match piece.piece {
             Some(Piece::Data(data)) => {
                 copy.write(offset, &data).map_err(wrong)?;
@@ -131,13 +220,16 @@ pub(in crate::apinit::host) async fn taken_from_front(
     Err(Status::aborted("the program is not whole"))
 }
 
-/// Sends what there is of a copy from this byte on, and then what comes.
+/// Sends what there is of a copy from this byte on, and then what comes. `place`: this stream's, among those that there
+/// may be.
 pub(in crate::apinit::host) fn give(
     copy: Arc<Copy>,
     offset: u64,
+    place: OwnedSemaphorePermit,
 ) -> ReceiverStream<Result<pb::FetchPiece, Status>> {
     let (says, said) = mpsc::channel(QUEUE);
     tokio::spawn(async move {
+        let _place = place;
         if let Err(status) = send_all(&copy, offset, &says).await {
             let _ = says.send(Err(status)).await;
         }
@@ -179,7 +271,6 @@ async fn send_all(copy: &Copy, mut offset: u64, says: &Says) -> Result<(), Statu
         }
         match timeout(ALIVE, progress.changed()).await {
             Ok(Ok(())) => {}
-            // The application is over here.
             Ok(Err(_)) => return Err(Status::aborted("it is no longer here")),
             Err(_) => says.send(Ok(pb::FetchPiece::default())).await.map_err(gone)?,
         }

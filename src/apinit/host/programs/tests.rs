@@ -90,7 +90,9 @@ fn what_has_no_room_has_a_digest() {
 
 /// What somebody is sent, until the end or a failure.
 async fn sent(copy: &Arc<Copy>, offset: u64) -> Result<(Vec<u8>, Vec<u8>, String), String> {
-    let mut stream = give(Arc::clone(copy), offset);
+    let places = Arc::new(tokio::sync::Semaphore::new(1));
+    let place = places.try_acquire_owned().expect("free");
+    let mut stream = give(Arc::clone(copy), offset, place);
     let mut bytes = Vec::new();
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|status| status.message().to_owned())?;

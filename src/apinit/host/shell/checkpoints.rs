@@ -132,7 +132,10 @@ impl Shell {
     /// Somebody is at the door.
     pub(super) fn asked(&mut self, agent: &Agent, mut asker: Asker, ask: Ask, descriptor: OwnedFd) {
         match ask {
-            Ask::Dump { key, draft, end } => match self.want(agent, &asker, key, &draft) {
+            Ask::Dump { key, draft, end } => match self
+                .want(agent, &asker, key, &draft)
+                .and_then(|wanted| self.is_no_copy(key).map(|()| wanted))
+            {
                 Err(why) => asker.say(Answer::Refused(why)),
                 Ok((said, part)) => {
                     let number = asker.number;
@@ -171,6 +174,16 @@ impl Shell {
                 asker
                     .say(Answer::Refused("no checkpoint was requested before this message".into()));
             }
+        }
+    }
+
+    /// A copy of a program goes with its application: whatever was restored would not find it.
+    fn is_no_copy(&self, key: Key) -> Result<(), String> {
+        match self.programs.has(key) {
+            false => Ok(()),
+            true => Err("it executes a copy of its program in its host's memory, which a checkpoint does not have: \
+                         launch it with aprun -b, with the program at its path on each host"
+                .into()),
         }
     }
 
