@@ -295,6 +295,7 @@ impl Agent {
             // After what may end the application: hosts that are still to be reached are then told
             // in this tick.
             self.peers_tick(now, key, out);
+            self.barrier_tick(now, key, out);
             self.settle(now, key, out);
         }
     }

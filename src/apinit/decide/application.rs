@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::arrivals::Arrivals;
+use super::barriers::BarrierAgain;
 use super::dumping::Dumping;
 use super::kept_output::Kept;
 use super::kept_signals::Signals;
@@ -147,6 +148,8 @@ pub(super) struct App {
     /// (Head.) The last complete one, for hosts that have not heard of it.
     pub barrier_out: Vec<BarrierOut>,
     pub programs: Programs,
+    /// (Head.) Hosts that are to hear that one again, and when.
+    pub barrier_again: Option<BarrierAgain>,
     pub signals: Signals,
     pub output: Kept,
     /// The offset from which output is in images that the application is to end with: kept from the
@@ -218,6 +221,7 @@ impl App {
             arrivals: Arrivals::default(),
             barrier_out: Vec::new(),
             programs: Programs::default(),
+            barrier_again: None,
             signals: Signals::default(),
             output: Kept::default(),
             stdin: StdinCredit::default(),
@@ -406,8 +410,13 @@ impl App {
         let limit = self.time_limit_ns().filter(|_| !self.empty());
         let peers =
             self.peers.iter().filter_map(|p| p.deadline(self.discarded && self.empty())).min();
-        let waits =
-            [self.away_until_ns(), self.grace_ns(), self.backstop_ns(), self.dump_until_ns()];
+        let waits = [
+            self.away_until_ns(),
+            self.grace_ns(),
+            self.backstop_ns(),
+            self.dump_until_ns(),
+            self.barrier_again.as_ref().map(|again| again.at_ns),
+        ];
         [report, limit, peers].into_iter().chain(waits).flatten()
     }
 }

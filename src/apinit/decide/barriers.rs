@@ -14,15 +14,29 @@
 //!
 //! A host that has not heard of the end of barrier 7 is in it; the others may be in 8 by then, but
 //! not beyond. So two arrivals of each host are enough, and one `BarrierOut`.
+//!
+//! When a front end comes back, all hosts say their barriers again, in the same moment. The head collects them for
+//! [`BARRIER_AGAIN`] and answers them together: a `BarrierOut` for each of a thousand hosts would be a thousand times
+//! all that the PEs have put.
 
 use super::application::App;
 use super::peer::Peer;
-use super::{Action, Agent, Out};
+use super::{Action, Agent, BARRIER_AGAIN, Out, ns};
 use crate::apshepherd::decide::pmi;
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
+use std::collections::BTreeSet;
+
+/// Hosts that have said again that they are in the barrier that was complete last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BarrierAgain {
+    /// When they are answered.
+    pub at_ns: u64,
+    /// Their indices.
+    hosts: BTreeSet<u32>,
+}
 
 impl Agent {
     /// All PEs here are in the barrier, or were.
@@ -54,15 +68,29 @@ impl Agent {
     }
 
     fn arrived(&mut self, now: u64, key: Key, index: u32, generation: u64, out: &mut Out) {
-        let Some(app) = self.apps.get(&key) else { return };
+        let Some(app) = self.apps.get_mut(&key) else { return };
         let over = app.barrier_out.first().map_or(0, |piece| piece.generation);
         if generation > over {
             self.try_barrier(now, key, over, out);
         } else if generation == over {
             // It has not heard of the end, or it can't be known whether it has.
-            for piece in &app.barrier_out {
-                send(app, key, &[index], piece, out);
-            }
+            let at_ns = now.saturating_add(ns(BARRIER_AGAIN));
+            let new = || BarrierAgain { at_ns, hosts: BTreeSet::new() };
+            app.barrier_again.get_or_insert_with(new).hosts.insert(index);
+        }
+    }
+
+    /// (Head.) Answers the hosts that have said the last barrier again.
+    pub(super) fn barrier_tick(&mut self, now: u64, key: Key, out: &mut Out) {
+        let due = self.apps.get(&key).and_then(|app| app.barrier_again.as_ref());
+        if due.is_none_or(|again| again.at_ns > now) {
+            return;
+        }
+        let Some(app) = self.apps.get_mut(&key) else { return };
+        let again = app.barrier_again.take();
+        let hosts: Vec<u32> = again.into_iter().flat_map(|again| again.hosts).collect();
+        for piece in &app.barrier_out {
+            send(app, key, &hosts, piece, out);
         }
     }
 
@@ -86,6 +114,8 @@ impl Agent {
             merged.extend(peer.arrivals.take(generation));
         }
         app.barrier_out = BarrierOut::pieces(generation, merged);
+        // (Every host is in this barrier: none waits for the end of the one before.)
+        app.barrier_again = None;
         let hosts: Vec<u32> = std::iter::once(0).chain(app.peers.iter().map(|p| p.index)).collect();
         for piece in &app.barrier_out {
             send(app, key, &hosts, piece, out);

@@ -84,5 +84,6 @@ pub use events::{Conn, Event, Found, NO_CONN};
 pub use rebind::Rebind;
 pub use turns::TURN_WAIT;
 pub use waits::{
-    AWAY_MAX, BACKSTOP, BACKSTOP_AGAIN, LAUNCH_WAIT, LINGER, PEER_AGAIN, REPORT_AGAIN,
+    AWAY_MAX, BACKSTOP, BACKSTOP_AGAIN, BARRIER_AGAIN, LAUNCH_WAIT, LINGER, PEER_AGAIN,
+    REPORT_AGAIN,
 };

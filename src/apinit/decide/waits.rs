@@ -22,3 +22,6 @@ pub const BACKSTOP_AGAIN: Duration = Duration::from_secs(30);
 
 /// Between two attempts to reach another host's apinit.
 pub const PEER_AGAIN: Duration = Duration::from_millis(250);
+
+/// Hosts that say a complete barrier again within this time are answered together.
+pub const BARRIER_AGAIN: Duration = Duration::from_millis(100);

@@ -71,7 +71,7 @@ impl Peer {
 
     /// Sends a message. If too much waits, the connection is closed, which is told as an event.
     pub fn send(&self, message: ToPeer) {
-        if self.sender.send(message.into()) == Sent::Full {
+        if self.sender.send(message) == Sent::Full {
             tracing::warn!(
                 key = %self.key,
                 "the host {} does not read its messages: the connection to it is closed",
@@ -128,7 +128,7 @@ async fn talk(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::protocol::peers::BarrierOut;
+    use crate::apteam::protocol::attach::OutputTaken;
     use crate::apteam::{Apid, Incarnation};
     use std::time::Instant;
     use tokio::net::UnixListener;
@@ -144,9 +144,8 @@ mod tests {
         let key = Key { apid: Apid(12), incarnation: Incarnation(1) };
         let begun = Instant::now();
         let peer = Peer::open(key, 1, 7, None, at, 1_000, events);
-        for generation in 0..1_000 {
-            let end = BarrierOut { generation, piece: 0, last: true, entries: Vec::new() };
-            peer.send(ToPeer::BarrierOut(end));
+        for offset in 0..1_000 {
+            peer.send(ToPeer::OutputTaken(OutputTaken { source: 1, offset }));
         }
         let Some(TaskEvent::PeerLost { generation: 7, text, .. }) = told.recv().await else {
             panic!("it is not told")

@@ -207,9 +207,13 @@ fn barriers_are_merged_at_the_head() {
     ];
     assert_eq!(act(&mut agent, 3 * S, own.clone()), []);
     assert_eq!(act(&mut agent, 3 * S, peers.clone()), out);
-    // Who says again that he is in it has not heard of its end.
-    assert_eq!(act(&mut agent, 3 * S, peers), out[1..]);
-    assert_eq!(act(&mut agent, 3 * S, own), out[..1]);
+    // A host that says again that it is in the barrier has not heard of its end: it is told soon.
+    let soon = Action::SetTimer(Some(3 * S + ns(BARRIER_AGAIN)));
+    assert_eq!(agent.apply(3 * S, peers.clone()), [soon]);
+    assert_eq!(act(&mut agent, 3 * S + ns(BARRIER_AGAIN), Event::Tick), out[1..]);
+    assert_eq!(act(&mut agent, 3 * S, own), []);
+    assert_eq!(act(&mut agent, 3 * S + ns(BARRIER_AGAIN), Event::Tick), out[..1]);
+    assert_eq!(act(&mut agent, 3 * S, peers), []);
     // The next one, the other way round: nothing of the first is left.
     let second = |text| BarrierIn { generation: 2, entries: vec![entry(text)] };
     assert_eq!(act(&mut agent, 3 * S, from_peer(key, FromPeer::BarrierIn(second("d")))), []);
@@ -222,6 +226,43 @@ fn barriers_are_merged_at_the_head() {
             to_peer(key, ToPeer::BarrierOut(out)),
         ]
     );
+    // Every host is in the second: none waits for the first.
+    assert_eq!(act(&mut agent, 4 * S, Event::Tick), []);
+}
+
+/// When the front end comes back, all hosts say their barriers again: the answer to all is one.
+#[test]
+fn hosts_that_say_a_barrier_again_are_answered_together() {
+    let key = key(12, 1);
+    let mut agent = linked(&[0]);
+    let hosts: Vec<Vec<u32>> = (0..6).map(|nid| vec![nid]).collect();
+    let hosts: Vec<&[u32]> = hosts.iter().map(Vec::as_slice).collect();
+    go_through(
+        &mut agent,
+        0,
+        [placed(place(key, &hosts)), Event::ShepherdSpawned(key), opened(FRONT, OWNER)],
+    );
+    go_through(&mut agent, S, [launch(FRONT, key)]);
+    let from = |index, message| Event::PeerMessage(key, index, message);
+    let told = |index| from(index, FromPeer::BarrierIn(arrival(vec![entry("b")])));
+    for index in 1..=5 {
+        let begun = [from(index, FromPeer::Accepted), from(index, FromPeer::Ready)];
+        go_through(&mut agent, S, begun);
+    }
+    go_through(&mut agent, S, [from_shepherd(key, FromShepherd::Ready)]);
+    let own = arrival(vec![entry("a")]);
+    go_through(&mut agent, 2 * S, [from_shepherd(key, FromShepherd::BarrierIn(own))]);
+    go_through(&mut agent, 2 * S, (1..=5).map(told));
+    for (at, index) in (1..=5).enumerate() {
+        assert_eq!(act(&mut agent, 3 * S + at as u64, told(index)), []);
+    }
+    act(&mut agent, 3 * S, Event::PeerLost { key, index: 4, text: "gone".into() });
+    let out = leave([vec![entry("a")], vec![entry("b"); 5]].concat());
+    let again = Action::SendPeers(key, vec![1, 2, 3, 5], ToPeer::BarrierOut(out));
+    assert_eq!(act(&mut agent, 3 * S + ns(BARRIER_AGAIN), Event::Tick), [again]);
+    let ticked = act(&mut agent, 4 * S, Event::Tick);
+    let outs = |a: &&Action| matches!(a, Action::SendPeers(_, _, ToPeer::BarrierOut(_)));
+    assert_eq!(ticked.iter().find(outs), None);
 }
 
 #[test]
