@@ -85,7 +85,7 @@ pub enum Effect {
     Welcome { link: LinkId, nids: Vec<Nid> },
     /// It is not.
     RefuseLink { link: LinkId, why: String },
-    /// Its connection is replaced by another of the same nodes.
+    /// Its connection is replaced by another of the same nodes, or it said what no apinit says.
     CloseLink { link: LinkId },
     /// SIGUSR1 to the front end.
     SignalFront { apid: Apid, front: FrontProcess },

@@ -137,6 +137,11 @@ impl Scheduler {
         foreign: Foreign,
         out: &mut Vec<Effect>,
     ) {
+        let linked = self.links.get(&link);
+        if linked.is_some_and(|link| link.known || link.foreign.is_some()) {
+            let why = "it said again that it obeys another psched";
+            return self.hang_up(now, link, why, out);
+        }
         let numbers = foreign.applications.iter().map(|found| found.place.key.apid.0);
         let newest = numbers.filter(|number| *number <= LEAP_MAX).max().unwrap_or(0);
         let Some(entry) = self.links.get_mut(&link) else { return };

@@ -225,6 +225,19 @@ impl Scheduler {
         self.moves_link_closed(now, link, out);
     }
 
+    /// Closes the link of an apinit that says what no apinit says.
+    pub(super) fn hang_up(&mut self, now: Now, link: LinkId, why: &str, out: &mut Vec<Effect>) {
+        let Some(Link { hello, .. }) = self.links.get(&link) else { return };
+        let nids = nids_text(hello.nids.iter().copied());
+        let text = format!(
+            "the connection of the apinit of {nids} on host {} is closed: {why}",
+            hello.hostname
+        );
+        self.link_closed(now, link, out);
+        out.push(Effect::Warn(text));
+        out.push(Effect::CloseLink { link });
+    }
+
     pub(super) fn inventory(
         &mut self,
         now: Now,
@@ -233,6 +246,11 @@ impl Scheduler {
         out: &mut Vec<Effect>,
     ) {
         let Some(entry) = self.links.get_mut(&link) else { return };
+        if entry.known {
+            // An apinit says what it has once, when it begins to obey. Each inventory costs as much as the link has
+            // applications.
+            return self.hang_up(now, link, "it sent a second inventory", out);
+        }
         (entry.known, entry.foreign) = (true, None);
         let (nids, boot) = (entry.hello.nids.clone(), entry.hello.boot_id.clone());
         let own = NidSet::of(&nids);

@@ -64,6 +64,24 @@ fn call(s: &mut Scheduler, number: u64, nids: &[u32], has: Vec<ForeignApplicatio
     brief(&s.apply(at(0), Event::Foreign { link, foreign: Box::new(foreign) }))
 }
 
+/// What a foreign node holds it tells once: each time costs as much as it has applications.
+#[test]
+fn a_node_that_says_twice_that_it_is_foreign_is_hung_up_on() {
+    let words = ["warn", "close-link 1"];
+    let foreign = || {
+        let (store_id, why) = ("ab".into(), "it obeys another".into());
+        let foreign = Foreign { store_id, epoch: 3, why, applications: Vec::new() };
+        Event::Foreign { link: LinkId(1), foreign: Box::new(foreign) }
+    };
+    let mut s = Scheduler::new(machine(2, 1), alone());
+    call(&mut s, 1, &[0], vec![stranger(7, &[0], Phase::Running)]);
+    assert_eq!(brief(&s.apply(at(1), foreign())), words);
+    // Nor does one say so that has said that it obeys.
+    s.apply(at(2), Event::LinkOpened { link: LinkId(1), hello: hello(&[0]) });
+    inventory(&mut s, 1, &[]);
+    assert_eq!(brief(&s.apply(at(7), foreign())), words);
+}
+
 fn order(s: &mut Scheduler, what: Manage, nids: &[u32]) -> Vec<Effect> {
     let (reply, by, administrator) = (ReplyId(7), By::default(), true);
     let nids = nids.iter().map(|n| Nid(*n)).collect();

@@ -102,6 +102,28 @@ fn inventory(s: &mut Scheduler, seconds: u64, link: u64, items: &[(Key, Phase)])
     brief(&s.apply(at(seconds), Event::Inventory { link, items: items.to_vec() }))
 }
 
+/// Each costs as much as it has applications, and a correct apinit sends one.
+#[test]
+fn a_second_inventory_closes_the_link() {
+    let mut s = Scheduler::new(machine(2, 1), alone());
+    calls(&mut s, 1, 1, 1, &[0, 1]);
+    inventory(&mut s, 1, 1, &[]);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    let effects = s.apply(
+        at(2),
+        Event::Inventory { link: LinkId(1), items: vec![(key(9, 1), Phase::Running)] },
+    );
+    let text =
+        "the connection of the apinit of NIDs 0-1 on host h is closed: it sent a second inventory";
+    assert_eq!(effects, [Effect::Warn(text.into()), Effect::CloseLink { link: LinkId(1) }]);
+    assert_eq!(inventory(&mut s, 2, 1, &[]), [""; 0], "the link is no more");
+    // What runs there runs on, and the next life of the link says what it has.
+    assert_eq!(calls(&mut s, 3, 2, 1, &[0, 1]), "welcome");
+    inventory(&mut s, 3, 2, &[(key(1, 1), Phase::Running)]);
+    assert_eq!(s.team(Apid(1)).map(|team| team.state), Some(State::Running));
+}
+
 #[test]
 fn nodes_that_a_linked_apinit_offers_are_refused_to_another() {
     let mut s = Scheduler::new(machine(6, 1), alone());
