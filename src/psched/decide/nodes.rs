@@ -17,6 +17,7 @@
 //! | launching, and a node that is not the head's lacks it | the placement is sent again |
 //! | running, and is to be moved | the move is said again |
 //! | taken back | asked again |
+//! | taken back, and a host without PE 0 has its PEs | ended there, once the host of PE 0 has given it back |
 //! | exit report for an X that has ended | `Discard`: nothing of it is waited for |
 //!
 //! A node that obeys another store is foreign (`foreign.rs`): it has no inventory for us.
@@ -311,6 +312,7 @@ impl Scheduler {
         let Some(team) = self.teams.get(&apid) else { return };
         let key = team.key();
         let phase = held.get(&key).copied();
+        let head = team.places.nids().next().is_some_and(|n| of_link.contains(n));
         match (team.state, phase) {
             // A part that could not be made is over, and is not made again.
             (State::Placed, None) if team.doomed.is_some() => {
@@ -329,11 +331,17 @@ impl Scheduler {
             (State::TakingBack, None | Some(Phase::Placed)) => {
                 out.push(Effect::Command { link, command: Command::TakeBack(key) });
             }
-            (State::Placed | State::TakingBack, Some(Phase::Launched)) => {
+            // (Whether it is launched, and runs, only the host of PE 0 says.)
+            (State::Placed | State::TakingBack, Some(Phase::Launched)) if head => {
                 self.launched(now, apid, out);
             }
-            (State::Placed | State::TakingBack | State::Launching, Some(Phase::Running)) => {
+            (State::Placed | State::TakingBack | State::Launching, Some(Phase::Running))
+                if head =>
+            {
                 self.running(now, apid, out);
+            }
+            (State::TakingBack, Some(Phase::Launched | Phase::Running)) => {
+                self.has_without_head(link, key, out);
             }
             (State::Launching | State::Running, None) => {
                 let ended = team.end.as_ref().is_some_and(|e| {
@@ -341,7 +349,6 @@ impl Scheduler {
                     team.places.nids().filter(|n| of_link.contains(*n)).all(|n| ended.contains(n))
                 });
                 let rebooted = nids.iter().any(|n| self.boots.get(n).is_some_and(|b| b != boot));
-                let head = team.places.nids().next().is_some_and(|n| of_link.contains(n));
                 if !ended
                     && !rebooted
                     && !head
@@ -435,7 +442,10 @@ impl Scheduler {
             return self.foreign_report(now, link, report, out);
         }
         match report {
-            Report::Launched(key) if self.current(key) => self.launched(now, key.apid, out),
+            Report::Launched(key) if self.current(key) => match self.has_head(link, key) {
+                true => self.launched(now, key.apid, out),
+                false => self.has_without_head(link, key, out),
+            },
             Report::Running(key) if self.current(key) => self.running(now, key.apid, out),
             Report::TakenBack(key) if self.current(key) => {
                 self.part_taken_back(now, link, key, out)
@@ -565,6 +575,23 @@ impl Scheduler {
         self.turn_to_end(now, apid);
     }
 
+    /// A host without PE 0 has PEs of an application that is taken back, and does not give its part back. If the
+    /// host of PE 0 has given its part back, it has lost the application: what is left is ended.
+    fn has_without_head(&self, link: LinkId, key: Key, out: &mut Vec<Effect>) {
+        let team = self.teams.get(&key.apid).filter(|team| team.state == State::TakingBack);
+        let Some((team, nid)) = team.and_then(|t| Some((t, t.places.nids().next()?))) else {
+            return;
+        };
+        let ended = || team.end.as_ref().is_some_and(|end| end.nids.contains(&nid));
+        let back = || self.taken_back.get(&key).is_some_and(|back| back.contains(&nid));
+        if back() || ended() || self.is_down(nid) {
+            let cause = Cause::NodeLost { nid, text: LACKS.to_owned() };
+            let kill_after = self.kill_after(&cause);
+            let command = Command::Terminate { key, cause, kill_after };
+            out.push(Effect::Command { link, command });
+        }
+    }
+
     fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let Some(nids) = self.links.get(&link).map(|l| l.hello.nids.clone()) else { return };
         let of_link = NidSet::of(&nids);
@@ -573,7 +600,14 @@ impl Scheduler {
         match team.state {
             State::TakingBack => {
                 self.taken_back.entry(key).or_default().extend(nids);
+                let back = self.taken_back.get(&key);
+                let left = |nid: Nid| back.is_none_or(|back| !back.contains(&nid));
+                let left = if head { self.links_with(team, left) } else { Vec::new() };
                 self.part_gone(now, key.apid, out);
+                // A host that said that it has PEs of it was not believed: it says so again.
+                for link in left.into_iter().filter(|_| self.current(key)) {
+                    out.push(Effect::Command { link, command: Command::TakeBack(key) });
+                }
             }
             // Its head was launched in the same moment, and is about to bring the launch. None goes
             // before all are there, so that nothing has run.
@@ -618,7 +652,9 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let told =
             team.end.take().unwrap_or_else(|| HostEnd { key: end.key, ..HostEnd::default() });
-        let went = end.launched;
+        // (Only the host of PE 0 says so.)
+        let first = team.places.nids().next();
+        let went = end.launched && first.is_some_and(|nid| end.nids.contains(&nid));
         let fresh = end.nids.iter().any(|n| !told.nids.contains(n));
         let merged = if fresh { told.and(end) } else { told };
         let whole = super::ends::covered(team, &merged);

@@ -10,11 +10,15 @@
 //!
 //! | report | counts |
 //! | --- | --- |
-//! | launched, running, signals taken, to be heard | from the host of PE 0 alone |
+//! | launched | from the host of PE 0; another one's means that it can't give its part back |
+//! | running, signals taken, to be heard | from the host of PE 0 alone |
 //! | ended | for the nodes of the link that the application has |
 //! | stuck | for the nodes of the link |
 //! | moved, not moved, movable, memory out | where the application has a node of the link |
 //! | a launch that failed | against a node only where its own host, or psched, says so |
+//!
+//! The same holds for an inventory: that an application is launched or runs counts from the host of PE 0 alone. Another
+//! host has its part, or does not have it.
 //!
 //! What a host has heard of another still says how an application ended: that concerns the application, and the
 //! host has a part of it.
@@ -30,12 +34,12 @@ impl Scheduler {
         let of = self.links.get(&link)?;
         let own = NidSet::of(&of.hello.nids);
         let counts = match &report {
-            Report::Launched(key)
-            | Report::Running(key)
+            Report::Running(key)
             | Report::SignalsTaken { key, .. }
             | Report::ToHear { key, .. } => self.is_head_on(*key, &own),
             Report::Stuck { nid, .. } => own.contains(*nid),
-            Report::Movable { key, .. }
+            Report::Launched(key)
+            | Report::Movable { key, .. }
             | Report::Moved { key, .. }
             | Report::MoveFailed { key, .. }
             | Report::RolledOut { key, .. } => self.is_on(*key, &own),
@@ -68,6 +72,12 @@ impl Scheduler {
     fn is_head_on(&self, key: Key, nids: &NidSet) -> bool {
         let team = self.teams.get(&key.apid);
         team.and_then(|team| team.places.nids().next()).is_some_and(|nid| nids.contains(nid))
+    }
+
+    /// Whether PE 0 of an application is on a node of this link.
+    pub(super) fn has_head(&self, link: LinkId, key: Key) -> bool {
+        let of = self.links.get(&link);
+        of.is_some_and(|of| self.is_head_on(key, &NidSet::of(&of.hello.nids)))
     }
 
     /// Whether an application has one of these nodes.

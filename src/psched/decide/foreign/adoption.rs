@@ -162,10 +162,13 @@ impl Scheduler {
             for ForeignApplication { place, phase, run } in &stranger.foreign.applications {
                 let apid = place.key.apid;
                 let here = place.places.nids().filter(|n| link.hello.nids.contains(n));
+                let first = place.part.map.all().next().map(|node| node.nid);
+                // (Whether it is launched, and runs, only the host of PE 0 says.)
+                let head = first.is_some_and(|nid| link.hello.nids.contains(&nid));
                 let found = Candidate {
                     place: place.clone(),
                     told: place.places.0.iter().map(|own| (own.nid, own.clone())).collect(),
-                    phase: *phase,
+                    phase: if head { *phase } else { Phase::Placed },
                     run: *run,
                     on: here.collect(),
                 };

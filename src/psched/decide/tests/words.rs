@@ -68,6 +68,43 @@ fn the_host_of_pe_0_alone_says_what_it_alone_knows() {
     assert_eq!(s.team(Apid(1)).map(|team| team.signals.len()), Some(0));
 }
 
+/// Neither by a report nor by an inventory.
+#[test]
+fn a_host_without_pe_0_makes_nothing_launched_or_running() {
+    for phase in [Phase::Launched, Phase::Running, Phase::Ended] {
+        let mut s = spread();
+        assert_eq!(brief(&link(&mut s, 3, &[1], &[(key(1, 1), phase)])), [""; 0]);
+        assert_eq!(state(&s), State::Placed);
+        s.apply(at(70), Event::Tick);
+        link(&mut s, 4, &[1], &[(key(1, 1), phase)]);
+        assert_eq!(state(&s), State::TakingBack);
+        // Nor by the end of its part, and that is no launch either.
+        report(&mut s, 4, ended(key(1, 1), &[1], Some(bad(1))));
+        assert_eq!(state(&s), State::TakingBack);
+        // The head was launched in the same moment.
+        report(&mut s, 1, Report::Launched(key(1, 1)));
+        assert_eq!(state(&s), State::Launching);
+        link(&mut s, 5, &[1], &[(key(1, 1), Phase::Running)]);
+        assert_eq!(state(&s), State::Launching);
+        link(&mut s, 6, &[0], &[(key(1, 1), Phase::Running)]);
+        assert_eq!(state(&s), State::Running);
+    }
+}
+
+/// The host of PE 0 was restarted before psched had heard of the launch.
+#[test]
+fn what_the_head_has_lost_is_not_waited_for() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    assert_eq!(report(&mut s, 2, Report::Launched(key(1, 1))), [""; 0], "it may be late");
+    assert_eq!(report(&mut s, 1, Report::TakenBack(key(1, 1))), ["-> 2 take-back 1.1"]);
+    assert_eq!(report(&mut s, 2, Report::Launched(key(1, 1))), ["-> 2 terminate 1.1 5"]);
+    let again = brief(&link(&mut s, 3, &[1], &[(key(1, 1), Phase::Running)]));
+    assert_eq!(again, ["-> 3 terminate 1.1 5"]);
+    let over = report(&mut s, 3, ended(key(1, 1), &[1], Some(bad(1))));
+    assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
+}
+
 #[test]
 fn who_has_no_part_of_it_says_nothing_of_its_moves_and_processes() {
     let mut s = Scheduler::new(machine(3, 2), alone());
