@@ -66,18 +66,8 @@ impl Scheduler {
 
     /// Whether a node that obeys another psched has an application of this number.
     pub(super) fn strangers_have(&self, apid: Apid) -> bool {
-        self.of_strangers().any(|their| their == apid)
-    }
-
-    /// Numbers from this one on that applications have on nodes that obey another psched.
-    pub(super) fn numbers_of_strangers(&self, from: u64) -> BTreeSet<Apid> {
-        self.of_strangers().filter(|apid| apid.0 >= from).collect()
-    }
-
-    fn of_strangers(&self) -> impl Iterator<Item = Apid> {
         let strangers = self.links.values().filter_map(|link| link.foreign.as_ref());
-        let theirs = strangers.flat_map(|stranger| &stranger.foreign.applications);
-        theirs.map(|application| application.place.key.apid)
+        strangers.into_iter().any(|stranger| stranger.has(apid))
     }
 
     /// The end of an application of another psched that was purged from its nodes, by the random
@@ -146,7 +136,7 @@ impl Scheduler {
         let newest = numbers.filter(|number| *number <= LEAP_MAX).max().unwrap_or(0);
         let Some(entry) = self.links.get_mut(&link) else { return };
         self.next_apid = self.next_apid.max(newest.saturating_add(1));
-        let stranger = Stranger { foreign, told: None };
+        let stranger = Stranger::new(foreign);
         let nids = &entry.hello.nids;
         let text = format!(
             "{}: {}",

@@ -56,8 +56,7 @@ impl Scheduler {
         {
             return (*apid, *last);
         }
-        let taken = self.numbers_of_strangers(self.next_apid);
-        while taken.contains(&Apid(self.next_apid)) {
+        while self.strangers_have(Apid(self.next_apid)) {
             self.next_apid += 1;
         }
         let apid = Apid(self.next_apid);

@@ -12,12 +12,24 @@ use std::collections::BTreeSet;
 /// A foreign node, or several of one apinit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Stranger {
+    /// Its applications count up: each posting looks among them for a number, and there may be very many.
     pub(super) foreign: Foreign,
     /// What it has been told to do.
     pub(super) told: Option<Manage>,
 }
 
 impl Stranger {
+    pub(super) fn new(mut foreign: Foreign) -> Stranger {
+        foreign.applications.sort_by_key(|application| application.place.key);
+        Stranger { foreign, told: None }
+    }
+
+    /// Whether it has an application of this number.
+    pub(super) fn has(&self, apid: Apid) -> bool {
+        let all = &self.foreign.applications;
+        all.binary_search_by_key(&apid, |application| application.place.key.apid).is_ok()
+    }
+
     /// What is said of the nodes of its apinit.
     pub(super) fn note(&self, nids: &[Nid]) -> ForeignNote {
         ForeignNote {

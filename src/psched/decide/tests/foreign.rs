@@ -589,6 +589,17 @@ fn the_number_of_a_stranger_is_not_used_again() {
     assert_eq!(again(2, 11), "save 11.0 posted");
 }
 
+/// Wherever it stands among the applications that a node tells.
+#[test]
+fn a_number_of_a_stranger_is_found_in_any_order() {
+    let mut s = Scheduler::new(machine(1, 2), alone());
+    let far = |apid: u64| stranger((1 << 40) + apid, &[0], Phase::Running);
+    call(&mut s, 1, &[0], [7, 2, 9, 4, 2, 1].map(far).into());
+    let has = |apid: u64| s.strangers_have(Apid((1 << 40) + apid));
+    assert_eq!((0..12).filter(|apid| has(*apid)).collect::<Vec<_>>(), [1, 2, 4, 7, 9]);
+    assert!(!s.strangers_have(Apid(7)));
+}
+
 /// Root of one host can have it tell any number: that does not use up those below, and is given to no other.
 #[test]
 fn a_number_without_measure_uses_up_none() {
