@@ -22,7 +22,9 @@
 //!
 //! New applications get numbers above those of foreign ones, so that they don't collide later. But root of one host
 //! can have it tell any number: those above [`LEAP_MAX`] are only left out, and don't use up all below them. One
-//! that is adopted has a number of at most [`APID_MAX`].
+//! that is adopted has a number of at most [`APID_MAX`]; if the number is more than [`LEAP_MAX`] above the next one,
+//! psched goes on from its own numbers ([`next_after`]). Else later numbers of this store would be above `APID_MAX`,
+//! and no other psched could adopt their applications.
 
 mod adoption;
 
@@ -40,10 +42,37 @@ use crate::variables::raise;
 use std::collections::BTreeSet;
 
 /// Up to which numbers psched goes on above those of foreign applications.
-const LEAP_MAX: u64 = 1_000_000_000;
+pub(super) const LEAP_MAX: u64 = 1_000_000_000;
 /// The highest number of an application that is adopted: after it there are more than can ever be given, in a store
 /// whose numbers are of 63 bits.
 pub(super) const APID_MAX: u64 = 1 << 52;
+
+/// The next number to be given if the next one was `next` and this one is on record.
+pub(super) fn next_after(next: u64, on_record: Apid) -> u64 {
+    match on_record.0.saturating_sub(next) <= LEAP_MAX {
+        true => next.max(on_record.0.saturating_add(1)),
+        false => next,
+    }
+}
+
+/// The next number to be given by a store that has given all its own below `next` and has others on record. `up_to`
+/// says which is the highest on record that is not above a number.
+///
+/// # Errors
+/// Those of `up_to`.
+pub fn next_of<E>(
+    mut next: u64,
+    mut up_to: impl FnMut(u64) -> Result<Option<u64>, E>,
+) -> Result<u64, E> {
+    loop {
+        let highest = up_to(next.saturating_add(LEAP_MAX))?.unwrap_or_default();
+        let after = next_after(next, Apid(highest));
+        if after == next {
+            return Ok(next);
+        }
+        next = after;
+    }
+}
 
 impl Scheduler {
     /// The nodes that are adopted or purged together with a foreign one; `None`: it is not foreign.

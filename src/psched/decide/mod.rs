@@ -85,6 +85,7 @@ pub use counters::Counters;
 pub use effect::{Effect, Looked, News, Refusal};
 pub use ends::SIGNALS_MAX;
 pub use event::{Event, LinkId, Manage, ReplyId};
+pub use foreign::next_of;
 pub use keeping::Record;
 pub use measured::{Figures, Histogram, Latest, Measured, Partial};
 pub use nodes::LACKS;

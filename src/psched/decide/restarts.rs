@@ -56,7 +56,8 @@ impl Scheduler {
         {
             return (*apid, *last);
         }
-        while self.strangers_have(Apid(self.next_apid)) {
+        let taken = |s: &Scheduler, apid| s.strangers_have(apid) || s.teams.contains_key(&apid);
+        while taken(self, Apid(self.next_apid)) {
             self.next_apid += 1;
         }
         let apid = Apid(self.next_apid);

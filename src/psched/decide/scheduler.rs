@@ -5,6 +5,7 @@ use super::domain::{self, Domain};
 use super::effect::Effect;
 use super::event::{Event, LinkId};
 use super::flavor_orders;
+use super::foreign::next_after;
 use super::keeping::Record;
 use super::kept::KeptBytes;
 use super::known_regions::Regions;
@@ -62,6 +63,9 @@ pub struct Scheduler {
     #[serde(with = "crate::pairs")]
     pub(super) requests: BTreeMap<[u8; 16], Apid>,
     pub(super) next_apid: u64,
+    /// All numbers on record are below this one, or below the next.
+    #[serde(default)]
+    pub(super) numbers_below: u64,
     /// The random id of this start of psched.
     pub(super) start_id: String,
     pub(super) links: BTreeMap<LinkId, Link>,
@@ -160,6 +164,7 @@ impl Scheduler {
             queue: BTreeSet::new(),
             requests: BTreeMap::new(),
             next_apid: 1,
+            numbers_below: 0,
             start_id: String::new(),
             unreadable: Default::default(),
             links: BTreeMap::new(),
@@ -220,8 +225,10 @@ impl Scheduler {
         s.hours(now);
         s.flavors = flavors;
         let mut out: Vec<Effect> = flavor_orders::warning(&kept).into_iter().collect();
-        let newest = records.iter().map(|t| t.apid.0 + 1).max().unwrap_or(1);
-        s.next_apid = next_apid.max(newest).max(1);
+        let mut apids: Vec<Apid> = records.iter().map(|team| team.apid).collect();
+        apids.sort_unstable();
+        s.next_apid = apids.iter().fold(next_apid.max(1), |next, apid| next_after(next, *apid));
+        s.numbers_below = apids.last().map_or(0, |apid| apid.0.saturating_add(1));
         for mut team in records {
             let apid = team.apid;
             let state = team.state;
@@ -429,6 +436,17 @@ impl Scheduler {
     /// The next application's number: what the store must keep, lest one be used twice.
     pub fn next_apid(&self) -> u64 {
         self.next_apid
+    }
+
+    /// The store has numbers below this one on record, perhaps of applications that have ended.
+    pub fn has_numbers_below(&mut self, number: u64) {
+        self.numbers_below = self.numbers_below.max(number);
+    }
+
+    /// No number on record is this one or higher: a node that has one obeys another store. (One that was adopted
+    /// may be far above the next.)
+    pub fn apids_below(&self) -> u64 {
+        self.next_apid.max(self.numbers_below)
     }
 
     /// How large the state is, about: nodes and applications.

@@ -100,7 +100,7 @@ impl<O: Outside> Driver<O> {
             kill_grace: self.identity.kill_grace,
             mono_ns: out.now().mono_ns,
             boot_id: self.identity.boot_id.clone(),
-            next_apid: self.scheduler.next_apid(),
+            next_apid: self.scheduler.apids_below(),
             starts: self.identity.starts.clone(),
             commits: out.commits(),
             unreadable: self.scheduler.unreadable().collect(),

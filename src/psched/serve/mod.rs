@@ -185,6 +185,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         restored.next_apid,
         now,
     );
+    scheduler.has_numbers_below(restored.numbers_below);
     scheduler.has_had(now, restored.shares);
     scheduler.started(identity.epoch, identity.start(identity.epoch).unwrap_or_default());
     scheduler.can_not_read(&identity.store_id, &restored.unreadable);

@@ -33,7 +33,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use crate::os::trust;
 use crate::psched::decide::SetValue;
-use crate::psched::decide::SharesRecord;
+use crate::psched::decide::{SharesRecord, next_of};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{DirBuilder, File};
@@ -153,6 +153,8 @@ pub struct Restored {
     pub shares: SharesRecord,
     /// The next application's number.
     pub next_apid: u64,
+    /// All numbers on record are below this one: that of an application that was adopted may be far above the next.
+    pub numbers_below: u64,
     /// Applications whose records can't be read, now or at a start before, in ascending order: the newest 1,000.
     pub unreadable: Vec<Apid>,
 }
@@ -211,6 +213,14 @@ impl Store {
             .execute("DELETE FROM event WHERE apid NOT IN (SELECT apid FROM application)", [])
             .map_err(told)?;
         transaction.pragma_update(None, "user_version", SCHEMA).map_err(told)?;
+        // The highest number that this psched has given. (A release before took the highest on record for it.)
+        transaction
+            .execute(
+                "INSERT OR IGNORE INTO meta SELECT 'posted', coalesce(max(apid), 0)
+                 FROM (SELECT apid FROM application UNION ALL SELECT apid FROM set_aside)",
+                [],
+            )
+            .map_err(told)?;
         let id: Option<String> = transaction
             .query_row("SELECT value FROM meta WHERE key = 'id'", [], |r| r.get(0))
             .optional()
@@ -305,15 +315,23 @@ impl Store {
             );
         }
         restored.unreadable = aside::all(&self.connection).map_err(told)?;
-        let newest: Option<i64> = self
+        let mut highest = self
             .connection
-            .query_row(
-                "SELECT max(apid) FROM (SELECT apid FROM application UNION ALL SELECT apid FROM set_aside)",
-                [],
-                |r| r.get(0),
+            .prepare(
+                "SELECT max(apid) FROM (SELECT max(apid) AS apid FROM application WHERE apid <= ?1
+                 UNION ALL SELECT max(apid) FROM set_aside WHERE apid <= ?1)",
             )
             .map_err(told)?;
-        restored.next_apid = newest.and_then(|n| u64::try_from(n).ok()).map_or(1, |n| n + 1);
+        let mut up_to = |most: u64| -> Result<Option<u64>, StoreError> {
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            let found: Option<i64> = highest.query_row([most], |r| r.get(0)).map_err(told)?;
+            Ok(found.and_then(|n| u64::try_from(n).ok()))
+        };
+        restored.numbers_below = up_to(u64::MAX)?.map_or(0, |n| n.saturating_add(1));
+        let posted = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'posted'";
+        let posted: i64 = self.connection.query_row(posted, [], |r| r.get(0)).map_err(told)?;
+        let own = u64::try_from(posted).unwrap_or(0).saturating_add(1);
+        restored.next_apid = next_of(own, up_to)?;
         let mut boots = self.connection.prepare("SELECT nid, boot_id FROM boot").map_err(told)?;
         let boots =
             boots.query_map([], |r| Ok((Nid(r.get(0)?), r.get::<_, String>(1)?))).map_err(told)?;
@@ -602,6 +620,14 @@ fn put(
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     match record {
         Record::Posted(team) | Record::Adopted(team) => {
+            if matches!(record, Record::Posted(_)) {
+                transaction
+                    .prepare_cached(
+                        "UPDATE meta SET value = ?1
+                         WHERE key = 'posted' AND CAST(value AS INTEGER) < ?1",
+                    )?
+                    .execute([number(team.apid.0)])?;
+            }
             transaction
                 .prepare_cached(
                     "INSERT OR REPLACE INTO application

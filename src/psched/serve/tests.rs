@@ -336,6 +336,26 @@ fn a_posting_that_has_ended_is_found_again() {
     assert_eq!((requested(1001, 1), requested(1000, 2), requested(1000, 9)), (None, None, None));
 }
 
+/// An application that was adopted may have a number far above those that this psched has given.
+#[test]
+fn an_adopted_number_that_is_far_above_does_not_move_the_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = Store::open(folder.path()).expect("a store");
+    let numbers = |store: &Store| {
+        let restored = store.restore().expect("restored");
+        (restored.next_apid, restored.numbers_below)
+    };
+    assert_eq!(numbers(&store), (1, 0));
+    let far = 1 << 52;
+    store.write(&[&Record::Adopted(Box::new(team(far, State::Running)))]).expect("written");
+    assert_eq!(numbers(&store), (1, far + 1));
+    store.write(&[&Record::Posted(Box::new(team(7, State::Ended)))]).expect("written");
+    store.write(&[&Record::Adopted(Box::new(team(20, State::Running)))]).expect("written");
+    drop(store);
+    let store = Store::open(folder.path()).expect("a store");
+    assert_eq!(numbers(&store), (21, far + 1));
+}
+
 #[test]
 fn only_so_much_history_is_kept() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -9,7 +9,7 @@
 //! record gave it is free for others of the same adoption. (Where this psched has placed it anew meanwhile, on
 //! nodes of another apinit, there are two of it by one number: that is refused.)
 
-use super::{APID_MAX, Order, name, nids_text};
+use super::{APID_MAX, Order, name, next_after, nids_text};
 use crate::apteam::Apid;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::Oversubscribe;
@@ -431,7 +431,8 @@ impl Scheduler {
             retries: Default::default(),
         };
         team.domain = self.domain_by_place(&team);
-        self.next_apid = self.next_apid.max(apid.0.saturating_add(1));
+        self.next_apid = next_after(self.next_apid, apid);
+        self.has_numbers_below(apid.0.saturating_add(1));
         self.unreadable.1.remove(&apid);
         self.requests.insert(team.posting.request_id, apid);
         if state == State::Placed {

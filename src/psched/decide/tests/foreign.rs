@@ -9,8 +9,9 @@ use crate::apteam::part::{Part, RankMap};
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::Account;
 use crate::apteam::protocol::node::{ForeignApplication, PlaceCommand, Restart};
-use crate::apteam::record::State;
+use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
+use crate::psched::decide::foreign::{APID_MAX, LEAP_MAX, next_of};
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
@@ -617,4 +618,51 @@ fn a_number_without_measure_uses_up_none() {
     assert_eq!(number(&mut s, 1), "save 3.0 posted");
     s.next_apid = 1 << 60;
     assert_eq!(number(&mut s, 2), format!("save {}.0 posted", (1_u64 << 60) + 1));
+}
+
+/// Else one host's number, once it is adopted, would leave no numbers that another psched adopts.
+#[test]
+fn an_adopted_number_that_is_far_above_does_not_move_the_next() {
+    let mut s = ready(1, 4);
+    let far = APID_MAX;
+    call(&mut s, 2, &[0], vec![stranger(far, &[0], Phase::Running)]);
+    order(&mut s, Manage::Adopt, &[0]);
+    assert!(s.team(Apid(far)).is_some());
+    assert_eq!((s.next_apid(), s.apids_below()), (1, far + 1));
+    // Nor after a restart; and the node's number is below what psched says in its welcome.
+    let teams: Vec<Apteam> = s.teams.values().cloned().collect();
+    let (boots, orders) = (Default::default(), Default::default());
+    let (again, _) = Scheduler::restore(machine(1, 4), alone(), teams, boots, orders, 1, at(9));
+    assert_eq!((again.next_apid(), again.apids_below()), (1, far + 1));
+    // One within reach does.
+    let mut s = ready(1, 4);
+    s.next_apid = 5;
+    call(&mut s, 2, &[0], vec![stranger(LEAP_MAX + 5, &[0], Phase::Running)]);
+    order(&mut s, Manage::Adopt, &[0]);
+    assert_eq!((s.next_apid(), s.apids_below()), (LEAP_MAX + 6, LEAP_MAX + 6));
+}
+
+#[test]
+fn the_next_number_of_a_store_is_after_its_own() {
+    let next = |all: &[u64]| {
+        let all: BTreeSet<u64> = all.iter().copied().collect();
+        let up_to = |most| Ok::<_, ()>(all.range(..=most).next_back().copied());
+        next_of(1, up_to).expect("no error")
+    };
+    assert_eq!(next(&[]), 1);
+    assert_eq!(next(&[1, 2, 7]), 8);
+    assert_eq!(next(&[7, LEAP_MAX + 8, 2 * LEAP_MAX + 9, APID_MAX]), 2 * LEAP_MAX + 10);
+    assert_eq!(next(&[7, LEAP_MAX + 9]), 8);
+    assert_eq!(next(&[APID_MAX, u64::MAX]), 1);
+}
+
+/// A number that an adopted application has is not given when the others have come so far.
+#[test]
+fn the_number_of_an_adopted_application_is_not_given_again() {
+    let mut s = ready(1, 4);
+    let far = 3 * LEAP_MAX;
+    call(&mut s, 2, &[0], vec![stranger(far, &[0], Phase::Running)]);
+    order(&mut s, Manage::Adopt, &[0]);
+    s.next_apid = far;
+    assert_eq!(brief(&s.apply(at(1), posted(1, 1)))[0], format!("save {}.0 posted", far + 1));
 }
