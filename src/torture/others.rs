@@ -1,5 +1,5 @@
-//! Those who have no business with an apinit: users who try their luck at what is not theirs, and a
-//! psched that is not the machine's.
+//! Those who have no business with an apinit: users who try their luck at what is not theirs, a
+//! psched that is not the machine's, and a head that says what no head says.
 
 use super::MS;
 use super::wire::{Msg, Pid, Target, Who, WireId};
@@ -23,6 +23,18 @@ impl World {
     pub fn stranger_says_as_head(&mut self, slot: usize, uid: u32, says: Vec<ToPeer>) {
         let says = says.into_iter().map(|message| Msg::ToPeer(Box::new(message))).collect();
         self.stranger_comes_with(slot, says, |_| Target::Peers { slot, uid });
+    }
+
+    /// Root of the host of an application's head has it say this to another host's apinit, on a stream of its own.
+    pub fn hostile_head_says(&mut self, from: usize, slot: usize, key: Key, says: Vec<ToPeer>) {
+        self.checks.hostile_head(key.apid);
+        let hosts = [self.slots[from].host, self.slots[slot].host];
+        // (Its apinit takes no answer for its own: it has given no stream this number.)
+        let who = Who::ApinitPeer(from, key, u32::MAX, u64::MAX);
+        let wire = self.connect(who, hosts, Target::Peers { slot, uid: 0 });
+        for message in says {
+            self.send(wire, 0, Msg::ToPeer(Box::new(message)));
+        }
     }
 
     fn stranger_comes_with(&mut self, slot: usize, says: Vec<Msg>, to: impl Fn(Pid) -> Target) {

@@ -347,6 +347,12 @@ impl World {
         self.wires.values().any(|w| matches!(w.ends[0], Who::ApinitPeer(of, ..) if of == slot))
     }
 
+    /// An apinit has a stream to another for this application.
+    pub fn leads_on_for(&self, slot: usize, key: Key) -> bool {
+        let to = |who: Who| matches!(who, Who::ApinitPeer(of, k, ..) if of == slot && k == key);
+        self.wires.values().any(|wire| to(wire.ends[0]))
+    }
+
     /// The record on the disk.
     pub fn on_disk(&self, aprun: Pid) -> Option<&Apteam> {
         self.disk.teams.values().find(|t| t.posting.request_id == request_of(aprun))

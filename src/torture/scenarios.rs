@@ -11,11 +11,12 @@ use super::play::{Play, Played, expect, sleeps};
 use super::program::{PePlan, Plan, Step};
 use super::world::World;
 use super::{Failure, MS, SECOND, Summary};
-use crate::apteam::ending::{HostEnd, PeEnd};
+use crate::apteam::ending::{Cause, HostEnd, PeEnd};
 use crate::apteam::launch::Launch;
-use crate::apteam::protocol::attach::{FrontReason, ToApinit};
+use crate::apteam::place::HostAddress;
+use crate::apteam::protocol::attach::{FrontReason, NumberedSignal, OutputTaken, ToApinit};
 use crate::apteam::protocol::node::Report;
-use crate::apteam::protocol::peers::ToPeer;
+use crate::apteam::protocol::peers::{BarrierOut, Indices, Onward, Pass, PmiEntry, ToPeer};
 use crate::apteam::record::State;
 use crate::apteam::{Incarnation, Key, Ticket};
 use crate::machine::Nid;
@@ -51,7 +52,7 @@ const fn scenario(
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 21] = [
+pub const SCENARIOS: [Scenario; 22] = [
     scenario("claimed-uid", "a client's claimed uid is believed", 1, claimed_uid),
     scenario("open-agent-port", "an agent's port lets anybody in", 1, open_agent_port),
     scenario(
@@ -112,6 +113,12 @@ pub const SCENARIOS: [Scenario; 21] = [
         "a host is lost through which others are reached, and they are lost with it",
         120,
         branch_lost,
+    ),
+    scenario(
+        "hostile-head",
+        "the head of one application says to other hosts what harms another application",
+        4 * HOSTILE,
+        hostile_head,
     ),
 ];
 
@@ -655,6 +662,104 @@ fn branch_lost(play: &mut Play, form: u64) -> Played {
     play.ends(aprun, 0)
 }
 
+/// What a hostile head says, in so many ways.
+const HOSTILE: u64 = 14;
+
+/// Root of the host of PE 0 of one user's application has its apinit say anything to the other hosts, before the launch
+/// of this application or while it runs. That may harm its own application. That of another user, on some of the same
+/// hosts, does not notice, and its hosts are not led on to.
+fn hostile_head(play: &mut Play, form: u64) -> Played {
+    let (launched, (kind, slot)) = (form % 2 == 1, (form / 2 / 2, 1 + (form / 2 % 2) as usize));
+    let round =
+        [Step::Put, Step::Barrier, Step::Get, Step::Say(100), Step::Work(SECOND), Step::Barrier];
+    let mut steps = vec![Step::Init];
+    (0..5).for_each(|_| steps.extend(round.iter().cloned()));
+    steps.extend([Step::Finalize, Step::End(PeEnd::Exit(0))]);
+    let pe = PePlan { steps, ignores_term: false, bad: None };
+    let plan = Plan { mpi: true, stdin: 0, pes: vec![pe] };
+    // On the hosts 0 and 1, and on the hosts 1 and 2.
+    let own = play.posts_and_naps(USER, ALL / 2, plan.clone(), 2 * SECOND)?;
+    let other = play.posts(OTHER, ALL / 2, plan);
+    play.until("the other one runs", |w| w.runs(other) == 6)?;
+    if launched {
+        play.until("its own runs", |w| w.runs(own) == 6)?;
+    }
+    let ((key, ticket, launch), theirs) = (stolen(play, own)?, stolen(play, other)?.0);
+    for key in [key, theirs] {
+        let team = play.world.disk.teams.get(&key.apid).ok_or("no record")?;
+        let nids: Vec<u32> = team.places.nids().map(|nid| nid.0).collect();
+        let wanted = if key == theirs { [3, 4, 5] } else { [0, 1, 2] };
+        expect("each has its half", nids == wanted)?;
+    }
+    let at = |index, slot| {
+        let socket = super::apinit::Slot::socket(slot);
+        Onward { index, at: HostAddress { socket, ..HostAddress::default() } }
+    };
+    let lead = |key, index, hosts| ToPeer::Lead { key, index, fan_out: 1, hosts };
+    let resume = |key| ToPeer::Resume { key, ticket, taken: vec![] };
+    let pass = |runs: &[(u32, u32)], message| {
+        ToPeer::Pass(Box::new(Pass { to: Indices(runs.to_vec()), message }))
+    };
+    let end = |generation, piece| {
+        let entry = PmiEntry { key: "P0-businesscard".into(), value: "nowhere".into() };
+        ToPeer::BarrierOut(BarrierOut { generation, piece, last: true, entries: vec![entry] })
+    };
+    let kill = || ToPeer::Terminate { cause: Cause::FrontGone, kill_after: Duration::ZERO };
+    let signal = |number| ToPeer::Signal(NumberedSignal { number, signal: 9 });
+    let all = (0, u32::MAX);
+    let says = match kind {
+        0 => vec![
+            lead(key, 1, vec![]),
+            lead(key, 1, vec![at(2, 2)]),
+            resume(key),
+            lead(key, 1, vec![at(2, 2)]),
+        ],
+        1 => vec![lead(key, 1, vec![at(2, 2)]), resume(key), pass(&[(2, 1)], kill())],
+        2 => vec![lead(theirs, 1, vec![at(2, 2)]), resume(key), pass(&[(2, 1)], kill())],
+        3 => vec![
+            lead(key, 1, vec![]),
+            resume(key),
+            pass(&[(2, u32::MAX)], kill()),
+            pass(&[(u32::MAX, u32::MAX)], ToPeer::Go),
+        ],
+        4 => vec![resume(key), end(u64::MAX, 0), end(0, u32::MAX), end(99, 0), end(99, 7)],
+        5 => vec![ToPeer::Go, resume(key), ToPeer::Go],
+        6 => vec![resume(key), ToPeer::Go, ToPeer::Go, resume(key), ToPeer::Go],
+        7 => vec![resume(theirs), kill(), signal(1)],
+        8 => {
+            let launch = Box::new(launch);
+            vec![ToPeer::Launch { key: theirs, ticket, launch }, kill(), signal(1), ToPeer::Go]
+        }
+        9 => vec![resume(key), resume(theirs), signal(1), signal(u64::MAX), kill()],
+        10 => {
+            let hosts = vec![at(u32::MAX, 2), at(u32::MAX, 1)];
+            vec![lead(key, u32::MAX, hosts), resume(key), pass(&[all, all], kill())]
+        }
+        11 => {
+            let taken = OutputTaken { source: u32::MAX, offset: u64::MAX };
+            let resume = ToPeer::Resume { key, ticket, taken: vec![taken; 100] };
+            vec![
+                resume,
+                ToPeer::OutputTaken(taken),
+                ToPeer::OutputTaken(OutputTaken { source: 1, ..taken }),
+            ]
+        }
+        12 => vec![lead(key, 1, vec![at(0, 0), at(1, 1)]), resume(key), pass(&[all], kill())],
+        _ => vec![
+            pass(&[all], resume(key)),
+            pass(&[all], kill()),
+            lead(key, 1, vec![at(2, 2)]),
+            resume(key),
+        ],
+    };
+    play.world.hostile_head_says(0, slot, key, says);
+    play.throughout(2 * SECOND, "the other one runs, and no host of it is led on to", |w| {
+        w.runs(other) == 6 && !w.leads_on_for(1, key) && !w.leads_on_for(2, key)
+    })?;
+    play.ends(other, 0)?;
+    play.until("its own ends", |w| w.exit_of(own).is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -699,5 +804,6 @@ mod tests {
         the_end_of_what_has_ended_is_acknowledged: "row-ended",
         a_ticket_goes_on_for_its_rest: "row-ticket",
         a_host_on_the_way_is_lost_alone: "branch-lost",
+        a_hostile_head_harms_its_own_application_alone: "hostile-head",
     }
 }

@@ -247,6 +247,11 @@ impl Checks {
         }
     }
 
+    /// The host of PE 0 of this application says what it likes: however the application ends, no other is to notice.
+    pub fn hostile_head(&mut self, apid: Apid) {
+        (1..=u8::MAX).for_each(|status| self.excuse(apid, status));
+    }
+
     fn excuse(&mut self, apid: Apid, status: u8) {
         self.course(apid).excused.insert(status);
     }
