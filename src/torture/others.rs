@@ -25,7 +25,8 @@ impl World {
         self.stranger_comes_with(slot, says, |_| Target::Peers { slot, uid });
     }
 
-    /// Root of the host of an application's head has it say this to another host's apinit, on a stream of its own.
+    /// Root of the host of an application's head has it say this to another host's apinit, on a
+    /// stream of its own.
     pub fn hostile_head_says(&mut self, from: usize, slot: usize, key: Key, says: Vec<ToPeer>) {
         self.checks.hostile_head(key.apid);
         let hosts = [self.slots[from].host, self.slots[slot].host];

@@ -665,9 +665,10 @@ fn branch_lost(play: &mut Play, form: u64) -> Played {
 /// What a hostile head says, in so many ways.
 const HOSTILE: u64 = 14;
 
-/// Root of the host of PE 0 of one user's application has its apinit say anything to the other hosts, before the launch
-/// of this application or while it runs. That may harm its own application. That of another user, on some of the same
-/// hosts, does not notice, and its hosts are not led on to.
+/// Root of the host of PE 0 of one user's application has its apinit say anything to the other
+/// hosts, before the launch of this application or while it runs. That may harm its own
+/// application. That of another user, on some of the same hosts, does not notice, and its hosts are
+/// not led on to.
 fn hostile_head(play: &mut Play, form: u64) -> Played {
     let (launched, (kind, slot)) = (form % 2 == 1, (form / 2 / 2, 1 + (form / 2 % 2) as usize));
     let round =

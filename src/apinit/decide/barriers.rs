@@ -15,9 +15,9 @@
 //! A host that has not heard of the end of barrier 7 is in it; the others may be in 8 by then, but
 //! not beyond. So two arrivals of each host are enough, and one `BarrierOut`.
 //!
-//! When a front end comes back, all hosts say their barriers again, in the same moment. The head collects them for
-//! [`BARRIER_AGAIN`] and answers them together: a `BarrierOut` for each of a thousand hosts would be a thousand times
-//! all that the PEs have put.
+//! When a front end comes back, all hosts say their barriers again, in the same moment. The head
+//! collects them for [`BARRIER_AGAIN`] and answers them together: a `BarrierOut` for each of a
+//! thousand hosts would be a thousand times all that the PEs have put.
 
 use super::application::App;
 use super::peer::Peer;

@@ -3,9 +3,9 @@
 //! A host that does not read must not fill the memory of the head: at the bound the queue is emptied and takes
 //! nothing more.
 //!
-//! The end of a barrier is large, and hosts may ask for it again at any time. So its pieces are kept once, whatever
-//! number of hosts waits for them: those that ask while the pieces are on their way are given all of them
-//! in a second pass. A host needs the pieces in order, from the first.
+//! The end of a barrier is large, and hosts may ask for it again at any time. So its pieces are
+//! kept once, whatever number of hosts waits for them: those that ask while the pieces are on their
+//! way are given all of them in a second pass. A host needs the pieces in order, from the first.
 
 use crate::apteam::protocol::peers::{BarrierOut, Indices, Pass, ToPeer};
 use crate::rpc::pb;

@@ -22,9 +22,9 @@
 //!
 //! New applications get numbers above those of foreign ones, so that they don't collide later. But root of one host
 //! can have it tell any number: those above [`LEAP_MAX`] are only left out, and don't use up all below them. One
-//! that is adopted has a number of at most [`APID_MAX`]; if the number is more than [`LEAP_MAX`] above the next one,
-//! psched goes on from its own numbers ([`next_after`]). Else later numbers of this store would be above `APID_MAX`,
-//! and no other psched could adopt their applications.
+//! that is adopted has a number of at most [`APID_MAX`]; if the number is more than [`LEAP_MAX`]
+//! above the next one, psched goes on from its own numbers ([`next_after`]). Else later numbers of
+//! this store would be above `APID_MAX`, and no other psched could adopt their applications.
 
 mod adoption;
 
@@ -55,8 +55,8 @@ pub(super) fn next_after(next: u64, on_record: Apid) -> u64 {
     }
 }
 
-/// The next number to be given by a store that has given all its own below `next` and has others on record. `up_to`
-/// says which is the highest on record that is not above a number.
+/// The next number to be given by a store that has given all its own below `next` and has others on
+/// record. `up_to` says which is the highest on record that is not above a number.
 ///
 /// # Errors
 /// Those of `up_to`.

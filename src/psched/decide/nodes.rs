@@ -248,8 +248,8 @@ impl Scheduler {
     ) {
         let Some(entry) = self.links.get_mut(&link) else { return };
         if entry.known {
-            // An apinit says what it has once, when it begins to obey. Each inventory costs as much as the link has
-            // applications.
+            // An apinit says what it has once, when it begins to obey. Each inventory costs as much
+            // as the link has applications.
             return self.hang_up(now, link, "it sent a second inventory", out);
         }
         (entry.known, entry.foreign) = (true, None);
@@ -575,8 +575,9 @@ impl Scheduler {
         self.turn_to_end(now, apid);
     }
 
-    /// A host without PE 0 has PEs of an application that is taken back, and does not give its part back. If the
-    /// host of PE 0 has given its part back, it has lost the application: what is left is ended.
+    /// A host without PE 0 has PEs of an application that is taken back, and does not give its part
+    /// back. If the host of PE 0 has given its part back, it has lost the application: what is left
+    /// is ended.
     fn has_without_head(&self, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let team = self.teams.get(&key.apid).filter(|team| team.state == State::TakingBack);
         let Some((team, nid)) = team.and_then(|t| Some((t, t.places.nids().next()?))) else {

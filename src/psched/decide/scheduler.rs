@@ -443,8 +443,8 @@ impl Scheduler {
         self.numbers_below = self.numbers_below.max(number);
     }
 
-    /// No number on record is this one or higher: a node that has one obeys another store. (One that was adopted
-    /// may be far above the next.)
+    /// No number on record is this one or higher: a node that has one obeys another store. (One
+    /// that was adopted may be far above the next.)
     pub fn apids_below(&self) -> u64 {
         self.next_apid.max(self.numbers_below)
     }

@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 /// A foreign node, or several of one apinit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Stranger {
-    /// Its applications count up: each posting looks among them for a number, and there may be very many.
+    /// Its applications count up: each posting looks among them for a number, and there may be very
+    /// many.
     pub(super) foreign: Foreign,
     /// What it has been told to do.
     pub(super) told: Option<Manage>,

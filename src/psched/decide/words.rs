@@ -17,8 +17,8 @@
 //! | moved, not moved, movable, memory out | where the application has a node of the link |
 //! | a launch that failed | against a node only where its own host, or psched, says so |
 //!
-//! The same holds for an inventory: that an application is launched or runs counts from the host of PE 0 alone. Another
-//! host has its part, or does not have it.
+//! The same holds for an inventory: that an application is launched or runs counts from the host of
+//! PE 0 alone. Another host has its part, or does not have it.
 //!
 //! What a host has heard of another still says how an application ended: that concerns the application, and the
 //! host has a part of it.

@@ -153,7 +153,8 @@ pub struct Restored {
     pub shares: SharesRecord,
     /// The next application's number.
     pub next_apid: u64,
-    /// All numbers on record are below this one: that of an application that was adopted may be far above the next.
+    /// All numbers on record are below this one: that of an application that was adopted may be far
+    /// above the next.
     pub numbers_below: u64,
     /// Applications whose records can't be read, now or at a start before, in ascending order: the newest 1,000.
     pub unreadable: Vec<Apid>,
@@ -213,7 +214,8 @@ impl Store {
             .execute("DELETE FROM event WHERE apid NOT IN (SELECT apid FROM application)", [])
             .map_err(told)?;
         transaction.pragma_update(None, "user_version", SCHEMA).map_err(told)?;
-        // The highest number that this psched has given. (A release before took the highest on record for it.)
+        // The highest number that this psched has given. (A release before took the highest on
+        // record for it.)
         transaction
             .execute(
                 "INSERT OR IGNORE INTO meta SELECT 'posted', coalesce(max(apid), 0)

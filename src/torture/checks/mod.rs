@@ -247,7 +247,8 @@ impl Checks {
         }
     }
 
-    /// The host of PE 0 of this application says what it likes: however the application ends, no other is to notice.
+    /// The host of PE 0 of this application says what it likes: however the application ends, no
+    /// other is to notice.
     pub fn hostile_head(&mut self, apid: Apid) {
         (1..=u8::MAX).for_each(|status| self.excuse(apid, status));
     }
