@@ -82,7 +82,7 @@ impl Copy {
 
     /// Whether some process still has it open for writing: a child of this one that has not executed its program yet.
     pub fn is_written(&self) -> bool {
-        self.writing().reader.as_ref().is_some_and(|file| is_open_for_writing(file))
+        self.writing().reader.as_ref().is_some_and(is_open_for_writing)
     }
 
     /// Its application is over: nothing of it stays, also where somebody still sends it or has it sent.
