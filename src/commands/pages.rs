@@ -119,6 +119,22 @@ pub async fn processes(
     Ok(whole)
 }
 
+/// Stacks of the PEs from this rank on, and where the next question begins; `None`: there are no more. A page
+/// within so long.
+///
+/// # Errors
+/// What psched says instead, or that it says nothing.
+pub async fn stacks(
+    client: &mut PschedClient<Channel>,
+    apid: u64,
+    first: u32,
+    bound: Duration,
+) -> Result<(Vec<pb::StacksRow>, Option<u32>), String> {
+    let reply = answer(client.stacks(pb::StacksRequest { apid, first }), bound).await?;
+    // (One that does not go on would be asked for ever.)
+    Ok((reply.pes, Some(reply.next).filter(|next| *next > first)))
+}
+
 /// What each user, or account, has had.
 ///
 /// # Errors

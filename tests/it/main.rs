@@ -31,6 +31,7 @@ mod isolation;
 mod kills;
 mod launch;
 mod limits;
+mod live_stacks;
 mod load;
 mod logs;
 mod lossless;

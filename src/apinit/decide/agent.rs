@@ -138,6 +138,11 @@ impl Agent {
         self.apps.get(&key).map(|app| (app.place.owner.uid, app.place.ticket))
     }
 
+    /// Whether its shepherd has said that it can be asked for stacks.
+    pub fn has_stacks(&self, key: Key) -> bool {
+        self.apps.get(&key).is_some_and(|app| app.stacks)
+    }
+
     /// Which part of an application is here, and of how many.
     pub fn part(&self, key: Key) -> Option<(usize, usize)> {
         let app = self.apps.get(&key)?;

@@ -123,6 +123,8 @@ pub(super) struct App {
     pub was_found: bool,
     /// Its shepherd has said whether it can execute several programs.
     pub several: Option<bool>,
+    /// It said that it can be asked for stacks.
+    pub stacks: bool,
     /// The launch, until the shepherd has it and all peers are ready.
     pub launch: Option<Box<Launch>>,
     /// The launch has come.
@@ -207,6 +209,7 @@ impl App {
             shepherd: Shepherd::Spawning,
             was_found: false,
             several: None,
+            stacks: false,
             launch: None,
             launched_ns: None,
             sent: false,
@@ -353,6 +356,7 @@ impl App {
     pub fn heard_of(&mut self, hello: &Hello) {
         self.shepherd = Shepherd::Up;
         self.several = Some(hello.several);
+        self.stacks = hello.stacks;
         self.output.taken = hello.output_taken;
         self.output.end = hello.output_taken;
         // What had been written before its checkpoint it may not have heard of.

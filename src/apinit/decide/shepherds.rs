@@ -41,6 +41,7 @@ impl Agent {
                     app.heard_of(&hello);
                 }
                 app.several = Some(hello.several);
+                app.stacks = hello.stacks;
                 if app.has_several() {
                     self.start_or_refuse(now, key, out);
                 }
@@ -75,7 +76,7 @@ impl Agent {
             FromShepherd::Stuck(processes) => self.stuck(key, processes, out),
             FromShepherd::Ended(end) => self.own_end(key, *end, out),
             // The shell passes it on to whoever has asked.
-            FromShepherd::Processes(_) => {}
+            FromShepherd::Processes(_) | FromShepherd::Stacks(_) => {}
         }
     }
 

@@ -21,6 +21,7 @@ use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::processes::Question;
 use crate::apteam::protocol::programs::{GivenProgram, ProgramOf, WantedProgram};
 use crate::apteam::protocol::shepherd::FromShepherd;
+use crate::apteam::protocol::stacks;
 use crate::machine::Nid;
 use crate::node::checkpoint::fd_channel::Ask;
 use crate::rpc::listen::Peer as Caller;
@@ -47,6 +48,8 @@ pub(super) enum TaskEvent {
     Counted(u64),
     /// It asks which processes PEs are.
     ProcessesAsked(Question),
+    /// It asks for the stacks of a PE.
+    StacksAsked(stacks::Question),
     /// What is known of its clock.
     Clock(Reading),
     FrontOpened {

@@ -31,6 +31,7 @@ use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::processes::{Answer, Question};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello as ShepherdHello, ToShepherd};
+use crate::apteam::protocol::stacks;
 use crate::apteam::protocol::turns::{SWITCHES_MAX, StopMeans, Switches};
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
@@ -177,6 +178,7 @@ fn hello(number: usize, nids: &[Nid], socket: &Path) -> Hello {
         roll_out: RollOut::Cant("its nodes are faked".to_owned()),
         parts: true,
         leads_on: true,
+        stacks: true,
         ..Hello::default()
     }
 }
@@ -369,6 +371,14 @@ impl Fake {
                 let answer = Answer { number, key, processes: Vec::new(), why_not };
                 if let Some(link) = &self.link {
                     link.send(pb::from_node::Message::Processes(answer.into()));
+                }
+                return;
+            }
+            TaskEvent::StacksAsked(question) => {
+                let why_not = "its host is faked: its PEs are no processes";
+                let answer = stacks::Answer::none(question, why_not);
+                if let Some(link) = &self.link {
+                    link.send(pb::from_node::Message::Stacks(answer.into()));
                 }
                 return;
             }
@@ -577,7 +587,8 @@ impl Outside for Fake {
             | ToShepherd::Release
             | ToShepherd::Rekey(_)
             | ToShepherd::Processes(_)
-            | ToShepherd::Programs { .. } => {}
+            | ToShepherd::Programs { .. }
+            | ToShepherd::Stacks(_) => {}
         }
         true
     }

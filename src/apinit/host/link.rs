@@ -186,7 +186,13 @@ async fn dial(
                         break Ok(());
                     }
                 }
-                Ok(Some(pb::ToNode { seq, commits, message, clock: None, processes: None })) => {
+                Ok(Some(pb::ToNode { stacks: Some(question), .. })) => {
+                    let Ok(question) = question.try_into() else { continue };
+                    if events.send(TaskEvent::StacksAsked(question)).await.is_err() {
+                        break Ok(());
+                    }
+                }
+                Ok(Some(pb::ToNode { seq, commits, message, clock: None, processes: None, stacks: None })) => {
                     // Before what has left psched after them.
                     if commits > counted {
                         counted = commits;

@@ -15,12 +15,14 @@
 //!
 //! Later it is looked again, once a [`PERIOD`] ([`Look`]): at these groups, and at the children of
 //! the shepherd, which lists them without a look at all processes. What is found outside goes back
-//! to the group in which it was seen before; what was never seen in one is killed. Where processors
+//! to the group in which it was seen before; what was never seen in one is killed, but for a debugger
+//! of the shepherd's while somebody waits for stacks. Where processors
 //! are not enforced, each thread that may run on others than its application's on that node is
 //! bound to those again. One round takes [`BUDGET`] at most, and the next goes on where it ended:
 //! many applications are looked at less often, never for longer.
 
 use super::process_tracking;
+use super::shell::Debuggers;
 use crate::apteam::Key;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Seat};
@@ -65,6 +67,7 @@ pub(super) struct Look {
     pub groups: AppGroups,
     pub shepherd: i32,
     pub seating: Arc<Mutex<Seating>>,
+    pub debuggers: Debuggers,
 }
 
 /// What was found, in words for the log and for the application's user.
@@ -127,6 +130,14 @@ impl Look {
         let away = |child: &i32| !of.contains_key(child) && process_tracking::lives(*child);
         outside.extend(children.into_iter().filter(away));
         let before = std::mem::replace(&mut seating.homes, of);
+        // (Asked after they were listed: what was listed then and has answered since has ended.)
+        if self.debuggers.any() {
+            let with_shepherd = self.groups.shepherds();
+            outside.retain(|pid| {
+                let made_there = with_shepherd.contains(pid) && !before.contains_key(pid);
+                !(made_there && self.made_by_shepherd(*pid))
+            });
+        }
         let mut found = Vec::new();
         for pid in outside {
             let home = before.get(&pid).copied();
@@ -135,6 +146,13 @@ impl Look {
             found.extend(self.end_or_put(pid, home, &group_of(pid)));
         }
         found
+    }
+
+    /// It is a child of the shepherd, or a child of one: a debugger, by its place.
+    fn made_by_shepherd(&self, pid: i32) -> bool {
+        let parent = process_tracking::parent(pid);
+        parent == Some(self.shepherd)
+            || parent.and_then(process_tracking::parent) == Some(self.shepherd)
     }
 
     /// `None`: it has ended by itself, or has just been born where it belongs.
@@ -369,6 +387,7 @@ mod tests {
             groups: all.1.clone(),
             shepherd: std::process::id() as i32,
             seating: Arc::new(Mutex::new(Seating::at((0..2).map(seat).collect()))),
+            debuggers: Debuggers::default(),
         }
     }
 

@@ -7,6 +7,7 @@
 //! | `apps` | folders, groups, shepherds: made, found again, emptied and removed |
 //! | `processes` | which process is which PE |
 //! | `programs` | copies of programs |
+//! | `stacks` | where the threads of PEs stand |
 //! | `turns`, `memory_out`, `restores`, `checkpoints` | what is done beside the one task, and its ends |
 
 mod apps;
@@ -16,7 +17,10 @@ mod outside;
 mod processes;
 mod programs;
 mod restores;
+mod stacks;
 mod switching_task;
+
+pub(super) use stacks::Debuggers;
 
 use super::attach::Front;
 use super::claims::Claims;
@@ -148,6 +152,8 @@ struct Shell {
     unrecorded_ended: bool,
     /// Questions to apshepherds that wait for an answer.
     asked: processes::Asked,
+    /// The same for stacks.
+    stacks_asked: stacks::AllAsked,
     /// Checkpoints that somebody at the door wants, by the number of the question.
     wanted: BTreeMap<u64, checkpoints::Wanted>,
     /// What they are sealed with, once psched has said it.
@@ -278,6 +284,7 @@ impl Task {
             remote: false,
             parts: true,
             leads_on: true,
+            stacks: true,
         };
         let bounds_of_host = agent.bounds();
         let bounds = watch::Sender::new(listening(bounds_of_host, files));
@@ -317,6 +324,7 @@ impl Task {
             unrecorded_ended: false,
             wanted: BTreeMap::new(),
             asked: BTreeMap::new(),
+            stacks_asked: BTreeMap::new(),
             sealing: None,
             criu,
             shelf,
@@ -528,6 +536,10 @@ impl Shell {
             TaskEvent::ProcessesAsked(question) => return self.processes_asked(question),
             TaskEvent::ShepherdSaid(key, FromShepherd::Processes(answer)) => {
                 return self.processes_named(key, answer);
+            }
+            TaskEvent::StacksAsked(question) => return self.stacks_asked(agent, question),
+            TaskEvent::ShepherdSaid(key, FromShepherd::Stacks(answer)) => {
+                return self.stacks_told(key, answer);
             }
             TaskEvent::ShepherdSaid(key, message) => Event::ShepherdMessage(key, message),
             TaskEvent::ShepherdSilent(key, text) => {

@@ -224,6 +224,7 @@ impl Home {
                 FromShepherd::BarrierIn(_)
                 | FromShepherd::Stuck(_)
                 | FromShepherd::Processes(_)
+                | FromShepherd::Stacks(_)
                 | FromShepherd::ProgramsWanted { .. } => {}
             }
         }

@@ -1,6 +1,7 @@
 //! What goes into a [`super::Shepherd`] and what comes out.
 
 use super::left::Left;
+use super::stacks::Looked;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::fault::Fault;
@@ -11,6 +12,7 @@ use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::machine::Nid;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +67,11 @@ pub enum Event {
     StdinWritten(u64),
     /// PE 0 has closed its stdin.
     StdinClosed,
+    /// Answer to [`Action::LookAtPes`]: of each PE that there is.
+    PesLooked(BTreeMap<u32, Looked>),
+    /// The debugger of this question has ended: what it has written (and whether there was more of it), or why it
+    /// has not written stacks.
+    DebuggerEnded { number: u64, said: Result<(String, bool), String> },
     /// The time that was asked for has come.
     Tick,
     /// Whoever keeps this instance alive is gone, or the shepherd was told to end (SIGTERM).
@@ -113,6 +120,14 @@ pub enum Action {
     SetTimer(Option<u64>),
     /// Say which processes these PEs are.
     TellProcesses(Question),
+    /// Say how these PEs are; answered by [`Event::PesLooked`].
+    LookAtPes(Vec<u32>),
+    /// Have a debugger write the stacks of a PE, for this question; answered by [`Event::DebuggerEnded`].
+    StartDebugger { number: u64, rank: u32 },
+    /// Let it stand, or go on.
+    PauseDebugger { number: u64, pause: bool },
+    /// End it; answered by [`Event::DebuggerEnded`].
+    EndDebugger(u64),
     /// It goes on as this application, by whose number people are told of it.
     Rekeyed(Key),
     /// It is over.

@@ -49,6 +49,7 @@ pub mod mapping;
 pub mod output;
 mod pe_ends;
 pub mod pmi;
+mod stacks;
 mod stuck;
 #[cfg(test)]
 mod tests;
@@ -73,6 +74,7 @@ use std::time::Duration;
 
 pub use events::{Action, Event};
 pub use left::Left;
+pub use stacks::{Looked, Standing, Tool, stacks_in};
 pub use stuck::NAMED_MAX;
 
 /// How long a shepherd without a launch waits for an apinit to connect.
@@ -171,6 +173,7 @@ pub struct Shepherd {
     thawed: Option<Duration>,
     memory: MemoryLimit,
     stuck: stuck::Stuck,
+    stacks: stacks::Stacks,
     /// How many processes each node may have, and of which it is told already that it has them.
     pids_max: Option<u64>,
     pids_told: BTreeSet<Nid>,
@@ -222,6 +225,7 @@ impl Shepherd {
             thawed: None,
             memory: MemoryLimit::default(),
             stuck: stuck::Stuck::default(),
+            stacks: stacks::Stacks::default(),
             pids_max: None,
             pids_told: BTreeSet::new(),
             went_at: 0,
@@ -245,6 +249,8 @@ impl Shepherd {
             Event::Connected => self.connected(),
             Event::Disconnected => {
                 self.link = Link::Down;
+                // (With the connection the shell has ended what it had for whoever asked there.)
+                self.stacks = stacks::Stacks::default();
                 if self.stage == Stage::Waiting {
                     self.absent_until = Some(after(now_ns, ABSENT));
                 }
@@ -288,6 +294,10 @@ impl Shepherd {
             }
             Event::StdinWritten(count) => self.stdin_written(count),
             Event::StdinClosed => self.stdin_closed(),
+            Event::PesLooked(looked) => self.stacks.looked(now_ns, looked, &mut self.actions),
+            Event::DebuggerEnded { number, said } => {
+                self.stacks.ended(number, said, &mut self.actions);
+            }
             Event::Tick => self.tick(now_ns),
             Event::LifelineGone => self.leave(now_ns),
         }
@@ -320,8 +330,15 @@ impl Shepherd {
             self.send(|shepherd| FromShepherd::Ended(Box::new(shepherd.host_end())));
         }
         self.wait_for_leavings(now_ns);
+        if self.ending || self.empty_at.is_some() {
+            self.stacks.give_up("the application ends", &mut self.actions);
+        }
         let deadlines = [self.kill_at, self.linger_until, self.absent_until, self.leave_at];
-        let deadlines = deadlines.into_iter().chain([self.memory.tell_at(), self.stuck.name_at]);
+        let deadlines = deadlines.into_iter().chain([
+            self.memory.tell_at(),
+            self.stuck.name_at,
+            self.stacks.look_at(),
+        ]);
         let timer = deadlines.flatten().min();
         if timer != self.timer {
             self.timer = timer;
@@ -348,6 +365,7 @@ impl Shepherd {
         if due(&mut self.stuck.name_at) {
             self.name_left(now_ns);
         }
+        self.stacks.tick(now_ns, &mut self.actions);
         if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
             self.tell_memory(now_ns);
         }
@@ -371,6 +389,7 @@ impl Shepherd {
             output_taken: self.output.taken(),
             stdin_taken: self.stdin.received,
             several: true,
+            stacks: true,
         };
         self.actions.push(Action::Send(FromShepherd::Hello(hello)));
     }
@@ -417,6 +436,16 @@ impl Shepherd {
                     self.actions.push(Action::ForkWith(programs));
                 }
             }
+            ToShepherd::Stacks(question) if self.link == Link::Up => {
+                let why_not = match () {
+                    () if self.stage != Stage::Going => Some("it has not begun to run"),
+                    () if self.ending || self.empty_at.is_some() => Some("the application ends"),
+                    () if !self.pes.contains_key(&question.rank) => Some("it is not on this host"),
+                    () => None,
+                };
+                self.stacks.asks(now_ns, question, why_not, &mut self.actions);
+            }
+            ToShepherd::Stacks(_) => {}
             ToShepherd::Release => self.leave(now_ns),
             ToShepherd::Rekey(key) if self.link == Link::Silent => self.rekey(key),
             // It is in the midst of a conversation about another one.

@@ -123,6 +123,55 @@ fn which_processes_pes_are_is_told_to_its_own_apinit() {
     assert_eq!(shepherd.apply(MS, asks()), []);
 }
 
+/// Stacks of PEs that run, for the apinit that is connected, until the application ends.
+#[test]
+fn stacks_are_had_of_pes_that_run() {
+    use crate::apteam::protocol::stacks::{Answer, Question};
+    let question = |rank| Question { number: 5, key: key(), rank };
+    let asks = |rank| Event::Frame(ToShepherd::Stacks(question(rank)));
+    let answer =
+        |rank, why: &str| Action::Send(FromShepherd::Stacks(Answer::none(question(rank), why)));
+    let looked = || {
+        let looked = Looked { pid: 77, standing: Standing::Runs };
+        Event::PesLooked([(1, looked)].into())
+    };
+    let mut early = starting(launch(2));
+    assert_eq!(early.apply(MS, asks(1)), [answer(1, "it has not begun to run")]);
+    let mut shepherd = going(launch(2));
+    assert_eq!(shepherd.apply(MS, asks(7)), [answer(7, "it is not on this host")]);
+    let looks = [Action::LookAtPes(vec![1]), Action::SetTimer(Some(21 * MS))];
+    assert_eq!(shepherd.apply(MS, asks(1)), looks);
+    let begins = Action::StartDebugger { number: 5, rank: 1 };
+    assert_eq!(shepherd.apply(MS, looked()), std::slice::from_ref(&begins));
+    let again = [Action::LookAtPes(vec![1]), Action::SetTimer(Some(41 * MS))];
+    assert_eq!(shepherd.apply(21 * MS, Event::Tick), again);
+    // The connection has gone, and with it who has asked.
+    let gone = shepherd.apply(22 * MS, Event::Disconnected);
+    assert_eq!(gone, [Action::SetTimer(None)]);
+    let said = || Ok(("#0 main\n".to_owned(), false));
+    let ended = || Event::DebuggerEnded { number: 5, said: said() };
+    assert_eq!(shepherd.apply(23 * MS, ended()), []);
+    // Another apinit's.
+    shepherd.apply(24 * MS, Event::Connected);
+    assert_eq!(shepherd.apply(24 * MS, asks(1)), []);
+    let hello = Hello { key: key(), ..Hello::default() };
+    shepherd.apply(24 * MS, Event::Frame(ToShepherd::Hello(hello)));
+    shepherd.apply(24 * MS, asks(1));
+    assert_eq!(shepherd.apply(24 * MS, looked()), [begins]);
+    // The application ends: nobody waits for a debugger.
+    let terminate = ToShepherd::Terminate {
+        cause: Cause::Kill { signal: 9, uid: 1 },
+        kill_after: Duration::ZERO,
+    };
+    let actions = shepherd.apply(25 * MS, Event::Frame(terminate));
+    assert!(actions.contains(&Action::EndDebugger(5)), "{actions:?}");
+    let actions = shepherd.apply(26 * MS, ended());
+    let text = Answer { pid: 77, text: "#0 main\n".into(), ..Answer::none(question(1), "") };
+    let timer = Action::SetTimer(Some(125 * MS));
+    assert_eq!(actions, [Action::Send(FromShepherd::Stacks(text)), timer]);
+    assert_eq!(shepherd.apply(27 * MS, asks(1)), [answer(1, "the application ends")]);
+}
+
 #[test]
 fn without_processes_nothing_goes() {
     let mut shepherd = starting(launch(2));

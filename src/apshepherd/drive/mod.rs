@@ -110,6 +110,12 @@ impl Driver {
                 let answer = Answer { number, key, processes, why_not };
                 out.tell(FromShepherd::Processes(answer));
             }
+            Action::LookAtPes(ranks) => {
+                self.pending.push_back(Event::PesLooked(out.look_at_pes(&ranks)));
+            }
+            Action::StartDebugger { number, rank } => out.start_debugger(number, rank),
+            Action::PauseDebugger { number, pause } => out.pause_debugger(number, pause),
+            Action::EndDebugger(number) => out.end_debugger(number),
             Action::Rekeyed(key) => out.rekeyed(key),
             Action::Hangup => {
                 if out.hang_up() {

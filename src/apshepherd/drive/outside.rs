@@ -1,6 +1,6 @@
 //! What apshepherd's driver needs of the world: one trait.
 
-use crate::apshepherd::decide::{Action, Event, Left};
+use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::protocol::notice::Seen;
@@ -9,6 +9,7 @@ use crate::apteam::protocol::programs::GivenProgram;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::machine::Nid;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// The world outside of the driver: PEs, their pipes and PMI connections, and the connection to apinit.
 ///
@@ -51,6 +52,18 @@ pub trait Outside {
 
     /// The processes of the PEs that are asked for, by rank.
     fn processes(&self, question: &Question) -> Vec<PeProcess>;
+
+    /// How these PEs are, as far as there are any.
+    fn look_at_pes(&self, ranks: &[u32]) -> BTreeMap<u32, Looked>;
+
+    /// Starts a debugger that writes the stacks of this PE. [`Event::DebuggerEnded`] follows in any case.
+    fn start_debugger(&mut self, number: u64, rank: u32);
+
+    /// Stops it, or lets it go on.
+    fn pause_debugger(&mut self, number: u64, pause: bool);
+
+    /// Kills it, whose PE goes on.
+    fn end_debugger(&mut self, number: u64);
 
     /// Kills every process that descends from this one.
     fn kill_everything(&mut self);

@@ -22,6 +22,7 @@
 //! root's starts it as root, and it becomes its owner's before it does anything else: at no instant is
 //! it the owner's and dumpable.
 
+mod debuggers;
 mod descend;
 mod diagnostics;
 mod limits;
@@ -46,6 +47,7 @@ use crate::os::inherit;
 use crate::os::placing::Placing;
 use crate::os::reset_inherited::become_user;
 use bytes::{Buf, Bytes};
+use debuggers::Debuggers;
 use diagnostics::Diagnostics;
 use limits::Limits;
 use link::{Link, LinkError};
@@ -94,6 +96,8 @@ enum Token {
     Pmi(usize),
     Stdout(usize),
     Stderr(usize),
+    /// What a debugger writes.
+    Debugger(usize),
 }
 
 impl Token {
@@ -109,6 +113,7 @@ impl Token {
             Token::Stdout(i) => (7, i),
             Token::Stderr(i) => (8, i),
             Token::Processes(i) => (9, i),
+            Token::Debugger(i) => (10, i),
         };
         kind << 32 | index as u64
     }
@@ -126,6 +131,7 @@ impl Token {
             7 => Token::Stdout(index),
             8 => Token::Stderr(index),
             9 => Token::Processes(index),
+            10 => Token::Debugger(index),
             _ => return None,
         })
     }
@@ -168,6 +174,7 @@ struct Shell {
     pes: Pes,
     /// PEs that stand and are not traced yet, each since when.
     tracing: Vec<(usize, u64)>,
+    debuggers: Debuggers,
     /// (Without a child.) The outputs of PEs before this one are closed.
     drained: usize,
     stdin: Stdin,
@@ -272,6 +279,7 @@ impl Shell {
             launch_waits: None,
             pes: Pes::default(),
             tracing: Vec::new(),
+            debuggers: Debuggers::default(),
             drained: 0,
             stdin: Stdin::default(),
             happened: Vec::new(),
@@ -307,6 +315,7 @@ impl Shell {
                 self.reap();
             }
             self.look_at_tracers();
+            self.look_after_debuggers();
         }
         // The last word, if the socket takes it.
         if let Some(link) = &mut self.link {
@@ -317,6 +326,8 @@ impl Shell {
 
     fn timeout(&self) -> EpollTimeout {
         let looks_ms = (!self.tracing.is_empty()).then_some(TRACERS_MS);
+        let after_ms = debuggers::AFTER_STEP.as_millis() as u64;
+        let looks_ms = looks_ms.or(self.debuggers.look().then_some(after_ms));
         let left_ms = |at: u64| at.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
         let Some(left_ms) = self.timer.map(left_ms).into_iter().chain(looks_ms).min() else {
             return EpollTimeout::NONE;
@@ -348,6 +359,7 @@ impl Shell {
             Token::Pmi(index) => self.pmi_ready(index, flags),
             Token::Stdout(index) => self.output_ready(index, false),
             Token::Stderr(index) => self.output_ready(index, true),
+            Token::Debugger(slot) => self.debugger_ready(slot),
         }
     }
 
@@ -452,6 +464,8 @@ impl Shell {
     /// Closes the connection, and listens for the next one. False: there was none.
     fn disconnect(&mut self) -> bool {
         let Some(link) = self.link.take() else { return false };
+        // Before the other side sees that it is closed: it may be about to dump what is here.
+        self.end_debuggers();
         let _ = self.epoll.delete(link.as_fd());
         drop(link);
         let listen = watch(&self.epoll, self.listen.as_fd(), Token::Listen, EpollFlags::EPOLLIN);

@@ -1,7 +1,7 @@
 //! What the driver does, for real.
 
 use super::{Shell, descend};
-use crate::apshepherd::decide::{Action, Event, Left};
+use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
@@ -13,6 +13,7 @@ use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
 use bytes::Bytes;
 use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
 
 impl Outside for Shell {
     fn now_ns(&self) -> u64 {
@@ -49,7 +50,8 @@ impl Outside for Shell {
         let Ok(signal) = Signal::try_from(signal) else { return 0 };
         let left = descend::signal_all(signal, &self.groups);
         // (What traces them ends with them, and is nothing that they have left.)
-        left.iter().filter(|pid| self.pes.of_tracer(pid.as_raw()).is_none()).count() as u32
+        let own = |pid: i32| self.pes.of_tracer(pid).is_some() || self.debuggers.is_one(pid);
+        left.iter().filter(|pid| !own(pid.as_raw())).count() as u32
     }
 
     fn is_frozen(&self) -> bool {
@@ -62,6 +64,22 @@ impl Outside for Shell {
 
     fn processes(&self, question: &Question) -> Vec<PeProcess> {
         self.pes.named(|rank| question.asks(rank))
+    }
+
+    fn look_at_pes(&self, ranks: &[u32]) -> BTreeMap<u32, Looked> {
+        self.looks_at_pes(ranks)
+    }
+
+    fn start_debugger(&mut self, number: u64, rank: u32) {
+        self.starts_debugger(number, rank);
+    }
+
+    fn pause_debugger(&mut self, number: u64, pause: bool) {
+        self.pauses_debugger(number, pause);
+    }
+
+    fn end_debugger(&mut self, number: u64) {
+        self.ends_debugger(number);
     }
 
     fn kill_everything(&mut self) {

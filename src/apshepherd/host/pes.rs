@@ -162,7 +162,8 @@ pub fn fork_all(
                 group: group.map(|(_, fd)| fd.as_fd()),
                 placing: placing.filter(|_| group.is_some()),
                 gate: None,
-                lends: tool.is_some(),
+                // A debugger, for apstat --stacks, is no ancestor of it.
+                lends: true,
                 failures: to_failures.as_fd(),
             };
             let pid = Pid::from_raw(fork_pe(program, &setup)?);
@@ -310,7 +311,10 @@ impl Pes {
 }
 
 /// A pipe whose ends a child may be given.
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+///
+/// # Errors
+/// No more files can be opened.
+pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (reads, writes) = pipe2(OFlag::O_CLOEXEC)?;
     Ok((high(reads)?, high(writes)?))
 }
@@ -333,7 +337,11 @@ fn pmi_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, high(theirs)?))
 }
 
-fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
+/// Reads and writes of this never wait.
+///
+/// # Errors
+/// Those of fcntl.
+pub fn nonblocking(fd: &OwnedFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(fd, FcntlArg::F_GETFL)?);
     fcntl(fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())

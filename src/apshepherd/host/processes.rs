@@ -129,6 +129,9 @@ impl Shell {
         if let Some(index) = self.pes.of_tracer(child.pid) {
             return self.tracer_ended(index, child.change);
         }
+        if self.debuggers.is_one(child.pid) {
+            return self.debugger_ended(child.pid, child.change);
+        }
         let killed = child.change == Change::Died(Signal::SIGKILL as i32);
         let Some(index) = self.pes.of_pid(child.pid) else {
             // Somebody's child that has come to us; it has ended, and that is all.
@@ -306,11 +309,17 @@ impl Shell {
 
     /// Whether a node's processes are frozen, for others have their turn there.
     pub(super) fn frozen(&self) -> bool {
-        self.groups.iter().any(|(_, group)| {
+        self.frozen_nodes().next().is_some()
+    }
+
+    /// The nodes on which it was launched whose processes are frozen.
+    pub(super) fn frozen_nodes(&self) -> impl Iterator<Item = Nid> {
+        let frozen = |group: &OwnedFd| {
             let mut set = [0; 1];
             let file = limits::open(group.as_fd(), "cgroup.freeze");
             file.is_some_and(|file| nix::unistd::read(&file, &mut set) == Ok(1) && set == *b"1")
-        })
+        };
+        self.groups.iter().filter(move |(_, group)| frozen(group)).map(|(nid, _)| *nid)
     }
 
     pub(super) fn kill_all(&mut self) {

@@ -113,6 +113,14 @@ impl Kind {
         }
     }
 
+    /// In a message about a PE that it traces.
+    pub fn described(self) -> &'static str {
+        match self {
+            Kind::Strace => "strace (aprun --strace)",
+            Kind::Gdb => "gdb (aprun -g)",
+        }
+    }
+
     /// What the name of a file ends with.
     fn suffix(self) -> &'static str {
         match self {

@@ -13,4 +13,5 @@ pub mod peers;
 pub mod processes;
 pub mod programs;
 pub mod shepherd;
+pub mod stacks;
 pub mod turns;

@@ -110,6 +110,9 @@ pub struct Hello {
     /// A stream to it may lead on to other hosts of an application.
     #[serde(default)]
     pub leads_on: bool,
+    /// It can be asked for stacks of PEs.
+    #[serde(default)]
+    pub stacks: bool,
 }
 
 /// Whether an apinit can bring the memory of a gang that stands to swap, or else into a checkpoint.

@@ -25,6 +25,7 @@ use super::notice::Notice;
 use super::peers::{BarrierIn, BarrierOut};
 use super::processes::{Answer, Question};
 use super::programs::{GivenProgram, WantedProgram};
+use super::stacks;
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::launch::HostLaunch;
@@ -81,6 +82,8 @@ pub struct Hello {
     /// (Shepherd.) It can execute several programs, and PEs under strace. One of a release before it was so
     /// can't.
     pub several: bool,
+    /// (Shepherd.) It answers [`ToShepherd::Stacks`].
+    pub stacks: bool,
 }
 
 impl Default for Hello {
@@ -94,6 +97,7 @@ impl Default for Hello {
             output_taken: 0,
             stdin_taken: 0,
             several: true,
+            stacks: true,
         }
     }
 }
@@ -133,6 +137,8 @@ pub enum ToShepherd {
         /// All of them.
         programs: Vec<GivenProgram>,
     },
+    /// Where do the threads of this PE stand? (To one whose hello says that it can.)
+    Stacks(stacks::Question),
 }
 
 /// From the shepherd.
@@ -167,6 +173,8 @@ pub enum FromShepherd {
         /// All of them.
         programs: Vec<WantedProgram>,
     },
+    /// There.
+    Stacks(stacks::Answer),
     /// No process is left here and all output has been sent and taken. Sent again on each
     /// connection until `release`.
     Ended(Box<HostEnd>),

@@ -5,6 +5,7 @@
 //! so neither can say what the other does not.
 
 mod live;
+mod stacks;
 mod views;
 
 use super::apkill::parse_apid;
@@ -36,10 +37,11 @@ const REFRESH: Duration = Duration::from_secs(1);
 #[command(
     name = "apstat",
     version,
-    group = ArgGroup::new("one").args(["application", "why", "events", "history", "shares"]),
+    group = ArgGroup::new("one").args(["application", "stacks", "why", "events", "history", "shares"]),
     long_about = "Shows applications, nodes, and why something waits.\n\n\
     Without options: the applications (-a). -a, -p and -n can be given together. The exit status \
-    is 0; 1 if psched could not be asked or knows no such application; 2 if the command line is wrong."
+    is 0; 1 if psched could not be asked or knows no such application, or --stacks has found none; 2 if the \
+    command line is wrong."
 )]
 pub struct Cli {
     /// Applications, in order of their numbers (the default)
@@ -60,9 +62,12 @@ pub struct Cli {
     application: Option<u64>,
     /// With --application: the process of each PE, with its host, for debuggers. For its owner and administrators
     // (What conflicts with --application makes clap forget that it is required.)
-    #[arg(long, requires = "application", conflicts_with_all = ["applications", "pending", "nodes", "why", "events",
+    #[arg(long, requires = "application", conflicts_with_all = ["applications", "pending", "nodes", "stacks", "why", "events",
           "history", "shares"])]
     pids: bool,
+    /// The stacks of all threads of all PEs of an application. For its owner and administrators
+    #[arg(long, value_name = "APID", value_parser = parse_apid, conflicts_with = "watch")]
+    stacks: Option<u64>,
     /// Why an application is not running: what stands in the way, who holds it, what would help
     #[arg(long, value_name = "APID", value_parser = parse_apid)]
     why: Option<u64>,
@@ -110,6 +115,9 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
 }
 
 async fn show(cli: &Cli) -> Result<(), String> {
+    if let Some(apid) = cli.stacks {
+        return stacks::show(&mut client().await?, apid, cli.json).await;
+    }
     if !cli.watch {
         let mut client = client().await?;
         if cli.parse {
@@ -232,6 +240,7 @@ mod tests {
         assert!(parse("apstat -a -n -p -v --json").is_ok());
         assert!(parse("apstat --nodes --parse").is_ok());
         assert!(parse("apstat -A 7 --pids --json -w").is_ok_and(|cli| cli.pids));
+        assert!(parse("apstat --stacks 7 --json").is_ok_and(|cli| cli.stacks == Some(7)));
         assert!(parse("apstat --shares --json").is_ok_and(|cli| cli.shares));
         assert_eq!(parse("apstat --history").expect("N is optional").history, Some(20));
         assert_eq!(parse("apstat --history 3").expect("given").history, Some(3));
@@ -245,6 +254,12 @@ mod tests {
             "apstat --shares --history",
             "apstat --history 0",
             "apstat --pids",
+            "apstat --stacks",
+            "apstat --stacks 1 -w",
+            "apstat --stacks 1 -A 1",
+            "apstat --stacks 1 --pids",
+            "apstat --stacks 1 -n",
+            "apstat --stacks 1 -v",
             "apstat --pids --why 1",
             "apstat --pids -n",
             "apstat 5",

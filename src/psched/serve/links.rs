@@ -176,7 +176,7 @@ async fn listen(
                 let nids = format_nids(hello.nids.iter().copied());
                 let (pid, host) = (hello.pid, &hello.host);
                 tracing::info!(link = link.0, pid, host, nids, "an apinit has connected");
-                questions.linked(link, &sender);
+                questions.linked(link, &sender, hello.stacks);
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
             (_, Some(_)) => {
@@ -212,6 +212,10 @@ async fn listen(
             }
             (pb::from_node::Message::Processes(answer), None) => {
                 questions.answered(link, answer.try_into().map_err(malformed)?);
+                continue;
+            }
+            (pb::from_node::Message::Stacks(answer), None) => {
+                questions.told_stacks(link, answer.try_into().map_err(malformed)?);
                 continue;
             }
             (pb::from_node::Message::Report(report), None) => {

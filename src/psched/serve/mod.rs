@@ -38,6 +38,7 @@ mod restarts;
 mod runs_now;
 mod services;
 mod serving;
+mod stacks;
 pub mod store;
 mod tune;
 mod tuner;

@@ -12,10 +12,12 @@ use super::input::LinkSender;
 use super::services::{Service, caller};
 use crate::apteam::place::PlacementList;
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
+use crate::apteam::protocol::stacks;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Nid, format_nids};
 use crate::psched::decide::{LinkId, Scheduler};
+use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,11 +26,34 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status};
 
+/// Why an apinit can't be asked.
+const NOT_NOW: &str = "its apinit does not take questions now";
 /// How long the apinits have to answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Questions of users that are under way at once: of all of them, and of one.
-const ASKING_MAX: usize = 64;
-const ASKING_USER_MAX: usize = 4;
+/// What a user may ask the hosts of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Subject {
+    Processes,
+    Stacks,
+}
+
+impl Subject {
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Processes => "processes",
+            Subject::Stacks => "stacks",
+        }
+    }
+
+    /// Questions of users that are under way at once: of all of them, and of one.
+    fn most(self) -> (usize, usize) {
+        match self {
+            Subject::Processes => (64, 4),
+            // (They take long, and their answers are large.)
+            Subject::Stacks => (8, 2),
+        }
+    }
+}
 
 /// The links of apinits, and what they are being asked.
 #[derive(Clone, Debug, Default)]
@@ -36,23 +61,37 @@ pub struct Questions(Arc<Mutex<Open>>);
 
 #[derive(Debug, Default)]
 struct Open {
-    links: BTreeMap<LinkId, mpsc::WeakSender<Result<pb::ToNode, Status>>>,
+    links: BTreeMap<LinkId, Linked>,
     waiting: BTreeMap<u64, Waiting>,
     /// How many each user asks.
-    asking: BTreeMap<u32, usize>,
+    asking: BTreeMap<(Subject, u32), usize>,
+}
+
+#[derive(Debug)]
+struct Linked {
+    sender: mpsc::WeakSender<Result<pb::ToNode, Status>>,
+    /// It can be asked for stacks.
+    stacks: bool,
 }
 
 #[derive(Debug)]
 struct Waiting {
     link: LinkId,
     key: Key,
-    answer: oneshot::Sender<Answer>,
+    waits: Waits,
+}
+
+#[derive(Debug)]
+enum Waits {
+    Processes(oneshot::Sender<Answer>),
+    Stacks(oneshot::Sender<stacks::Answer>),
 }
 
 /// A user's question, while it is under way.
-struct Asking {
+#[derive(Debug)]
+pub(super) struct Asking {
     of: Questions,
-    uid: u32,
+    user: (Subject, u32),
     numbers: Vec<u64>,
 }
 
@@ -62,12 +101,12 @@ impl Drop for Asking {
         for number in &self.numbers {
             open.waiting.remove(number);
         }
-        let left = open.asking.get_mut(&self.uid).map(|count| {
+        let left = open.asking.get_mut(&self.user).map(|count| {
             *count = count.saturating_sub(1);
             *count
         });
         if left == Some(0) {
-            open.asking.remove(&self.uid);
+            open.asking.remove(&self.user);
         }
     }
 }
@@ -78,8 +117,8 @@ impl Questions {
     }
 
     /// An apinit has a link.
-    pub fn linked(&self, link: LinkId, sender: &LinkSender) {
-        self.open().links.insert(link, sender.downgrade());
+    pub fn linked(&self, link: LinkId, sender: &LinkSender, stacks: bool) {
+        self.open().links.insert(link, Linked { sender: sender.downgrade(), stacks });
     }
 
     /// It has none any more. Who waits for it is told so.
@@ -91,28 +130,40 @@ impl Questions {
 
     /// An apinit answers.
     pub fn answered(&self, link: LinkId, answer: Answer) {
-        let mut open = self.open();
-        let waiting = open.waiting.get(&answer.number);
-        if waiting.is_some_and(|waiting| waiting.link == link && waiting.key == answer.key)
-            && let Some(waiting) = open.waiting.remove(&answer.number)
-        {
+        if let Some(Waits::Processes(waits)) = self.waits(link, answer.number, answer.key) {
             // (An Err: he waits no more.)
-            let _ = waiting.answer.send(answer);
+            let _ = waits.send(answer);
         }
     }
 
-    /// A user asks.
-    fn begin(&self, uid: u32) -> Result<Asking, Status> {
+    /// The same, of stacks.
+    pub fn told_stacks(&self, link: LinkId, answer: stacks::Answer) {
+        if let Some(Waits::Stacks(waits)) = self.waits(link, answer.number, answer.key) {
+            let _ = waits.send(answer);
+        }
+    }
+
+    /// Who waits for this answer of this apinit, and from now on no more.
+    fn waits(&self, link: LinkId, number: u64, key: Key) -> Option<Waits> {
         let mut open = self.open();
-        let all: usize = open.asking.values().sum();
-        let own = open.asking.entry(uid).or_default();
+        open.waiting.get(&number).filter(|waiting| waiting.link == link && waiting.key == key)?;
+        Some(open.waiting.remove(&number)?.waits)
+    }
+
+    /// A user asks.
+    pub(super) fn begin(&self, subject: Subject, uid: u32) -> Result<Asking, Status> {
+        let mut open = self.open();
+        let (name, (all_max, own_max)) = (subject.name(), subject.most());
+        let of_it = open.asking.iter().filter(|((of, _), _)| *of == subject);
+        let all: usize = of_it.map(|(_, count)| count).sum();
+        let own = open.asking.entry((subject, uid)).or_default();
         let refusal = match () {
-            () if *own >= ASKING_USER_MAX => Some(format!(
-                "you have {ASKING_USER_MAX} questions for processes under way, the maximum of one \
-                 user: try again when they are answered"
+            () if *own >= own_max => Some(format!(
+                "you have {own_max} questions for {name} under way, the maximum of one user: try \
+                 again when they are answered"
             )),
-            () if all >= ASKING_MAX => Some(format!(
-                "{ASKING_MAX} questions for processes are under way, the maximum: try again later"
+            () if all >= all_max => Some(format!(
+                "{all_max} questions for {name} are under way, the maximum: try again later"
             )),
             () => None,
         };
@@ -121,7 +172,7 @@ impl Questions {
             return Err(Status::resource_exhausted(refusal));
         }
         *own += 1;
-        Ok(Asking { of: self.clone(), uid, numbers: Vec::new() })
+        Ok(Asking { of: self.clone(), user: (subject, uid), numbers: Vec::new() })
     }
 }
 
@@ -129,28 +180,62 @@ impl Asking {
     /// Asks an apinit; none: it does not take questions.
     fn ask(&mut self, link: LinkId, question: Question) -> Option<oneshot::Receiver<Answer>> {
         let Question { number, key, .. } = question;
-        let mut open = self.of.open();
-        let sender = open.links.get(&link)?.upgrade()?;
-        let processes = Some(question.into());
-        sender.try_send(Ok(pb::ToNode { processes, ..Default::default() })).ok()?;
+        let message = pb::ToNode { processes: Some(question.into()), ..Default::default() };
         let (answer, answered) = oneshot::channel();
-        open.waiting.insert(number, Waiting { link, key, answer });
+        self.send(link, message, number, Waiting { link, key, waits: Waits::Processes(answer) })?;
+        Some(answered)
+    }
+
+    /// Asks an apinit for stacks.
+    ///
+    /// # Errors
+    /// It does not take questions, or does not know this one.
+    pub(super) fn ask_stacks(
+        &mut self,
+        link: LinkId,
+        question: stacks::Question,
+    ) -> Result<oneshot::Receiver<stacks::Answer>, &'static str> {
+        let stacks::Question { number, key, .. } = question;
+        if self.of.open().links.get(&link).is_some_and(|linked| !linked.stacks) {
+            return Err(
+                "its apinit is of a release that does not know --stacks: upgrade apinit and \
+                        apshepherd on its host",
+            );
+        }
+        let message = pb::ToNode { stacks: Some(question.into()), ..Default::default() };
+        let (answer, answered) = oneshot::channel();
+        self.send(link, message, number, Waiting { link, key, waits: Waits::Stacks(answer) })
+            .ok_or(NOT_NOW)?;
+        Ok(answered)
+    }
+
+    fn send(
+        &mut self,
+        link: LinkId,
+        message: pb::ToNode,
+        number: u64,
+        waiting: Waiting,
+    ) -> Option<()> {
+        let mut open = self.of.open();
+        let sender = open.links.get(&link)?.sender.upgrade()?;
+        sender.try_send(Ok(message)).ok()?;
+        open.waiting.insert(number, waiting);
         drop(open);
         self.numbers.push(number);
-        Some(answered)
+        Some(())
     }
 }
 
 /// What the scheduler knows of the PEs that are asked for.
-struct Known {
-    key: Key,
+pub(super) struct Known {
+    pub key: Key,
     /// By rank, from the first on.
-    pes: Vec<Nid>,
+    pub pes: Vec<Nid>,
     /// Ranks behind them.
-    more: bool,
+    pub more: bool,
     /// Of their nodes.
-    links: BTreeMap<Nid, LinkId>,
-    hosts: BTreeMap<Nid, String>,
+    pub links: BTreeMap<Nid, LinkId>,
+    pub hosts: BTreeMap<Nid, String>,
 }
 
 /// The ranks of an application from this one on.
@@ -188,18 +273,31 @@ impl Service {
     ) -> Result<Response<pb::ProcessesReply>, Status> {
         let peer = caller(&request)?;
         let pb::ProcessesRequest { apid, first } = request.into_inner();
-        let apid = Apid(apid);
+        let known = self.pes_of(&peer, Apid(apid), first, Subject::Processes).await?;
+        let told = self.ask_hosts(peer.uid, &known, first).await?;
+        Ok(Response::new(reply(known, first, &told)))
+    }
+
+    /// The PEs of an application from this rank on, for somebody who may ask for this of them.
+    pub(super) async fn pes_of(
+        &self,
+        peer: &Peer,
+        apid: Apid,
+        first: u32,
+        subject: Subject,
+    ) -> Result<Known, Status> {
         let of = move |s: &Scheduler, team: &Apteam| {
             (team.owner.clone(), team.state, known(s, team, first))
         };
-        let (owner, state, known) = self.known(&peer, apid, of).await?;
+        let (owner, state, known) = self.known(peer, apid, of).await?;
         if owner.uid != peer.uid && !self.is_administrator(peer.uid) {
             let why = format!(
                 "application {apid} belongs to {}: only that user and administrators are shown its \
-                 processes",
-                owner.name
+                 {}",
+                owner.name,
+                subject.name()
             );
-            return Err(self.not_his(&peer, apid, owner.uid, why));
+            return Err(self.not_his(peer, apid, owner.uid, why));
         }
         if !matches!(state, State::Launching | State::Running) {
             let text = format!(
@@ -208,8 +306,7 @@ impl Service {
             );
             return Err(Status::failed_precondition(text));
         }
-        let told = self.ask_hosts(peer.uid, &known, first).await?;
-        Ok(Response::new(reply(known, first, &told)))
+        Ok(known)
     }
 
     /// Asks the apinits of these PEs, all at once.
@@ -219,7 +316,7 @@ impl Service {
         known: &Known,
         first: u32,
     ) -> Result<BTreeMap<LinkId, Told>, Status> {
-        let mut asking = self.questions.begin(uid)?;
+        let mut asking = self.questions.begin(Subject::Processes, uid)?;
         let until = Instant::now() + ANSWER;
         let mut told = BTreeMap::new();
         let mut answers = Vec::new();
@@ -228,7 +325,7 @@ impl Service {
             if told.contains_key(link) {
                 continue;
             }
-            told.insert(*link, Err("its apinit does not take questions now".to_owned()));
+            told.insert(*link, Err(NOT_NOW.to_owned()));
             let number = super::services::random_number()?;
             let question = Question { number, key: known.key, first, count };
             answers.extend(asking.ask(*link, question).map(|answer| (*link, answer)));
@@ -305,9 +402,9 @@ mod tests {
     async fn an_answer_is_taken_of_the_apinit_that_was_asked_and_of_no_other() {
         let questions = Questions::default();
         let (sender, mut asked) = mpsc::channel(4);
-        questions.linked(LinkId(1), &sender);
-        questions.linked(LinkId(2), &sender);
-        let mut asking = questions.begin(1000).expect("room");
+        questions.linked(LinkId(1), &sender, true);
+        questions.linked(LinkId(2), &sender, false);
+        let mut asking = questions.begin(Subject::Processes, 1000).expect("room");
         let mut answered = asking.ask(LinkId(1), question(5)).expect("asked");
         assert!(asked.recv().await.expect("there").expect("good").processes.is_some());
         let other = Key { apid: Apid(8), ..KEY };
@@ -324,6 +421,18 @@ mod tests {
         assert!(asking.ask(LinkId(2), question(8)).is_none());
         drop((sender, asked));
         assert!(asking.ask(LinkId(1), question(9)).is_none());
+        // An apinit of a release before is not asked for stacks; another one's answer is of its own kind.
+        let stacks = |number| stacks::Question { number, key: KEY, rank: 3 };
+        let (sender, mut asked) = mpsc::channel(4);
+        questions.linked(LinkId(1), &sender, true);
+        questions.linked(LinkId(3), &sender, false);
+        assert!(asking.ask_stacks(LinkId(3), stacks(10)).is_err_and(|why| why.contains("upgrade")));
+        let mut told = asking.ask_stacks(LinkId(1), stacks(11)).expect("asked");
+        assert!(asked.recv().await.expect("there").expect("good").stacks.is_some());
+        questions.told_stacks(LinkId(3), stacks::Answer::none(stacks(11), "no"));
+        assert!(told.try_recv().is_err());
+        questions.told_stacks(LinkId(1), stacks::Answer::none(stacks(11), "no"));
+        assert_eq!(told.await, Ok(stacks::Answer::none(stacks(11), "no")));
         drop(asking);
         assert!(questions.open().waiting.is_empty() && questions.open().asking.is_empty());
     }
@@ -331,15 +440,19 @@ mod tests {
     #[test]
     fn a_user_asks_little_at_once_and_leaves_room_for_others() {
         let questions = Questions::default();
-        let refused = |uid| questions.begin(uid).map(drop).map_err(|s| s.message().to_owned());
-        let mut own: Vec<_> = (0..ASKING_USER_MAX).map(|_| questions.begin(1).ok()).collect();
+        let refused = |uid| {
+            questions.begin(Subject::Processes, uid).map(drop).map_err(|s| s.message().to_owned())
+        };
+        let mut own: Vec<_> = (0..4).map(|_| questions.begin(Subject::Processes, 1).ok()).collect();
         assert!(refused(1).is_err_and(|text| text.contains("you have 4 questions")));
         assert!(refused(2).is_ok());
         own.pop();
         assert!(refused(1).is_ok());
-        let users = 10..10 + ASKING_MAX as u32;
-        let all: Vec<_> = users.map(|uid| questions.begin(uid)).collect();
+        let users = 10..74;
+        let all: Vec<_> = users.map(|uid| questions.begin(Subject::Processes, uid)).collect();
         assert!(refused(2).is_err_and(|text| text.contains("64 questions")));
+        // Other questions are counted by themselves.
+        assert!(questions.begin(Subject::Stacks, 1).is_ok());
         drop((own, all));
         assert!(questions.open().asking.is_empty());
     }

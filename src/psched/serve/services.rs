@@ -547,6 +547,13 @@ impl pb::psched_server::Psched for Service {
         self.processes_of(request).await
     }
 
+    async fn stacks(
+        &self,
+        request: Request<pb::StacksRequest>,
+    ) -> Result<Response<pb::StacksReply>, Status> {
+        self.stacks_of(request).await
+    }
+
     async fn shares(
         &self,
         request: Request<pb::SharesRequest>,

@@ -51,6 +51,12 @@ impl Psched for Mirror {
         std::future::pending().await
     }
 
+    async fn stacks(
+        &self,
+        _: Request<pb::StacksRequest>,
+    ) -> Result<Response<pb::StacksReply>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
     async fn processes(
         &self,
         _: Request<pb::ProcessesRequest>,

@@ -51,6 +51,7 @@ message! {
     address: Text,
     parts: Same,
     leads_on: Same,
+    stacks: Same,
     // The kernel tells it.
     here pid: 0,
     here remote: false,

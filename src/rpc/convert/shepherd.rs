@@ -11,6 +11,7 @@ use crate::apteam::launch::{HostLaunch, LocalPe, PARTS_MAX};
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
+use crate::apteam::protocol::stacks::{Answer as StacksAnswer, Question as StacksQuestion};
 use crate::rpc::pb;
 
 message! {
@@ -59,6 +60,7 @@ message! {
     output_taken: Same,
     stdin_taken: Same,
     several: Same,
+    stacks: Same,
 }
 
 variants! {
@@ -79,6 +81,7 @@ variants! {
     )),
     Processes(processes: Inner),
     Programs { programs: List(PARTS_MAX) } = GivenPrograms,
+    Stacks(stacks: Inner),
 }
 
 variants! {
@@ -100,6 +103,7 @@ variants! {
     )),
     Processes(processes: Inner),
     ProgramsWanted { programs: List(PARTS_MAX) } = WantedPrograms,
+    Stacks(stacks: Inner),
     Ended(ended: Boxed),
 }
 
@@ -138,5 +142,23 @@ message! {
     number: Same,
     key: Required,
     processes: List(RANKS_MAX as usize),
+    why_not: Text,
+}
+
+message! {
+    StacksQuestion = StacksQuestion;
+    number: Same,
+    key: Required,
+    rank: Same,
+}
+
+message! {
+    StacksAnswer = StacksAnswer;
+    number: Same,
+    key: Required,
+    rank: Same,
+    pid: Same,
+    text: Text,
+    cut: Same,
     why_not: Text,
 }

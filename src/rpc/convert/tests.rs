@@ -30,6 +30,7 @@ use crate::apteam::protocol::peers::{
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
+use crate::apteam::protocol::stacks;
 use crate::apteam::protocol::turns::{PlannedSlice, SlicePlan, StopMeans, Switch, Switches};
 use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
@@ -508,6 +509,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
                 remote: false,
                 parts: memory % 2 == 0,
                 leads_on: memory % 3 == 0,
+                stacks: memory % 5 == 0,
             }
         },
     )
@@ -928,6 +930,7 @@ fn shepherd_hello() -> impl Strategy<Value = shepherd::Hello> {
             output_taken,
             stdin_taken,
             several: how_far.3,
+            stacks: protocol % 2 == 0,
         },
     )
 }
@@ -978,6 +981,9 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
             }
         ),
         vec(given_program(), 0..3).prop_map(|programs| ToShepherd::Programs { programs }),
+        (any::<u64>(), key(), any::<u32>()).prop_map(|(number, key, rank)| {
+            ToShepherd::Stacks(stacks::Question { number, key, rank })
+        }),
     ]
 }
 
@@ -998,6 +1004,12 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
                 let process = |(rank, pid)| PeProcess { rank, pid };
                 let processes = pes.into_iter().map(process).collect();
                 FromShepherd::Processes(Answer { number, key, processes, why_not })
+            }
+        ),
+        (any::<(u64, u32, u32, bool)>(), key(), text(), text()).prop_map(
+            |((number, rank, pid, cut), key, text, why_not)| {
+                let answer = stacks::Answer { number, key, rank, pid, text, cut, why_not };
+                FromShepherd::Stacks(answer)
             }
         ),
         host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),

@@ -1,7 +1,7 @@
 //! What is around an apshepherd's driver in the cluster. It may be killed before each call that changes something.
 
 use super::Shep;
-use crate::apshepherd::decide::{Action, Event, Left};
+use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
@@ -16,6 +16,7 @@ use crate::torture::wire::{Msg, Pid};
 use crate::torture::world::{Ev, World};
 use crate::torture::{MS, US, trace};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// The world around one apshepherd.
 pub struct Around<'w> {
@@ -142,6 +143,17 @@ impl Outside for Around<'_> {
     fn processes(&self, _: &Question) -> Vec<PeProcess> {
         Vec::new()
     }
+
+    /// (As above: there are no debuggers.)
+    fn look_at_pes(&self, _: &[u32]) -> BTreeMap<u32, Looked> {
+        BTreeMap::new()
+    }
+
+    fn start_debugger(&mut self, _: u64, _: u32) {}
+
+    fn pause_debugger(&mut self, _: u64, _: bool) {}
+
+    fn end_debugger(&mut self, _: u64) {}
 
     fn kill_everything(&mut self) {
         if self.steps().is_some() {

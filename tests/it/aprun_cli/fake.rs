@@ -211,6 +211,13 @@ impl Psched for Services {
         Ok(Response::new(pb::KillReply { problems: vec![String::new()], ..Default::default() }))
     }
 
+    async fn stacks(
+        &self,
+        _: Request<pb::StacksRequest>,
+    ) -> Result<Response<pb::StacksReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn processes(
         &self,
         _: Request<pb::ProcessesRequest>,

@@ -164,3 +164,15 @@ fn programs_that_are_not_of_the_posting_are_refused() {
     assert_eq!(act(&mut agent, S, two_programs(FRONT, key, 4)), refused(FRONT, text));
     assert_eq!(agent.apps[&key].phase(), Phase::Placed);
 }
+
+/// One of the release before would skip the question for stacks.
+#[test]
+fn a_shepherd_says_whether_it_can_be_asked_for_stacks() {
+    let (mut agent, key) = with_running();
+    for stacks in [true, false] {
+        let hello = Hello { key, stacks, ..Hello::default() };
+        act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Hello(hello)));
+        assert_eq!(agent.has_stacks(key), stacks);
+    }
+    assert!(!agent.has_stacks(self::key(99, 1)));
+}

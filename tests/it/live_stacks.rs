@@ -1,0 +1,390 @@
+//! `apstat --stacks APID`: where the threads of PEs stand that run, and go on.
+
+use crate::support::hand::Hand;
+use crate::support::hosts::{Cluster, may_be};
+use crate::support::users::{self, ANNA, BERT, Bins, User};
+use crate::support::*;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Two threads that stand in functions of their own, until the file of its argument is there. With another argument
+/// the first of them does not sleep.
+const SOURCE: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int busy;
+__attribute__((noinline)) void second_waits(void) { for (;;) pause(); }
+static void *second(void *nothing) { second_waits(); return nothing; }
+__attribute__((noinline)) void first_waits(const char *end) { while (access(end, F_OK)) if (!busy) usleep(2000); }
+
+int main(int count, char **words) {
+    pthread_t thread;
+    busy = count > 2;
+    if (count < 2 || pthread_create(&thread, 0, second, 0)) return 3;
+    first_waits(words[1]);
+    printf("done %s\n", getenv("ALPS_APP_PE"));
+    return 0;
+}
+"#;
+
+/// The program, in this folder; `None`: the test is skipped.
+fn program(test: &str, folder: &Path) -> Option<PathBuf> {
+    let there = |name: &str| {
+        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    };
+    if !there("gdb") || !there("cc") {
+        skip(test, "gdb or cc is not installed (apt-get install gdb gcc)");
+        return None;
+    }
+    let (source, program) = (folder.join("waits.c"), folder.join("waits"));
+    std::fs::write(&source, SOURCE).expect("written");
+    run(Command::new("cc").args(["-g", "-O1", "-pthread", "-o"]).arg(&program).arg(&source))
+        .expect(0);
+    Some(program)
+}
+
+/// Starts it; it ends when `end` is there.
+fn start(mut aprun: Command, program: &Path, end: &Path) -> Running {
+    Running::start(aprun.arg(program).arg(end))
+}
+
+/// It goes on, and ends by itself, all PEs and without a word.
+#[track_caller]
+fn goes_on(running: Running, end: &Path, pes: u32) {
+    std::fs::write(end, "").expect("written");
+    let run = running.wait(BOUND).expect(0);
+    let expected: Vec<String> = (0..pes).map(|rank| format!("done {rank}")).collect();
+    assert_eq!((run.sorted(), run.stderr.as_str()), (expected, ""));
+}
+
+/// The PEs of a report: rank, stacks, and why there are none.
+fn rows(run: &Run) -> Vec<(u64, String, String)> {
+    let report: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    let text = |row: &Value, name: &str| row[name].as_str().unwrap_or_default().to_owned();
+    let row = |row: &Value| {
+        (row["rank"].as_u64().expect("a number"), text(row, "stacks"), text(row, "why"))
+    };
+    report["pes"].as_array().expect("a list").iter().map(row).collect()
+}
+
+fn whole(stacks: &str) -> bool {
+    let both = [" in first_waits (", " in second_waits (", "Thread 2 (", "Thread 1 ("];
+    both.iter().all(|word| stacks.contains(word))
+}
+
+/// The debugger of a PE whose program is this, held where it is. (It is there for a moment.)
+fn hold_debugger(program: &Path) -> i32 {
+    let begun = Instant::now();
+    while begun.elapsed() < BOUND {
+        let traced = pids().filter(|pid| {
+            let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+            exe.is_ok_and(|exe| exe == program)
+        });
+        let tracer = |pid: i32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+            tracer.trim().parse::<i32>().ok().filter(|tracer| *tracer > 0)
+        };
+        if let Some(debugger) = traced.filter_map(tracer).next() {
+            kill(debugger, 19);
+            return debugger;
+        }
+    }
+    panic!("no debugger comes");
+}
+
+fn state(pid: i32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(stat.rsplit_once(')')?.1.trim().chars().take(1).collect())
+}
+
+#[test]
+fn every_thread_of_every_pe_is_shown_and_goes_on() {
+    let test = "live_stacks::every_thread_of_every_pe_is_shown_and_goes_on";
+    let instance = Plan::new().nodes(2, 2).start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let end = instance.directory().join("end");
+    let running = start(instance.command("aprun", words("-n 4 -N 2 -q")), &program, &end);
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let report = instance.apstat(&format!("-A {apid} --pids"));
+    let host = report["processes"][0]["host"].as_str().expect("text").to_owned();
+    let text = instance.run("apstat", ["--stacks", &apid]).expect(0).out();
+    let sections: Vec<&str> = text.split("\n\n").filter(|s| s.starts_with("PE ")).collect();
+    let headings: Vec<&str> = text.lines().filter(|line| line.starts_with("PE ")).collect();
+    let expected: Vec<String> = (0..4)
+        .map(|rank| {
+            let pid = &report["processes"][rank]["pid"];
+            format!("PE {rank}, NID {}, host {host}, pid {pid}", rank / 2)
+        })
+        .collect();
+    assert_eq!((headings, sections.len()), (expected.iter().map(String::as_str).collect(), 4));
+    // And again, as often as one likes.
+    for _ in 0..3 {
+        let told = instance.run("apstat", ["--stacks", &apid, "--json"]).expect(0);
+        let rows = rows(&told);
+        assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert!(rows.iter().all(|row| whole(&row.1) && row.2.is_empty()), "{rows:?}");
+    }
+    goes_on(running, &end, 4);
+    let ended = instance.run("apstat", ["--stacks", &apid]).expect(1);
+    assert!(ended.stderr.contains(&format!("application {apid} has ended")), "{}", ended.stderr);
+    instance.run("apstat", ["--stacks", "999"]).expect(1).says("there is no application 999");
+}
+
+/// The debugger is the user's and has no right more, and nobody else may ask.
+#[test]
+fn it_is_the_owners_and_only_the_owner_and_administrators_are_told() {
+    let test = "live_stacks::only_the_owner_is_told";
+    let one = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
+    let Some((hand, bins)) = users::daemons(test, one, "0") else { return };
+    let folder = ANNA.folder();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("ours");
+    let Some(program) = program(test, folder.path()) else { return };
+    let end = folder.path().join("end");
+    let mut aprun = ANNA.command(bins.path("aprun"), words("-n 1 -q"));
+    aprun.env("PSCHED_SOCKET", hand.socket());
+    let running = start(aprun, &program, &end);
+    let apid = hand.wait_for("running", 1)[0].to_string();
+    let asks = |user: Option<User>| {
+        let line = ["--stacks", &apid, "--json"];
+        let mut command = match user {
+            Some(user) => user.command(bins.path("apstat"), line),
+            None => hand.command("apstat", line),
+        };
+        command.env("PSCHED_SOCKET", hand.socket());
+        command
+    };
+    for user in [Some(ANNA), None] {
+        let rows = rows(&run(&mut asks(user)).expect(0));
+        assert!(rows.len() == 1 && whole(&rows[0].1), "{rows:?}");
+    }
+    run(&mut asks(Some(BERT)))
+        .expect(1)
+        .says("only that user and administrators are shown its stacks");
+    // Also where an administrator has asked.
+    let asked = Running::start(&mut asks(None));
+    let debugger = hold_debugger(&program);
+    let status = std::fs::read_to_string(format!("/proc/{debugger}/status")).expect("it lives");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("there");
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (uid, gid) = (ANNA.uid.to_string(), ANNA.gid.to_string());
+    assert_eq!((field("Uid:"), field("Gid:")), (vec![uid; 4], vec![gid; 4]));
+    assert_eq!((field("CapEff:"), field("CapPrm:")), (vec!["0".repeat(16)], vec!["0".repeat(16)]));
+    // It works for longer than from one look to the next for what is not where it belongs.
+    let begun = Instant::now();
+    eventually(BOUND, "time goes by", || begun.elapsed() > Duration::from_millis(3_500));
+    assert_eq!(state(debugger).as_deref(), Some("T"));
+    kill(debugger, 18);
+    assert!(whole(&rows(&asked.wait(BOUND).expect(0))[0].1));
+    assert!(!hand.said().contains("outside of the control group"), "{}", hand.said());
+    goes_on(running, &end, 1);
+    hand.end();
+}
+
+/// A debugger that dies, and an apstat that does, at whatever moment: the program goes on.
+#[test]
+fn a_debugger_that_is_killed_and_an_apstat_that_is_change_nothing() {
+    let test = "live_stacks::a_debugger_that_is_killed_and_an_apstat_that_is_change_nothing";
+    let instance = Plan::new().nodes(1, 2).start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let end = instance.directory().join("end");
+    let running = start(instance.command("aprun", words("-n 1 -q")), &program, &end);
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let pid = instance.apstat(&format!("-A {apid} --pids"))["processes"][0]["pid"].as_u64();
+    let pid = pid.expect("it runs") as i32;
+    let mut command = instance.command("apstat", ["--stacks", &apid, "--json"]);
+    let runs = |what: &str| {
+        eventually(BOUND, what, || state(pid).is_some_and(|state| state == "S" || state == "R"));
+    };
+    for _ in 0..10 {
+        let asked = Running::start(&mut command);
+        kill(hold_debugger(&program), 9);
+        let why = rows(&asked.wait(BOUND).expect(1))[0].2.clone();
+        assert!(why.contains("gdb was killed by signal 9"), "{why}");
+        runs("it goes on after the debugger");
+    }
+    // ^C
+    for _ in 0..3 {
+        let asked = Running::start(&mut command);
+        let debugger = hold_debugger(&program);
+        kill(asked.pid(), 2);
+        asked.wait(BOUND);
+        kill(debugger, 18);
+        eventually(BOUND, "the debugger ends", || state(debugger).is_none());
+        runs("it goes on after apstat");
+    }
+    // An apinit that is killed: whoever asks hears it, and nothing is left of the debugger.
+    let asked = Running::start(&mut command);
+    let debugger = hold_debugger(&program);
+    kill(instance.daemon("apinit"), 9);
+    let told = asked.wait(BOUND).expect(1);
+    assert!(rows(&told)[0].2.contains("its apinit has just gone"), "{told:?}");
+    eventually(BOUND, "the debugger ends", || state(debugger).is_none());
+    runs("it goes on without its apinit");
+    eventually(BOUND, "it can be asked again", || {
+        let told = run(&mut command);
+        told.status == 0 && whole(&rows(&told)[0].1)
+    });
+    goes_on(running, &end, 1);
+}
+
+/// A PE ends while its debugger stands: the application does not wait for that.
+#[test]
+fn an_end_does_not_wait_for_a_debugger() {
+    let test = "live_stacks::an_end_does_not_wait_for_a_debugger";
+    let instance = Plan::new().nodes(1, 2).start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let end = instance.directory().join("end");
+    let running = start(instance.command("aprun", words("-n 2 -q")), &program, &end);
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let asked = Running::start(&mut instance.command("apstat", ["--stacks", &apid, "--json"]));
+    let debugger = hold_debugger(&program);
+    let begun = Instant::now();
+    instance.run("apkill", ["-9", &apid]).expect(0);
+    let killed = running.wait(BOUND).expect(137);
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(!killed.stderr.contains("left"), "{}", killed.stderr);
+    eventually(BOUND, "the debugger ends", || state(debugger).is_none());
+    asked.wait(BOUND);
+    instance.wait_until_free();
+}
+
+#[test]
+fn a_gang_that_is_frozen_is_waited_for() {
+    let test = "live_stacks::a_gang_that_is_frozen_is_waited_for";
+    let instance = Plan::new().nodes(1, 2).shared().start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    instance.run("psmgr", words("set application.time_slice=1s")).expect(0);
+    let ends: Vec<PathBuf> = (0..2).map(|i| instance.directory().join(format!("end{i}"))).collect();
+    let spin = |end: &PathBuf| {
+        let mut command = instance.command("aprun", words("-n 2 -q"));
+        Running::start(command.arg(&program).arg(end).arg("busy"))
+    };
+    let both: Vec<Running> = ends.iter().map(spin).collect();
+    let apids: Vec<String> = instance.wait_for("running", 2).iter().map(u64::to_string).collect();
+    let command = |apid: &String| instance.command("apstat", ["--stacks", apid, "--json"]);
+    for apid in apids.iter().chain(&apids) {
+        let told = run(&mut command(apid)).expect(0);
+        assert!(rows(&told).iter().all(|row| whole(&row.1)), "{told:?}");
+    }
+    instance.run("psmgr", words("set application.time_slice=50ms")).expect(0);
+    for (running, end) in both.into_iter().zip(&ends) {
+        goes_on(running, end, 2);
+    }
+}
+
+#[test]
+fn a_pe_that_stays_stopped_is_told_so() {
+    let test = "live_stacks::a_pe_that_stays_stopped_is_told_so";
+    let instance = Plan::new().nodes(1, 1).start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let end = instance.directory().join("end");
+    let running = start(instance.command("aprun", words("-n 1 -q")), &program, &end);
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let report = instance.apstat(&format!("-A {apid} --pids"));
+    let pid = report["processes"][0]["pid"].as_u64().expect("it runs") as i32;
+    instance.run("apkill", ["-s", "STOP", &apid]).expect(0);
+    eventually(BOUND, "it is stopped", || state(pid).as_deref() == Some("T"));
+    let told = instance.run("apstat", ["--stacks", &apid, "--json"]).expect(1);
+    instance.run("apkill", ["-s", "CONT", &apid]).expect(0);
+    goes_on(running, &end, 1);
+    let why = &rows(&told)[0].2;
+    assert!(why.starts_with("it has been stopped by a signal for 30 s"), "{why}");
+}
+
+#[test]
+fn a_pe_that_is_traced_already_is_named() {
+    let test = "live_stacks::a_pe_that_is_traced_already_is_named";
+    let instance = Plan::new().nodes(1, 2).start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let end = instance.directory().join("end");
+    for (options, by) in
+        [("-g -q -n 2", "gdb (aprun -g)"), ("--strace -f -q -n 2", "strace (aprun --strace)")]
+    {
+        let _ = std::fs::remove_file(&end);
+        let mut command = instance.command("aprun", words(options));
+        command.current_dir(instance.directory());
+        let running = start(command, &program, &end);
+        let apid = instance.wait_for("running", 1)[0].to_string();
+        let told = instance.run("apstat", ["--stacks", &apid]).expect(1);
+        let line =
+            format!(": no stacks: it is traced already by {by}, and a process has one tracer only");
+        assert_eq!(told.out().lines().filter(|l| l.ends_with(&line)).count(), 2, "{told:?}");
+        assert!(told.stderr.contains(&format!("no stacks of application {apid}")), "{told:?}");
+        goes_on(running, &end, 2);
+        instance.wait_until_free();
+    }
+}
+
+#[test]
+fn hosts_are_asked_and_one_without_a_debugger_is_named() {
+    let test = "live_stacks::hosts_are_asked_and_one_without_a_debugger_is_named";
+    if !may_be(test) {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let Some(program) = program(test, cluster.folder()) else { return };
+    let end = cluster.folder().join("end");
+    let bins = Bins::new();
+    let of_anna = |host: usize, name: &str, line: &str| {
+        let mut command = cluster.on(host, "setpriv".as_ref());
+        let uid = ANNA.uid.to_string();
+        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]);
+        command.arg(bins.path(name)).args(words(line));
+        command.env_remove("PSCHED_SOCKET").env_remove("PSCHED_LOG");
+        command
+    };
+    let running = start(of_anna(1, "aprun", "-q -n 4 -N 2"), &program, &end);
+    let apid = cluster.wait_for("running", 1)[0].to_string();
+    for host in [0, 1] {
+        let told = run(&mut of_anna(host, "apstat", &format!("--stacks {apid} --json"))).expect(0);
+        let rows = rows(&told);
+        assert!(rows.len() == 4 && rows.iter().all(|row| whole(&row.1)), "{told:?}");
+    }
+    for name in ["gdb", "eu-stack"] {
+        let script = format!("test ! -e /usr/bin/{name} || mount --bind /dev/null /usr/bin/{name}");
+        run(cluster.on(1, "sh".as_ref()).args(["-c", &script])).expect(0);
+    }
+    // (A process sees what is mounted in its own namespace: the apshepherd's is a copy of its host's.)
+    std::fs::write(&end, "").expect("written");
+    running.wait(BOUND).expect(0);
+    std::fs::remove_file(&end).expect("ours");
+    let running = start(of_anna(1, "aprun", "-q -n 4 -N 2"), &program, &end);
+    let apid = cluster.wait_for("running", 1)[0].to_string();
+    let told = run(&mut of_anna(0, "apstat", &format!("--stacks {apid} --json"))).expect(0);
+    for (rank, stacks, why) in rows(&told) {
+        match rank {
+            0 | 1 => assert!(whole(&stacks) && why.is_empty(), "{told:?}"),
+            _ => {
+                assert!(why.contains("neither gdb nor eu-stack is on host h1"), "{why}");
+                assert!(why.contains("install the package gdb there"), "{why}");
+            }
+        }
+    }
+    goes_on(running, &end, 4);
+}
+
+/// PEs beyond one answer come with the next. (Those of faked hosts are no processes.)
+#[test]
+fn a_large_application_comes_in_pages() {
+    let nodes = "nodes:\n  - { nids: 0, processors: 600, flavors: [su, os, ap] }\n  \
+                 - { nids: 1, processors: 600 }\n";
+    let hand = Hand::start_faked(nodes, 2, "0-1");
+    let running = Running::start(&mut hand.command("aprun", words("-q -n 1000 sleep 1000")));
+    let apid = hand.wait_for("running", 1)[0].to_string();
+    let told = run(&mut hand.command("apstat", ["--stacks", &apid, "--json"])).expect(1);
+    let rows = rows(&told);
+    assert!((0..1000).eq(rows.iter().map(|row| row.0)));
+    assert!(rows.iter().all(|row| row.2 == "its host is faked: its PEs are no processes"));
+    run(&mut hand.command("apkill", ["-9", &apid])).expect(0);
+    running.wait(BOUND);
+    hand.end();
+}
