@@ -22,6 +22,7 @@ mod flat;
 mod foreign;
 mod fronts;
 mod hand;
+mod host_faults;
 mod hosts;
 mod hosts_manual;
 mod inherits;

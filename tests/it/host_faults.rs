@@ -1,0 +1,215 @@
+//! Faults of whole hosts of a cluster: a second psched on the same records, a psched that comes back to half of the
+//! hosts, a host that is revoked under its applications, and one that dies in the middle of a launch.
+
+use crate::support::hosts::{Cluster, may_be};
+use crate::support::*;
+use std::ffi::OsStr;
+use std::time::Instant;
+
+/// A shell script on each of so many PEs, from a host.
+fn script(cluster: &Cluster, host: usize, options: &str, script: &str) -> Running {
+    let arguments = words(options).chain(["sh", "-c", script]);
+    Running::start(&mut cluster.command(host, "aprun", arguments))
+}
+
+fn psmgr(cluster: &Cluster, line: &str) -> Run {
+    run(&mut cluster.command(0, "psmgr", words(line)))
+}
+
+fn touch(cluster: &Cluster, name: &str) {
+    std::fs::write(cluster.folder().join(name), "").expect("written");
+}
+
+/// Each PE says so in a file of its own, waits for the file, and says a line.
+fn waits(cluster: &Cluster, name: &str) -> String {
+    let folder = cluster.folder().display();
+    format!(
+        "touch {folder}/up-{name}.$ALPS_APP_PE; until [ -e {folder}/{name} ]; do sleep 0.01; done; \
+         echo {name}"
+    )
+}
+
+#[track_caller]
+fn wait_until_begun(cluster: &Cluster, name: &str, pes: u32) {
+    eventually(BOUND, &format!("all PEs of {name} have begun"), || {
+        (0..pes).all(|pe| cluster.folder().join(format!("up-{name}.{pe}")).exists())
+    });
+}
+
+/// No process of an application is left on these hosts, and psched has none on record.
+#[track_caller]
+fn nothing_is_left(cluster: &Cluster, hosts: impl Iterator<Item = usize>) {
+    for host in hosts {
+        let mut left = Vec::new();
+        let until = Instant::now() + BOUND;
+        while Instant::now() < until {
+            left = cluster.others(host);
+            if left.is_empty() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert!(left.is_empty(), "still on h{host}: {left:?}");
+    }
+    eventually(BOUND, "no application is on record", || {
+        cluster.apstat("")["applications"].as_array().expect("a list").is_empty()
+    });
+}
+
+/// On the host of the first psched and on another one: it is refused, says why, and the first one does not notice.
+#[test]
+fn a_second_psched_on_the_same_records_is_refused() {
+    if !may_be("host_faults::a_second_psched_on_the_same_records_is_refused") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let runs = script(&cluster, 1, "-q -n 4 -N 2", &waits(&cluster, "runs"));
+    wait_until_begun(&cluster, "runs", 4);
+    let waiting = script(&cluster, 1, "-q -n 4 -F exclusive", "echo second");
+    cluster.wait_for("posted", 1);
+    let own = cluster.folder().join("psched.yaml");
+    // The same, but for addresses of its own: nothing but the records keeps it off.
+    let text = std::fs::read_to_string(&own).expect("read");
+    let other = cluster.folder().join("other.yaml");
+    let lines = text.lines().filter(|line| !line.starts_with("network:"));
+    let lines = lines.map(|line| line.replace("/run/psched/psched.sock", "/run/psched/other.sock"));
+    std::fs::write(&other, lines.collect::<Vec<_>>().join("\n") + "\n").expect("written");
+    for (host, config) in [(0, &own), (0, &other), (1, &other)] {
+        let mut command =
+            cluster.command(host, "psched", [OsStr::new("--config"), config.as_os_str()]);
+        let refused = Running::start(&mut command).wait(BOUND);
+        assert_ne!(refused.status, 0, "{refused:?}");
+        assert!(refused.stderr.contains("is in use by another psched"), "{}", refused.stderr);
+        assert_eq!(cluster.apstat("")["applications"].as_array().map(Vec::len), Some(2));
+    }
+    touch(&cluster, "runs");
+    assert_eq!(runs.wait(BOUND).expect(0).sorted(), ["runs"; 4]);
+    assert_eq!(waiting.wait(BOUND).expect(0).sorted(), ["second"; 4]);
+    cluster.wait_until_up();
+    nothing_is_left(&cluster, 0..2);
+}
+
+/// psched comes back when half of the hosts are gone. What runs there is neither lost nor given up, and an aprun of a
+/// login host that waits for its turn waits on.
+#[test]
+fn a_psched_that_comes_back_to_half_of_the_hosts_loses_nothing() {
+    if !may_be("host_faults::a_psched_that_comes_back_to_half_of_the_hosts_loses_nothing") {
+        return;
+    }
+    let mut cluster = Cluster::start(4, 1);
+    let runs = script(&cluster, 0, "-q -n 8 -F exclusive", &waits(&cluster, "runs"));
+    wait_until_begun(&cluster, "runs", 8);
+    let mut waiting = script(&cluster, 3, "-q -n 8 -F exclusive", "hostname");
+    cluster.wait_for("posted", 1);
+    cluster.kill_psched();
+    for host in [1, 2] {
+        cluster.cable(host, false);
+    }
+    cluster.start_psched();
+    eventually(BOUND, "half of the hosts are there", || {
+        let states = cluster.states();
+        let gone = |nid: usize| states[nid] == "suspect";
+        gone(1) && gone(2) && !gone(0) && !gone(3)
+    });
+    assert_eq!(cluster.wait_for("posted", 1).len(), 1);
+    // One that fits on those that are there is not held up. (It takes turns with nobody: it waits too.)
+    let third = script(&cluster, 3, "-q -n 2 --immediate", "true").wait(BOUND);
+    assert_ne!(third.status, 0, "processors were given twice: {third:?}");
+    assert!(waiting.runs());
+    // A host comes back with a killed apinit, one as it was.
+    cluster.kill_apinit(1);
+    for host in [1, 2] {
+        cluster.cable(host, true);
+    }
+    cluster.start_apinit(1, 1);
+    touch(&cluster, "runs");
+    assert_eq!(runs.wait(BOUND).expect(0).sorted(), ["runs"; 8]);
+    let expected: Vec<String> = (0..4).flat_map(|host| vec![format!("h{host}"); 2]).collect();
+    assert_eq!(waiting.wait(BOUND).expect(0).sorted(), expected);
+    cluster.wait_until_up();
+    nothing_is_left(&cluster, 0..4);
+}
+
+/// A revoked host is out; what runs there is neither lost nor given away until an administrator says so, and then
+/// named. What others run and wait for goes on.
+#[test]
+fn a_host_is_revoked_under_its_applications() {
+    if !may_be("host_faults::a_host_is_revoked_under_its_applications") {
+        return;
+    }
+    let cluster = Cluster::start(3, 1);
+    let own = script(&cluster, 0, "-n 2 -L 1", &waits(&cluster, "own"));
+    wait_until_begun(&cluster, "own", 2);
+    let spread = script(&cluster, 0, "-n 2 -N 1 --flexible -L 0,2", &waits(&cluster, "spread"));
+    wait_until_begun(&cluster, "spread", 2);
+    let waiting = script(&cluster, 2, "-q -n 4 --flexible -L 0,2 -F exclusive", "hostname");
+    let wide = script(&cluster, 2, "-n 6 -F exclusive", "echo wide");
+    cluster.wait_for("posted", 2);
+    cluster.certs("revoke h1").expect(0);
+    cluster.copy_certificates(2);
+    eventually(BOUND, "its node is suspect", || cluster.states()[1] == "suspect");
+    // The others are not concerned.
+    touch(&cluster, "spread");
+    assert_eq!(spread.wait(BOUND).expect(0).sorted(), ["spread"; 2]);
+    assert_eq!(waiting.wait(BOUND).expect(0).sorted(), ["h0", "h0", "h2", "h2"]);
+    // What is on the host still holds it.
+    assert_eq!(cluster.wait_for("running", 1).len(), 1);
+    assert_eq!(cluster.wait_for("posted", 1).len(), 1);
+    psmgr(&cluster, "down 1 stolen").expect(0);
+    let lost = own.wait(BOUND);
+    assert_eq!(lost.status, 125, "{lost:?}");
+    assert!(lost.stderr.contains("NID 1"), "{}", lost.stderr);
+    // And the wide one is told that it can't be, or waits until the host is back with another certificate.
+    cluster.certs("host h1 --role node,login").expect(0);
+    cluster.copy_certificates(1);
+    psmgr(&cluster, "resume 1").expect(0);
+    let run = wide.wait(BOUND).expect(0);
+    assert_eq!(run.sorted(), ["wide"; 6], "{}", run.stderr);
+    cluster.wait_until_up();
+    nothing_is_left(&cluster, 0..3);
+}
+
+/// With a fan-out of 2 the third and the fourth host are reached through others. One of these dies, with its apinit
+/// and all that it had, while a launch is on its way: the application runs whole or not at all.
+#[test]
+fn a_host_on_the_way_dies_in_the_middle_of_a_launch() {
+    if !may_be("host_faults::a_host_on_the_way_dies_in_the_middle_of_a_launch") {
+        return;
+    }
+    let mut cluster = Cluster::start(5, 1);
+    psmgr(&cluster, "set fan_out=2").expect(0);
+    let folder = cluster.folder().to_owned();
+    // The last host holds the launch up: its part does not become ready.
+    cluster.stand_still(Some(4), true);
+    let once = format!("mkdir {}/ran.$ALPS_APP_PE || exit 9; echo $ALPS_APP_PE", folder.display());
+    let aprun = script(&cluster, 0, "-n 10", &once);
+    // On the second host its PEs stand before their first instruction.
+    eventually(BOUND, "the launch has come to the second host", || !cluster.others(1).is_empty());
+    cluster.kill_apinit(1);
+    for (pid, _) in cluster.others(1) {
+        kill(pid, 9);
+    }
+    cluster.stand_still(Some(4), false);
+    cluster.start_apinit(1, 1);
+    let run = aprun.wait(BOUND);
+    match run.status {
+        0 => {
+            let mut expected: Vec<String> = (0..10).map(|pe| pe.to_string()).collect();
+            expected.sort();
+            assert_eq!(run.sorted(), expected, "{}", run.stderr);
+        }
+        125 => {
+            assert!(run.stderr.contains("NID 1"), "{}", run.stderr);
+            assert_eq!(run.sorted(), [""; 0]);
+            let ran = listing(&folder)
+                .into_iter()
+                .filter(|name| name.to_string_lossy().starts_with("ran."));
+            assert_eq!(ran.count(), 0, "PEs have run: {}", run.stderr);
+        }
+        _ => panic!("{run:?}"),
+    }
+    cluster.wait_until_up();
+    nothing_is_left(&cluster, 0..5);
+    let all = script(&cluster, 4, "-q -n 10 -F exclusive", "hostname").wait(BOUND).expect(0);
+    assert_eq!(all.sorted().len(), 10);
+}
