@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_stream::StreamExt;
 
-const ROOM: Room = Room { all: 10_000, user: 6_000 };
+const MIB: u64 = 1 << 20;
+const ROOM: Room = Room { all: 10 * MIB, user: 6 * MIB };
 /// Nobody's.
 const USER: u32 = 4_444;
 
@@ -72,10 +73,10 @@ fn what_has_no_room_has_a_digest() {
     let folder = tempfile::tempdir().expect("made");
     let mut store = store(folder.path());
     let own = nix::unistd::geteuid().as_raw();
-    let _first = store.add(key(1), program(0, 6_000), USER, ROOM);
+    let _first = store.add(key(1), program(0, 6 * MIB), USER, ROOM);
     let second = store.add(key(1), program(1, 3), USER, ROOM);
     assert!(second.no_room().expect("none").contains("program_memory_user_max"), "{second:?}");
-    let third = store.add(key(2), program(0, 4_001), USER + 1, ROOM);
+    let third = store.add(key(2), program(0, 4 * MIB + 1), USER + 1, ROOM);
     assert!(third.no_room().expect("none").contains("program_memory_max"), "{third:?}");
     second.write(0, b"abc").expect("it is read");
     second.end(sha(b"abc")).expect("whole");
@@ -83,7 +84,7 @@ fn what_has_no_room_has_a_digest() {
     assert_eq!((given.path, given.digest), (Vec::new(), Some(sha(b"abc"))));
     // What is removed makes room.
     store.remove(key(1));
-    assert_eq!(store.add(key(3), program(0, 6_000), USER, ROOM).no_room(), None);
+    assert_eq!(store.add(key(3), program(0, 6 * MIB), USER, ROOM).no_room(), None);
     let none = Store::none("there are no others").add(key(3), program(0, 1), own, ROOM);
     assert_eq!(none.no_room().as_deref(), Some("there are no others"));
 }
