@@ -107,7 +107,9 @@ fn a_copy_is_its_owners_and_cannot_be_changed() {
         |user: User, script: &str| run(of_user(&cluster, 1, user).args(["sh", "-c", script]));
     let copy = copy.display();
     shell(ANNA, &format!("cmp -n 1000 {copy} /bin/sleep && test -x {copy}")).expect(0);
-    for tried in ["echo >> {}", "chmod 700 {}", "rm -f {}", "mv {} /tmp", "touch $(dirname {})/x"] {
+    for tried in
+        ["echo >> {}", "chmod 700 {}", "rm -f {}", "mv {} $(dirname {})/y", "touch $(dirname {})/x"]
+    {
         let changed = shell(ANNA, &tried.replace("{}", &copy.to_string()));
         assert_ne!(changed.status, 0, "{tried}: {changed:?}");
     }
