@@ -81,8 +81,8 @@ fn a_host_that_starts_nothing_is_left_out_and_drained() {
     assert!(!ran.stderr.contains("tried again"), "{}", ran.stderr);
 }
 
-/// A program that a host lacks is its user's to put there: its application ends at once, names the host's
-/// node, and nothing counts against the node, whoever starts it how often.
+/// A program that a host lacks, and gets no copy of (-b), is its user's to put there: its application ends at
+/// once, names the host's node, and nothing counts against the node, whoever starts it how often.
 #[test]
 fn a_missing_program_drains_nothing() {
     if !may_be("retries::a_missing_program_drains_nothing") {
@@ -98,7 +98,7 @@ fn a_missing_program_drains_nothing() {
         std::fs::copy(Path::new("/bin/true"), folder.join("program")).expect("copied");
     }
     for user in [&ANNA, &BERT, &ANNA, &BERT] {
-        let ran = aprun(&cluster, &bins, user, "-n 2 /run/local/program").expect(127);
+        let ran = aprun(&cluster, &bins, user, "-b -n 2 /run/local/program").expect(127);
         assert!(ran.stderr.contains("[NID 00001]"), "{}", ran.stderr);
         assert!(!ran.stderr.contains("tried again"), "{}", ran.stderr);
     }

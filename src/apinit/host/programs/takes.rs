@@ -241,7 +241,11 @@ type Says = mpsc::Sender<Result<pb::FetchPiece, Status>>;
 
 async fn send_all(copy: &Copy, mut offset: u64, says: &Says) -> Result<(), Status> {
     let mut progress = copy.progress();
-    let gone = |_| Status::cancelled("nobody reads");
+    // (One that does not read keeps the place of another.)
+    let say = async |piece| match timeout(SILENT, says.send(Ok(piece))).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(Status::cancelled("nobody reads")),
+    };
     loop {
         let now = progress.borrow_and_update().clone();
         let there = match &now {
@@ -261,18 +265,18 @@ async fn send_all(copy: &Copy, mut offset: u64, says: &Says) -> Result<(), Statu
             data.truncate(read);
             offset += read as u64;
             let piece = pb::FetchPiece { data: data.into(), ..pb::FetchPiece::default() };
-            says.send(Ok(piece)).await.map_err(gone)?;
+            say(piece).await?;
         }
         if let Progress::Whole(digest) = now {
             let digest = Bytes::copy_from_slice(&digest);
             let no_room = no_room.unwrap_or_default();
             let last = pb::FetchPiece { data: Bytes::new(), digest, no_room };
-            return says.send(Ok(last)).await.map_err(gone);
+            return say(last).await;
         }
         match timeout(ALIVE, progress.changed()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Status::aborted("it is no longer here")),
-            Err(_) => says.send(Ok(pb::FetchPiece::default())).await.map_err(gone)?,
+            Err(_) => say(pb::FetchPiece::default()).await?,
         }
     }
 }
