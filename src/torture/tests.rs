@@ -55,7 +55,7 @@ fn nothing_is_lost_whatever_goes_wrong() {
     assert!(counts.moved > 100, "nobody is moved: {counts:?}");
     assert!(counts.rolled_out > 1_000, "nobody's memory goes out: {counts:?}");
     assert!(counts.taken_out > 300 && counts.returned > 300, "nor by a checkpoint: {counts:?}");
-    assert!(counts.found_away > 10, "no apinit is started while one is out: {counts:?}");
+    assert!(counts.found_away > 3, "no apinit is started while one is out: {counts:?}");
     assert!(counts.kept_off > 100, "nobody is checkpointed and ended: {counts:?}");
     assert!(counts.brought_back > 500, "nobody is brought back: {counts:?}");
 }
