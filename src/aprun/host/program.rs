@@ -12,13 +12,14 @@ use crate::apteam::ending::{STATUS_FAILED, STATUS_NOT_EXECUTABLE, STATUS_NOT_FOU
 use crate::apteam::launch::{FileIdentity, Launch};
 use crate::apteam::posting::{Executable, Mpi};
 use crate::apteam::protocol::programs::LARGE;
+use crate::node::file_identity::identity;
 use crate::os::regular::digest;
 use nix::unistd::{AccessFlags, eaccess};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -175,19 +176,6 @@ impl Program {
             true => Ok(()),
             false => Err(std::io::Error::other("it has changed since it was posted")),
         }
-    }
-}
-
-fn identity(metadata: &Metadata) -> FileIdentity {
-    FileIdentity {
-        device: metadata.dev(),
-        inode: metadata.ino(),
-        size: metadata.size(),
-        mtime_ns: metadata
-            .mtime()
-            .saturating_mul(1_000_000_000)
-            .saturating_add(metadata.mtime_nsec()),
-        digest: None,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
+use crate::node::file_identity::identity;
 use crate::os::claims::list;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
 use crate::os::host::hostname;
@@ -25,7 +26,6 @@ use std::ffi::{CString, OsStr};
 use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -323,17 +323,6 @@ pub fn check_process(launch: &Launch, part: usize, pid: i32) -> Result<(), Refus
     }
     let now = std::fs::metadata(path_of(launch, part)).map_err(|_| changed(launch, part))?;
     check_identity(launch, part, now)
-}
-
-/// The identity of a file as launches carry it.
-pub fn identity(file: &Metadata) -> FileIdentity {
-    FileIdentity {
-        device: file.dev(),
-        inode: file.ino(),
-        size: file.size(),
-        mtime_ns: file.mtime().saturating_mul(1_000_000_000).saturating_add(file.mtime_nsec()),
-        digest: None,
-    }
 }
 
 fn changed(launch: &Launch, part: usize) -> Refusal {

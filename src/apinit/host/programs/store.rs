@@ -2,8 +2,8 @@
 
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
-use crate::apteam::launch::FileIdentity;
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
+use crate::node::file_identity::identity;
 use crate::os::access::{is_open_for_writing, let_user_execute};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use sha2::{Digest, Sha256};
@@ -215,16 +215,7 @@ impl Copy {
         match fs::metadata(&self.path) {
             Ok(file) => GivenProgram {
                 path: self.path.clone().into_os_string().into_vec(),
-                identity: Some(FileIdentity {
-                    device: file.dev(),
-                    inode: file.ino(),
-                    size: file.size(),
-                    mtime_ns: file
-                        .mtime()
-                        .saturating_mul(1_000_000_000)
-                        .saturating_add(file.mtime_nsec()),
-                    digest: None,
-                }),
+                identity: Some(identity(&file)),
                 ..of(String::new(), Some(digest))
             },
             Err(error) => of(format!("its file is gone: {error}"), Some(digest)),
@@ -425,7 +416,7 @@ impl Store {
     pub fn close(self) {
         let Ok(folder) = self.folder else { return };
         if fs::read_dir(&folder).is_ok_and(|mut all| all.next().is_none()) {
-            if is_tmpfs(&folder) && nix::unistd::geteuid().is_root() {
+            if is_mount(&folder) && nix::unistd::geteuid().is_root() {
                 let _ = umount2(&folder, MntFlags::MNT_DETACH);
             }
             let _ = fs::remove_dir(&folder);
@@ -456,10 +447,6 @@ fn is_mount(folder: &Path) -> bool {
     let above = folder.parent().and_then(|above| fs::metadata(above).ok());
     let own = fs::metadata(folder).ok();
     above.zip(own).is_some_and(|(above, own)| above.dev() != own.dev())
-}
-
-fn is_tmpfs(folder: &Path) -> bool {
-    is_mount(folder)
 }
 
 /// Removes the folders of all applications but these, each with its owner; what is kept of them, in bytes.
