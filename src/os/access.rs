@@ -14,6 +14,8 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 /// The id of an entry that has none.
 const NO_ID: u32 = u32::MAX;
+/// Names the signal that says that a lease ends.
+const F_SETSIG: libc::c_int = 10;
 /// Read and execute.
 const READ_EXECUTE: u16 = 5;
 
@@ -51,12 +53,15 @@ pub fn let_user_execute(file: &File, uid: u32) -> io::Result<()> {
 /// Whether some process has a file of this process's own user open for writing: it could not be executed (ETXTBSY).
 /// `file` is open for reading. (The kernel gives no lease for reading then.)
 pub fn is_open_for_writing(file: &File) -> bool {
-    let lease = |kind: libc::c_int| {
-        // SAFETY: the descriptor is open, and the command takes a number.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
+    let control = |command: libc::c_int, value: libc::c_int| {
+        // SAFETY: the descriptor is open, and both commands take a number.
+        unsafe { libc::fcntl(file.as_raw_fd(), command, value) }
     };
-    if lease(libc::F_RDLCK) == 0 {
-        lease(libc::F_UNLCK);
+    // (Where somebody opens it for writing at this very moment, the kernel sends a signal. SIGIO, unless another is
+    // named, would end this process; SIGURG is ignored.)
+    control(F_SETSIG, libc::SIGURG);
+    if control(libc::F_SETLEASE, libc::F_RDLCK) == 0 {
+        control(libc::F_SETLEASE, libc::F_UNLCK);
         return false;
     }
     io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)

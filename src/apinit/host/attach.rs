@@ -98,7 +98,7 @@ impl Apinit for AttachService {
         let gone = || Status::unavailable("apinit is ending");
         self.events.send(brought).await.map_err(|_| gone())?;
         let copy = answer.await.map_err(|_| gone())?;
-        let (copy, _) = copy.ok_or_else(|| Status::not_found("no host wants that program"))?;
+        let copy = copy.ok_or_else(|| Status::not_found("no host wants that program"))?;
         programs::taken_from_front(copy, stream, self.events.clone()).await?;
         Ok(Response::new(pb::Handed {}))
     }

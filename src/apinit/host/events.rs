@@ -29,14 +29,14 @@ use bytes::Bytes;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 
 /// Where the tasks tell.
 pub(super) type Events = mpsc::Sender<TaskEvent>;
 
-/// Who asks about a copy of a program waits for this: it, and the places of those who have copies from here.
-pub(super) type Answer = oneshot::Sender<Option<(Arc<Copy>, Arc<Semaphore>)>>;
+/// Who asks about a copy of a program waits for this.
+pub(super) type Answer = oneshot::Sender<Option<Arc<Copy>>>;
 
 /// What the tasks tell.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::attach::{listen_to, next_conn};
 use super::events::{Events, TaskEvent};
-use super::programs;
+use super::programs::{self, Places};
 use super::stream_sender::{HEAD_WORDS_MAX, Head, StreamSender};
 use crate::apteam::protocol::programs::{ProgramOf, WantedProgram, name_of};
 use crate::certs::Role;
@@ -19,7 +19,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// The service, which tells these events. A launch comes with its envelope.
 pub(super) fn service(events: Events) -> PeersServer<RelayService> {
-    PeersServer::new(RelayService { events }).max_decoding_message_size(2 * MESSAGE_MAX)
+    let service = RelayService { events, places: Places::default() };
+    PeersServer::new(service).max_decoding_message_size(2 * MESSAGE_MAX)
 }
 
 /// The user who calls, the host by its certificate (empty: this one), and what ends the connection. The apinit of
@@ -38,6 +39,7 @@ fn caller<T>(request: &Request<T>) -> Result<(u32, String, CancellationToken), S
 
 pub(super) struct RelayService {
     events: Events,
+    places: Places,
 }
 
 #[tonic::async_trait]
@@ -72,7 +74,7 @@ impl Peers for RelayService {
         &self,
         request: Request<pb::FetchRequest>,
     ) -> Result<Response<Self::FetchStream>, Status> {
-        let (uid, ..) = caller(&request)?;
+        let (uid, host, _) = caller(&request)?;
         if !nix::unistd::Uid::from_raw(uid).is_root() && uid != rustix::process::geteuid().as_raw()
         {
             return Err(Status::permission_denied("programs are for other apinits"));
@@ -89,10 +91,9 @@ impl Peers for RelayService {
         let asked = TaskEvent::ProgramAsked(of, program, answers);
         self.events.send(asked).await.map_err(|_| gone())?;
         let copy = answer.await.map_err(|_| gone())?;
-        let (copy, streams) = copy.ok_or_else(|| Status::not_found("it has no such program"))?;
-        let place = streams.try_acquire_owned();
-        let place = place.map_err(|_| {
-            Status::resource_exhausted("too many hosts have programs from here just now")
+        let copy = copy.ok_or_else(|| Status::not_found("it has no such program"))?;
+        let place = self.places.take(&host).ok_or_else(|| {
+            Status::resource_exhausted("too many programs are passed on from here just now")
         })?;
         if copy.program.size != size || offset > size {
             return Err(wrong(format!("the program has {} bytes", copy.program.size)));

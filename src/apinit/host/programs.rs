@@ -18,9 +18,11 @@
 //! **Bounds.** The variables program_memory_max and program_memory_user_max. What has no room is not kept, but read to
 //! its end: its digest tells whether the file at its path is the same.
 
+mod places;
 mod store;
 mod takes;
 
+pub(super) use places::Places;
 pub(super) use store::{Copy, Room, Store};
 pub(super) use takes::{give, take, taken_from_front};
 

@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 /// How far a copy is.
@@ -50,9 +50,16 @@ pub(in crate::apinit::host) struct Copy {
     path: PathBuf,
     writing: Mutex<Writing>,
     progress: watch::Sender<Progress>,
+    /// For front ends that bring it.
+    fronts: Semaphore,
 }
 
 impl Copy {
+    /// A place for a front end that brings it, if there is one.
+    pub fn front(&self) -> Option<SemaphorePermit<'_>> {
+        self.fronts.try_acquire().ok()
+    }
+
     fn writing(&self) -> MutexGuard<'_, Writing> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -234,15 +241,12 @@ pub(in crate::apinit::host) struct Store {
     of_users: BTreeMap<u32, u64>,
     /// What a former life of this apinit has left, of applications that go on: their owners, and bytes.
     kept: BTreeMap<Key, (u32, u64)>,
-    /// For those to whom copies are passed on.
-    streams: Arc<Semaphore>,
 }
 
+/// Streams on which front ends bring one copy: the one that does, and one of which it is not known yet that it is broken.
+const FRONTS: usize = 2;
 /// A copy counts for so many bytes at least: it takes files too.
 const LEAST: u64 = 64 << 10;
-/// Streams on which copies are passed on at once. (A host has its program from one other, and as a rule passes it on to
-/// four.)
-const STREAMS: usize = 256;
 
 #[derive(Debug)]
 struct Held {
@@ -274,7 +278,6 @@ impl Store {
             bytes: 0,
             of_users: BTreeMap::new(),
             kept: BTreeMap::new(),
-            streams: Arc::new(Semaphore::new(STREAMS)),
         }
     }
 
@@ -332,11 +335,6 @@ impl Store {
         self.all.get(&(key, part)).map(|held| Arc::clone(&held.copy))
     }
 
-    /// The places for streams on which copies are passed on.
-    pub fn streams(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.streams)
-    }
-
     /// A new one of an application of this user, of which nothing has come. `room`: what may be kept of all.
     pub fn add(&mut self, key: Key, program: WantedProgram, owner: u32, room: Room) -> Arc<Copy> {
         let place = (key, program.part);
@@ -360,6 +358,7 @@ impl Store {
             path,
             writing: Mutex::new(writing),
             progress: watch::Sender::new(Progress::Coming(0)),
+            fronts: Semaphore::new(FRONTS),
         });
         self.all.insert(place, Held { copy: Arc::clone(&copy), bytes, _take: None });
         copy

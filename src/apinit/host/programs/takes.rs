@@ -1,5 +1,6 @@
 //! How bytes come here, and how they go on.
 
+use super::places::Place;
 use super::store::{Copy, Progress};
 use crate::apinit::host::events::{Events, TaskEvent};
 use crate::apinit::host::network::{Network, Reached, reach};
@@ -12,7 +13,7 @@ use crate::rpc::pb::peers_client::PeersClient;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
@@ -185,6 +186,7 @@ pub(in crate::apinit::host) async fn taken_from_front(
     events: Events,
 ) -> Result<(), Status> {
     let wrong = Status::invalid_argument;
+    let _place = copy.front().ok_or_else(|| Status::aborted("others bring the program"))?;
     let mut offset = 0u64;
     let mut progress = copy.progress();
     loop {
@@ -225,7 +227,7 @@ pub(in crate::apinit::host) async fn taken_from_front(
 pub(in crate::apinit::host) fn give(
     copy: Arc<Copy>,
     offset: u64,
-    place: OwnedSemaphorePermit,
+    place: Place,
 ) -> ReceiverStream<Result<pb::FetchPiece, Status>> {
     let (says, said) = mpsc::channel(QUEUE);
     tokio::spawn(async move {

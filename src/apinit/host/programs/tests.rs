@@ -1,5 +1,5 @@
-use super::give;
 use super::store::{Copy, Progress, Room, Store};
+use super::{Places, give};
 use crate::apteam::Key;
 use crate::apteam::protocol::programs::WantedProgram;
 use crate::os::regular::digest;
@@ -91,8 +91,7 @@ fn what_has_no_room_has_a_digest() {
 
 /// What somebody is sent, until the end or a failure.
 async fn sent(copy: &Arc<Copy>, offset: u64) -> Result<(Vec<u8>, Vec<u8>, String), String> {
-    let places = Arc::new(tokio::sync::Semaphore::new(1));
-    let place = places.try_acquire_owned().expect("free");
+    let place = Places::default().take("").expect("free");
     let mut stream = give(Arc::clone(copy), offset, place);
     let mut bytes = Vec::new();
     while let Some(piece) = stream.next().await {

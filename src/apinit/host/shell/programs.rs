@@ -64,14 +64,13 @@ impl Shell {
         let owner = agent.owner(of.key).is_some_and(|owner| owner.uid == uid || uid == 0);
         let copy = self.programs.find(of.key, of.part);
         let copy = copy.filter(|_| owner && agent.is_head_of(of.key) && agent.knows_ticket(&of));
-        let _ = answer.send(copy.map(|copy| (copy, self.programs.streams())));
+        let _ = answer.send(copy);
     }
 
     /// The driver has heard what was asked.
     pub(super) fn answer_for_programs(&mut self) {
         for AskedAbout { key, part, answer } in std::mem::take(&mut self.programs_asked) {
-            let copy = self.programs.find(key, part);
-            let _ = answer.send(copy.map(|copy| (copy, self.programs.streams())));
+            let _ = answer.send(self.programs.find(key, part));
         }
     }
 }
