@@ -259,6 +259,13 @@ pub enum There {
     },
     /// It is being ended, and processes of it outlive their KILL: what its nodes say of them.
     Stuck(Vec<String>),
+    /// Apinits of nodes of it do not answer: what its PEs there do is not known.
+    Away {
+        /// These nodes.
+        nids: Vec<Nid>,
+        /// Their hosts, as far as psched.yaml names them.
+        hosts: Vec<String>,
+    },
     /// It has ended.
     Ended,
 }

@@ -11,6 +11,8 @@
 //! the daemons ([`HostPeer::carries_users`]).
 
 mod handshakes;
+mod names;
+mod refusals;
 
 use crate::certs::faults::{sentence, tls_error};
 use crate::certs::{HostCertificate, Keyring, Role, Roles};
@@ -18,6 +20,7 @@ use crate::rpc::caller::HEADERS_MAX;
 use crate::rpc::listen::Flow;
 use handshakes::Handshakes;
 use hyper_util::rt::TokioIo;
+use refusals::Refusals;
 use rustls::pki_types::ServerName;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -28,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
@@ -63,8 +66,6 @@ const ACCEPTED_MAX: usize = 64;
 const BACKLOG: i32 = 4_096;
 /// How long nothing is accepted after the system had no descriptor or memory for it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often a refused connection is logged at most.
-const SAY_AGAIN: Duration = Duration::from_secs(1);
 /// How long sent data may remain unacknowledged before the kernel closes a connection, in
 /// milliseconds.
 const USER_TIMEOUT_MS: u32 = 20_000;
@@ -440,7 +441,7 @@ async fn accept(
 ) {
     let shaking = Shaking::new(Mutex::new(Handshakes::new(HANDSHAKES_MAX)));
     let hosts = Hosts::default();
-    let said = Arc::new(Mutex::new(Said::default()));
+    let said = Arc::new(Mutex::new(Refusals::default()));
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -540,24 +541,12 @@ async fn shake(
     Ok(HostStream::new(stream, Vec::new(), certificate, address, keyring, accepted))
 }
 
-/// What was logged of refused connections: attempts must not fill the log.
-#[derive(Debug, Default)]
-struct Said {
-    at: Option<Instant>,
-    left_out: u64,
-}
-
-fn say(said: &Mutex<Said>, why: &str) {
-    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-    if said.at.is_some_and(|at| at.elapsed() < SAY_AGAIN) {
-        said.left_out += 1;
-        return;
+/// Logs that a connection is refused, if it was not said a moment ago.
+fn say(said: &Mutex<Refusals>, why: &str) {
+    let line = said.lock().unwrap_or_else(PoisonError::into_inner).refused(Instant::now(), why);
+    if let Some(line) = line {
+        tracing::warn!("{line}");
     }
-    match std::mem::take(&mut said.left_out) {
-        0 => tracing::warn!("a connection is refused: {why}"),
-        more => tracing::warn!("a connection is refused (and {more} before it): {why}"),
-    }
-    said.at = Some(Instant::now());
 }
 
 fn set_options(stream: &TcpStream) -> io::Result<()> {
@@ -646,10 +635,7 @@ async fn open_now(address: &str, expect: &Expect, keyring: &Keyring) -> Result<H
 /// Connects to the first address of a name that answers.
 async fn dial(address: &str) -> Result<TcpStream, String> {
     let mut last = None;
-    let found = lookup_host(address)
-        .await
-        .map_err(|error| format!("the address {address} is not known: {error}; give HOST:PORT"))?;
-    for at in found {
+    for at in names::addresses(address).await? {
         match TcpStream::connect(at).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = Some((at, error)),

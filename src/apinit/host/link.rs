@@ -31,6 +31,8 @@ const ASK_FAST: Duration = Duration::from_millis(50);
 const WELCOME: Duration = Duration::from_secs(10);
 /// The first wait before dialling again, and the longest.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// A link that has lasted for so long is said to hold, where the log says that there was none.
+pub(super) const LASTING: Duration = Duration::from_secs(2);
 /// The largest message to or from psched, in bytes: both are root's, or one user's. An inventory is
 /// the largest, or what a foreign node holds.
 const MESSAGE_MAX: usize = 64 * 1024 * 1024;
@@ -45,7 +47,7 @@ pub(super) async fn keep(psched: Psched, mut hello: watch::Receiver<Hello>, even
     let mut last_error = String::new();
     loop {
         let begun = tokio::time::Instant::now();
-        let error = match dial(&psched, &mut hello, &events).await {
+        let error = match dial(&psched, &mut hello, &events, &mut last_error).await {
             Ok(()) => "psched has closed the link".to_string(),
             Err(text) => text,
         };
@@ -84,6 +86,7 @@ async fn dial(
     psched: &Psched,
     hello: &mut watch::Receiver<Hello>,
     events: &Events,
+    last_error: &mut String,
 ) -> Result<(), String> {
     let channel = psched.connect().await?;
     let mut client = NodesClient::new(channel)
@@ -130,8 +133,13 @@ async fn dial(
     // Heartbeats without an answer. They are counted, and the time is not measured: after this host itself has
     // stood still only one more is counted, and messages that have come meanwhile are read first.
     let mut unanswered = 0;
+    let mut lasting = Box::pin(sleep(LASTING));
     let outcome = loop {
         tokio::select! {
+            () = &mut lasting, if !last_error.is_empty() => {
+                tracing::warn!("the link to psched holds again");
+                last_error.clear();
+            }
             () = hang_up.cancelled() => break Err("apinit closed the link to psched".to_string()),
             _ = beats.tick() => {
                 if unanswered >= heartbeat(bounds.silence).1 {

@@ -4,6 +4,7 @@
 //! has ended. psched names them all again on each new connection, so nothing is kept here.
 
 use super::attach::OPEN_AGAIN;
+use super::link::LASTING;
 use super::network::Psched;
 use crate::os::peer::open_process;
 use crate::os::signal_helper::SignalHelper;
@@ -31,11 +32,11 @@ const WATCHED_MAX: usize = 65_536;
 const UNSURE_MAX: usize = 65_536;
 
 /// Keeps a connection to psched for ever.
-pub(super) async fn keep(psched: Psched, helper: Option<SignalHelper>) {
+pub(super) async fn keep(psched: Psched, helper: Arc<Option<SignalHelper>>) {
     let (mut wait, mut last_error) = (BACK_OFF.0, String::new());
     loop {
         let begun = tokio::time::Instant::now();
-        let error = match serve(&psched, helper.as_ref()).await {
+        let error = match serve(&psched, (*helper).as_ref(), &mut last_error).await {
             Ok(()) => "psched has closed the connection".to_owned(),
             Err(text) => text,
         };
@@ -67,7 +68,11 @@ struct Watched {
 }
 
 /// One connection, from its beginning to its end.
-async fn serve(psched: &Psched, helper: Option<&SignalHelper>) -> Result<(), String> {
+async fn serve(
+    psched: &Psched,
+    helper: Option<&SignalHelper>,
+    last_error: &mut String,
+) -> Result<(), String> {
     let channel = psched.connect().await?;
     let (says, said) = mpsc::channel(QUEUE);
     let hello = Said::Hello(pb::LoginHello { boot_id: crate::os::host::boot_id() });
@@ -78,8 +83,13 @@ async fn serve(psched: &Psched, helper: Option<&SignalHelper>) -> Result<(), Str
     let mut processes = Processes::new(ends, open_process);
     let mut again = tokio::time::interval(OPEN_AGAIN);
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut lasting = Box::pin(sleep(LASTING));
     loop {
         tokio::select! {
+            () = &mut lasting, if !last_error.is_empty() => {
+                tracing::warn!("the connection to psched for the users of this host holds again");
+                last_error.clear();
+            }
             Some(id) = ended.recv() => {
                 processes.watched.remove(&id);
                 gone(&says, vec![id]).await?;

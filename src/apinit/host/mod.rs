@@ -73,7 +73,8 @@ mod shepherds;
 mod stream_sender;
 mod switching;
 
-use crate::certs::keyring;
+use crate::apteam::bounds::HostBounds;
+use crate::certs::{Role, keyring};
 use crate::machine::{Nid, parse_nids};
 use crate::node::checkpoint::GHOST_LIMIT;
 use crate::node::checkpoint::fd_channel::beside;
@@ -83,7 +84,7 @@ use crate::os::notify::Notify;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::wait;
 use crate::rpc::listen::{
-    FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
+    Bounds, FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
     raise_descriptor_limit,
 };
 use crate::rpc::partial_messages::{HostLimits, Limits, PartialMessages};
@@ -97,6 +98,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::service::InterceptorLayer;
 use tower::util::MapRequestLayer;
@@ -330,21 +332,40 @@ const HALVES_OF_HOST: HostLimits =
 /// psched on another host.
 type ToPsched = (Psched, Option<Arc<Network>>, PathBuf, Option<SignalHelper>);
 
-/// Serves the users of this host until the handles are dropped.
+/// How often it is looked whether the certificate of this host has the role login.
+const ROLE_AGAIN: Duration = Duration::from_secs(2);
+
+/// Serves the users of this host, while its certificate has the role login, until the handle is dropped.
 fn for_users(
     network: &Arc<Network>,
     psched: &Psched,
     directory: &Path,
     helper: Option<SignalHelper>,
-) -> Vec<AbortOnDropHandle<()>> {
-    let Some(mut tasks) = relay::Relay::serve(network, psched.address(), directory) else {
-        return Vec::new();
-    };
-    if psched.address().is_some() {
-        let kept = login::keep(psched.clone(), helper);
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(kept)));
-    }
-    tasks
+    bounds: watch::Receiver<Bounds>,
+) -> AbortOnDropHandle<()> {
+    let (network, psched, directory) = (Arc::clone(network), psched.clone(), directory.to_owned());
+    let helper = Arc::new(helper);
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let (mut tasks, mut said) = (Vec::new(), None);
+        loop {
+            let serves = network.has(Role::Login);
+            if said.replace(serves) != Some(serves) {
+                tasks.clear();
+                if serves {
+                    tasks = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
+                    let kept = login::keep(psched.clone(), Arc::clone(&helper));
+                    let away = psched.address().is_some();
+                    tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
+                } else {
+                    tracing::info!(
+                        "the certificate of this host has not the role login: its users can't run \
+                         applications from here"
+                    );
+                }
+            }
+            tokio::time::sleep(ROLE_AGAIN).await;
+        }
+    }))
 }
 
 /// A host without nodes: it serves its users until a signal ends it.
@@ -357,15 +378,19 @@ fn login_only(
 ) -> anyhow::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let Some(network) = network else { bail!("--psched is missing: name the host of psched") };
-    raise_descriptor_limit()
+    let files = raise_descriptor_limit()
         .inspect_err(|error| tracing::warn!(%error, "can't raise the limit of open files"))
-        .ok();
+        .unwrap_or(FILES_USUAL);
+    // (Such a host does not hear of psched's variables.)
+    let HostBounds { connections, connections_user, .. } = HostBounds::default();
+    let bounds = Bounds::new(connections, connections_user, files, relay::FILES_EACH);
+    let (_bounds, bounds) = watch::channel(bounds);
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
     let outcome: anyhow::Result<()> = runtime.block_on(async {
         let ends = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
         let [mut term, mut int, mut hup] = ends.map(signal);
-        let tasks = for_users(&network, &psched, directory, helper);
+        let tasks = for_users(&network, &psched, directory, helper, bounds);
         let follow = keyring::follow(network.keyring());
         let notify = match options.lifeline {
             None => Notify::from_environment(),
@@ -433,7 +458,8 @@ async fn serve(
     let door_events = events.clone();
     let others = match &network {
         Some(network) => {
-            Some((network.serve(events.clone())?, for_users(network, &psched, &directory, helper)))
+            let served = network.serve(events.clone())?;
+            Some((served, for_users(network, &psched, &directory, helper, task.bounds())))
         }
         None => None,
     };

@@ -14,18 +14,19 @@ use super::network::Network;
 use crate::apteam::place::HostAddress;
 use crate::certs::Role;
 use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET};
-use crate::rpc::listen::{Bounds, Peer, admitted, incoming, listen};
+use crate::rpc::listen::{Bounds, Peer, admitted, incoming_within, listen};
 use crate::rpc::partial_messages::{Limits, PartialMessages};
 use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX};
 use crate::variables::Variables;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
@@ -57,6 +58,11 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 /// A user's connection to an apinit, or to psched.
 type Channels = Mutex<BTreeMap<(u32, HostAddress), Arc<OnceCell<Channel>>>>;
 
+/// Bytes of the headers of a user's request.
+const HEADERS_MAX: u32 = 16 * 1024;
+/// Files that a connection of each socket for users takes: two sockets, each with a peer's pidfd.
+pub(super) const FILES_EACH: u64 = 4;
+
 /// What passes on.
 pub(super) struct Relay {
     network: Arc<Network>,
@@ -69,20 +75,13 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Passes on from now until the handles are dropped. None: the certificate of this host does not
-    /// let it speak for its users.
+    /// Passes on from now until the handles are dropped.
     pub fn serve(
         network: &Arc<Network>,
         psched: Option<String>,
         directory: &Path,
-    ) -> Option<Vec<AbortOnDropHandle<()>>> {
-        if !network.has(Role::Login) {
-            tracing::info!(
-                "the certificate of this host has not the role login: its users can't run \
-                 applications from here"
-            );
-            return None;
-        }
+        bounds: &watch::Receiver<Bounds>,
+    ) -> Vec<AbortOnDropHandle<()>> {
         let away = psched.is_some();
         let relay = Arc::new(Relay {
             network: Arc::clone(network),
@@ -93,8 +92,9 @@ impl Relay {
         });
         let mut sockets = vec![directory.join(RELAY_SOCKET)];
         sockets.extend(away.then(|| directory.join(PSCHED_SOCKET)));
-        let listens = sockets.into_iter().map(|socket| keep(socket, Arc::clone(&relay)));
-        Some(listens.map(|kept| AbortOnDropHandle::new(tokio::spawn(kept))).collect())
+        let listens =
+            sockets.into_iter().map(|socket| keep(socket, Arc::clone(&relay), bounds.clone()));
+        listens.map(|kept| AbortOnDropHandle::new(tokio::spawn(kept))).collect()
     }
 
     /// A user's connection to a host, which is opened if there is none.
@@ -193,7 +193,8 @@ impl Relay {
 fn head_of(headers: &HeaderMap) -> Option<HostAddress> {
     let (host, address) = headers.get(HEAD_HEADER)?.to_str().ok()?.split_once(' ')?;
     let short = |text: &str| (1..=300).contains(&text.len());
-    (short(host) && short(address)).then(|| HostAddress {
+    // (No name: psched tells addresses, and a name server of the user's would keep apinit waiting.)
+    (short(host) && address.parse::<SocketAddr>().is_ok()).then(|| HostAddress {
         host: host.to_owned(),
         address: address.to_owned(),
         socket: String::new(),
@@ -202,20 +203,21 @@ fn head_of(headers: &HeaderMap) -> Option<HostAddress> {
 
 /// Listens on a socket for ever. Of several apinits of a host one has it; the others look again
 /// whether that one has gone.
-async fn keep(socket: PathBuf, relay: Arc<Relay>) {
+async fn keep(socket: PathBuf, relay: Arc<Relay>, bounds: watch::Receiver<Bounds>) {
     let mut said = false;
     loop {
         // (As the sockets of apinit itself.)
         let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
         match listen(&socket, mode) {
             Ok(listener) => {
-                let connections = incoming(listener, Bounds::default());
+                let connections = incoming_within(listener, bounds.clone());
                 let halves = PartialMessages::new(HALVES, super::HALVES_OF_HOST);
                 let server = tonic::transport::Server::builder()
                     .initial_stream_window_size(WINDOWS.0)
                     .initial_connection_window_size(WINDOWS.1)
                     .http2_keepalive_interval(Some(Duration::from_secs(30)))
                     .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+                    .http2_max_header_list_size(HEADERS_MAX)
                     .max_concurrent_streams(u32::try_from(Variables::default().streams_max()).ok())
                     .layer(InterceptorLayer::new(admitted))
                     .layer(MapRequestLayer::new(move |request| halves.bound(request)))
@@ -310,8 +312,15 @@ mod tests {
         };
         assert_eq!(head("n1 10.0.0.1:7118"), Some(("n1".into(), "10.0.0.1:7118".into())));
         assert_eq!(
-            [head("n1"), head(" a"), head("n1 "), head(&"x".repeat(999))],
-            [const { None }; 4]
+            [
+                head("n1"),
+                head(" 10.0.0.1:1"),
+                head("n1 "),
+                head(&"x".repeat(999)),
+                head("n1 n1:7118"),
+                head("n1 10.0.0.1"),
+            ],
+            [const { None }; 6]
         );
         assert_eq!(head_of(&HeaderMap::new()), None);
     }

@@ -287,7 +287,8 @@ impl Task {
             stacks: true,
         };
         let bounds_of_host = agent.bounds();
-        let bounds = watch::Sender::new(listening(bounds_of_host, files));
+        let others = network.is_some();
+        let bounds = watch::Sender::new(listening(bounds_of_host, files, others));
         let known = runtime.applications().into_iter();
         let known = known.filter_map(|(key, kept)| Some((key, kept.place()?.owner.uid))).collect();
         let shell = Shell {
@@ -648,10 +649,12 @@ impl Shell {
     }
 }
 
-/// How many connections there may be.
-fn listening(bounds: HostBounds, files: u64) -> Bounds {
+/// How many connections there may be on each socket. `others`: the sockets for users of psched on other hosts have as
+/// many.
+fn listening(bounds: HostBounds, files: u64, others: bool) -> Bounds {
     let HostBounds { connections, connections_user, .. } = bounds;
-    Bounds::new(connections, connections_user, files, FILES_EACH)
+    let each = FILES_EACH + if others { super::relay::FILES_EACH } else { 0 };
+    Bounds::new(connections, connections_user, files, each)
 }
 
 /// What a task gives that was lost, for it has panicked.

@@ -195,7 +195,8 @@ fn switches(reply: &pb::TurnsReply, apinits_max: usize, width: usize) -> Vec<Lin
         return Vec::new();
     }
     let mut on: BTreeMap<u32, BTreeSet<Nid>> = BTreeMap::new();
-    for node in &reply.nodes {
+    // (A node without an apinit names none: it would count as one of the first apinit's.)
+    for node in reply.nodes.iter().filter(|node| !node.stops.is_empty()) {
         on.entry(node.apinit).or_default().insert(Nid(node.nid));
     }
     let mut rows = vec![("all".to_owned(), &all)];

@@ -15,7 +15,7 @@ use crate::placement::packing::SITS_MAX;
 use crate::placement::{self, NAMED_MAX, Shut, Wanted};
 use crate::psched::reason::{AppName, Full, Reason, There, Wait};
 use crate::variables::units::nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the time at which a posting gets its place.
 ///
@@ -71,6 +71,16 @@ impl Scheduler {
         Some((self.why_there(team), when))
     }
 
+    /// Nodes that an application has, and whose apinits do not answer any more.
+    pub fn away_of(&self, team: &Apteam) -> Vec<Nid> {
+        let ran = matches!(team.state, State::Launching | State::Running);
+        if !ran || self.left_ns.is_empty() {
+            return Vec::new();
+        }
+        let away = |nid: &Nid| self.left_ns.contains_key(nid) && !self.offered.contains_key(nid);
+        team.places.nids().filter(away).collect()
+    }
+
     /// Of one that does not wait for its place in line.
     fn why_there(&self, team: &Apteam) -> Reason {
         let apid = team.apid;
@@ -78,6 +88,14 @@ impl Scheduler {
         let stuck = self.stuck_said(apid);
         if !stuck.is_empty() {
             return There::Stuck(stuck.into_iter().map(str::to_owned).collect()).into();
+        }
+        let away = self.away_of(team);
+        if !away.is_empty() {
+            let hosts = away.iter().filter_map(|nid| self.machine.nodes.get(nid));
+            let hosts: BTreeSet<&String> =
+                hosts.map(|node| &node.host).filter(|host| !host.is_empty()).collect();
+            let hosts = hosts.into_iter().cloned().collect();
+            return There::Away { nids: away, hosts }.into();
         }
         let held = match team.state {
             State::TakingBack | State::Ended => None,

@@ -330,6 +330,25 @@ impl There {
                 )
             }
             There::Stuck(said) => plain(format!("it is being ended, and {}", said.join("; "))),
+            There::Away { nids, hosts } => {
+                let away = on(nids);
+                let hosts = match &hosts[..] {
+                    [] => String::new(),
+                    [host] => format!(" (host {host})"),
+                    [first, more @ ..] => format!(" (host {first} and {} others)", more.len()),
+                };
+                let first = nids.first().map_or(0, |nid| nid.0);
+                with_cure(
+                    format!(
+                        "{away}{hosts} can't be reached: its PEs there may run on, and their output \
+                         and their ends are not heard"
+                    ),
+                    format!(
+                        "it goes on when the apinit there answers again; an administrator can say \
+                         that the host is off, which ends it: psmgr down {first}"
+                    ),
+                )
+            }
             There::Ended => plain("it has ended"),
         }
     }

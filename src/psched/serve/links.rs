@@ -13,10 +13,11 @@ use crate::psched::decide::{Event, LinkId};
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
 use crate::variables::units::format_duration;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -41,6 +42,33 @@ pub struct Nodes {
     pub questions: Questions,
     /// How long an apinit may say nothing before it is taken for cut off.
     pub silence: watch::Receiver<Duration>,
+    /// Those that have gone.
+    pub lost: Lost,
+}
+
+/// Apinits that have gone and not come back, as the log names them.
+#[derive(Clone, Debug, Default)]
+pub struct Lost(Arc<Mutex<BTreeSet<String>>>);
+
+impl Lost {
+    /// The most of them. What goes beyond is not said to have come back.
+    const MOST: usize = 16_384;
+
+    fn all(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, apinit: String) {
+        let mut all = self.all();
+        if all.len() < Self::MOST {
+            all.insert(apinit);
+        }
+    }
+
+    /// It is there: whether it had gone.
+    fn found(&self, apinit: &str) -> bool {
+        self.all().remove(apinit)
+    }
 }
 
 #[tonic::async_trait]
@@ -57,14 +85,26 @@ impl pb::nodes_server::Nodes for Nodes {
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let questions = self.questions.clone();
         let incoming = Heard::new(request.into_inner(), self.silence.clone());
+        let lost = self.lost.clone();
         tokio::spawn(async move {
-            let talk = listen(incoming, link, from, sender, &inputs, &questions);
+            let mut served = None;
+            let talk =
+                listen(incoming, link, from, sender, &inputs, &questions, &mut served, &lost);
             let ended = tokio::select! {
                 ended = talk => ended,
-                () = stop.cancelled() => Ok(()),
+                () = stop.cancelled() => {
+                    served = None;
+                    Ok(())
+                }
             };
-            if let Err(status) = ended {
-                tracing::info!(link = link.0, "an apinit's connection ended: {}", status.message());
+            let why = ended.err().map(|status| status.message().to_owned());
+            match served {
+                Some(apinit) => {
+                    let why = why.unwrap_or_else(|| "it has closed its connection".to_owned());
+                    tracing::warn!("{apinit} has gone: {why}");
+                    lost.add(apinit);
+                }
+                None => tracing::info!(link = link.0, why, "an apinit's connection has ended"),
             }
             questions.closed(link);
             let _ = inputs.send(Input::Event(Box::new(Event::LinkClosed { link }))).await;
@@ -159,9 +199,12 @@ async fn listen(
     sender: super::input::LinkSender,
     inputs: &mpsc::Sender<Input>,
     questions: &Questions,
+    served: &mut Option<String>,
+    lost: &Lost,
 ) -> Result<(), Status> {
     let closed = sender.downgrade();
     let mut sender = Some(sender);
+    let mut apinit = String::new();
     loop {
         let Some(message) = incoming.message().await?.and_then(|m| m.message) else {
             return Ok(());
@@ -176,6 +219,10 @@ async fn listen(
                 let nids = format_nids(hello.nids.iter().copied());
                 let (pid, host) = (hello.pid, &hello.host);
                 tracing::info!(link = link.0, pid, host, nids, "an apinit has connected");
+                apinit = match host.is_empty() {
+                    true => format!("the apinit of NIDs {nids}"),
+                    false => format!("the apinit of NIDs {nids} (host {host})"),
+                };
                 questions.linked(link, &sender, hello.stacks);
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
@@ -189,6 +236,11 @@ async fn listen(
                     .map(<(Key, Phase)>::try_from)
                     .collect::<Result<_, _>>()
                     .map_err(malformed)?;
+                // (It has heard its welcome: psched takes its nodes.)
+                if lost.found(&apinit) {
+                    tracing::warn!("{apinit} is back");
+                }
+                *served = Some(apinit.clone());
                 Input::Event(Box::new(Event::Inventory { link, items }))
             }
             (pb::from_node::Message::Foreign(foreign), None) => {

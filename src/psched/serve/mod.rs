@@ -336,6 +336,7 @@ async fn serve(
         stop: stop.clone(),
         questions,
         silence,
+        lost: links::Lost::default(),
     });
     let nodes =
         pb::nodes_server::NodesServer::from_arc(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);

@@ -24,7 +24,8 @@ pub fn application(
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
     let waiting =
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
-    let told = waiting || scheduler.in_swap(team.apid).is_some();
+    let told =
+        waiting || scheduler.in_swap(team.apid).is_some() || !scheduler.away_of(team).is_empty();
     let why = if told { scheduler.why_and_when(team.apid) } else { None };
     let words = |why: &Reason| if alone { viewer.explanation(why) } else { viewer.listed(why) };
     let (why, when) = why.map(|(why, when)| (words(&why).into(), when_row(when))).unzip();

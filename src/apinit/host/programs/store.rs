@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -92,15 +93,15 @@ impl Copy {
         self.writing().reader.as_ref().is_some_and(is_open_for_writing)
     }
 
-    /// Its application is over: nothing of it stays, also where somebody still sends it or has it sent.
-    fn close(&self) {
+    /// Its application is over: nothing of it stays, also where somebody still sends it or has it sent. Its file, if it
+    /// has one.
+    fn close(&self) -> Option<File> {
         let mut writing = self.writing();
-        if let Some(file) = writing.file.take() {
-            let _ = file.set_len(0);
-        }
-        writing.reader = None;
+        writing.file = None;
+        let file = writing.reader.take();
         drop(writing);
         self.progress.send_replace(Progress::Failed("its application is over here".into()));
+        file
     }
 
     /// Takes bytes that begin at this offset. Those that have come before are skipped.
@@ -239,6 +240,8 @@ pub(in crate::apinit::host) struct Store {
     /// Bytes of all, and of each user.
     bytes: u64,
     of_users: BTreeMap<u32, u64>,
+    /// Files of applications that are over.
+    leaving: Vec<Leaving>,
     /// What a former life of this apinit has left, of applications that go on: their owners, and bytes.
     kept: BTreeMap<Key, (u32, u64)>,
 }
@@ -254,6 +257,25 @@ struct Held {
     /// What its files were counted as.
     bytes: u64,
     _take: Option<AbortOnDropHandle<()>>,
+}
+
+/// A file that some process of its user still executes: it counts until it can be emptied. (There are no more than have
+/// room.)
+#[derive(Debug)]
+struct Leaving {
+    file: File,
+    owner: u32,
+    bytes: u64,
+}
+
+/// Gives the memory of a file back whose application is over. Its user may have it open, and would keep the memory
+/// although the file has no name any more. False: somebody executes it (ETXTBSY).
+fn empty(file: &File) -> bool {
+    // (An apinit that is not root's could not open its own file, which nobody may write.)
+    let _ = file.set_permissions(Permissions::from_mode(0o600));
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let emptied = File::options().write(true).open(again).and_then(|file| file.set_len(0));
+    !emptied.is_err_and(|error| error.kind() == io::ErrorKind::ExecutableFileBusy)
 }
 
 /// What may be kept, in bytes.
@@ -277,6 +299,7 @@ impl Store {
             all: BTreeMap::new(),
             bytes: 0,
             of_users: BTreeMap::new(),
+            leaving: Vec::new(),
             kept: BTreeMap::new(),
         }
     }
@@ -335,8 +358,20 @@ impl Store {
         self.all.get(&(key, part)).map(|held| Arc::clone(&held.copy))
     }
 
+    /// No more than this may be kept from now on: the file system has a bound, too.
+    pub fn bound(&self, room: Room) {
+        let Ok(folder) = &self.folder else { return };
+        if nix::unistd::geteuid().is_root() && is_mount(folder) {
+            let flags = MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            let options = format!("{OPTIONS},size={}k", room.all.div_ceil(1024).max(LEAST / 1024));
+            // (An Err: more is there than it may have. The count knows.)
+            let _ = mount(None::<&str>, folder, None::<&str>, flags, Some(&options[..]));
+        }
+    }
+
     /// A new one of an application of this user, of which nothing has come. `room`: what may be kept of all.
     pub fn add(&mut self, key: Key, program: WantedProgram, owner: u32, room: Room) -> Arc<Copy> {
+        self.let_leave();
         let place = (key, program.part);
         let size = program.size.max(LEAST);
         self.forget(place);
@@ -392,8 +427,23 @@ impl Store {
 
     fn forget(&mut self, place: (Key, u32)) {
         let Some(held) = self.all.remove(&place) else { return };
-        held.copy.close();
-        self.discount(held.copy.owner, held.bytes);
+        let kept = held.copy.close();
+        match kept.filter(|file| !empty(file)) {
+            Some(file) => {
+                self.leaving.push(Leaving { file, owner: held.copy.owner, bytes: held.bytes });
+            }
+            None => self.discount(held.copy.owner, held.bytes),
+        }
+    }
+
+    /// Files that were still executed when their applications were over: those that can be emptied by now count no more.
+    fn let_leave(&mut self) {
+        for Leaving { file, owner, bytes } in std::mem::take(&mut self.leaving) {
+            match empty(&file) {
+                true => self.discount(owner, bytes),
+                false => self.leaving.push(Leaving { file, owner, bytes }),
+            }
+        }
     }
 
     /// Removes those of an application, which is over.
@@ -404,6 +454,10 @@ impl Store {
         }
         if let Some((owner, bytes)) = self.kept.remove(&key) {
             self.discount(owner, bytes);
+            let own = self.folder.as_ref().map(|folder| folder.join(key.to_string()));
+            for (path, _) in own.iter().flat_map(|own| files_below(own)) {
+                let _ = File::open(path).map(|file| empty(&file));
+            }
         }
         if let Ok(folder) = &self.folder {
             // An Err: it had none.
@@ -423,6 +477,9 @@ impl Store {
     }
 }
 
+/// Of the tmpfs.
+const OPTIONS: &str = "mode=0711,nr_inodes=256k";
+
 /// The folder, and over it root's tmpfs, if that is not there yet.
 fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o711).create(folder) {
@@ -435,8 +492,7 @@ fn make(folder: &Path) -> io::Result<()> {
     }
     if nix::unistd::geteuid().is_root() && !is_mount(folder) {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-        let options = Some("mode=0711,nr_inodes=256k");
-        mount(Some("psched-programs"), folder, Some("tmpfs"), flags, options)?;
+        mount(Some("psched-programs"), folder, Some("tmpfs"), flags, Some(OPTIONS))?;
     }
     fs::set_permissions(folder, Permissions::from_mode(0o711))
 }
@@ -468,9 +524,16 @@ fn keep_only(folder: &Path, known: &BTreeMap<Key, u32>) -> io::Result<BTreeMap<K
 
 /// Bytes of the files in the folders of an application's parts.
 fn bytes_below(folder: &Path) -> u64 {
-    let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
-    let files = entries(folder.to_owned()).flat_map(|part| entries(part.path()));
-    files.filter_map(|file| file.metadata().ok()).map(|file| file.len().max(LEAST)).sum()
+    files_below(folder).map(|(_, bytes)| bytes.max(LEAST)).sum()
+}
+
+/// These files, and their bytes.
+fn files_below(folder: &Path) -> impl Iterator<Item = (PathBuf, u64)> {
+    fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> + use<> {
+        fs::read_dir(folder).into_iter().flatten().flatten()
+    }
+    let files = entries(folder).flat_map(|part| entries(&part.path()));
+    files.filter_map(|file| Some((file.path(), file.metadata().ok()?.len())))
 }
 
 /// The file of a new copy: where it is, to be written, and to be read.

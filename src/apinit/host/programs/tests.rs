@@ -89,6 +89,38 @@ fn what_has_no_room_has_a_digest() {
     assert_eq!(none.no_room().as_deref(), Some("there are no others"));
 }
 
+/// The owner has copies open whose applications are over, and executes one: only that one counts.
+#[test]
+fn what_is_held_open_gives_its_memory_back() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = tempfile::tempdir().expect("made");
+    let mut store = store(folder.path());
+    let own = nix::unistd::geteuid().as_raw();
+    let sleep = std::fs::read("/bin/sleep").expect("there");
+    let small = |size: u64| Room { all: 2 * size, user: 2 * size };
+    let size = (sleep.len() as u64).max(64 << 10);
+    let add = |store: &mut Store, number| {
+        let copy = store.add(key(number), program(0, sleep.len() as u64), own, small(size));
+        assert_eq!(copy.no_room(), None);
+        copy.write(0, &sleep).expect("room");
+        copy.end(sha(&sleep)).expect("whole");
+        path(&copy)
+    };
+    let held = std::fs::File::open(add(&mut store, 1)).expect("his own");
+    let executed = std::process::Command::new(add(&mut store, 2)).arg("60").spawn();
+    let mut executed = executed.expect("executed");
+    store.remove(key(1));
+    assert_eq!(held.metadata().expect("open").size(), 0);
+    // (As it is executed, it has its room still.)
+    store.remove(key(2));
+    let _third = add(&mut store, 3);
+    let full = store.add(key(4), program(0, 1), own, small(size)).no_room();
+    assert!(full.is_some_and(|why| why.contains("program_memory")));
+    executed.kill().and_then(|()| executed.wait()).expect("ended");
+    store.remove(key(4));
+    add(&mut store, 5);
+}
+
 /// What somebody is sent, until the end or a failure.
 async fn sent(copy: &Arc<Copy>, offset: u64) -> Result<(Vec<u8>, Vec<u8>, String), String> {
     let place = Places::default().take("").expect("free");

@@ -69,9 +69,10 @@ impl Outside for Shell {
 
     fn obey(&mut self, agent: &Agent, welcome: Welcome) {
         let (store_id, epoch) = (welcome.store_id.clone(), welcome.epoch);
-        self.bounds.send_replace(listening(welcome.bounds, self.files));
+        self.bounds.send_replace(listening(welcome.bounds, self.files, self.network.is_some()));
         self.switching.obey(&welcome.bounds);
         self.programs_room = welcome.bounds.into();
+        self.programs.bound(self.programs_room);
         self.sealing.clone_from(&welcome.checkpoint_key);
         tracing::info!(store = store_id, epoch, "obeying psched");
         self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));

@@ -73,8 +73,8 @@ impl Front {
                 ));
             }
             self.tell(format!(
-                "application {apid} got INT {INTERRUPTS_TOLD} times and runs on; \
-                 `apkill -9 {apid}` ends it"
+                "application {apid} got INT {INTERRUPTS_TOLD} times and has not ended; \
+                 `apkill -9 {apid}` ends it, and `apstat --why {apid}` says what is in its way"
             ));
         }
     }

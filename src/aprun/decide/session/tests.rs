@@ -395,7 +395,10 @@ fn other_signals_wait_for_the_pes() {
         .gives(
             signal(SIGINT, 500),
             &[
-                say("application 12 got INT 3 times and runs on; `apkill -9 12` ends it"),
+                say(
+                    "application 12 got INT 3 times and has not ended; `apkill -9 12` ends it, and \
+                     `apstat --why 12` says what is in its way",
+                ),
                 Action::Send(passed(7, SIGINT)),
             ],
         )

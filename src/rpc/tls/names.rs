@@ -1,0 +1,83 @@
+//! The addresses of a host's name.
+//!
+//! A lookup can't be ended before its name server answers, and holds a thread that long, also where nobody waits for it
+//! any more. So there is one for each name at a time, and all who want it wait for the same. Names are an
+//! administrator's (`--psched`): what a user chooses is an address.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::net::lookup_host;
+use tokio::sync::watch;
+
+type Found = Result<Vec<SocketAddr>, String>;
+
+/// Lookups that are under way.
+static UNDER_WAY: Mutex<BTreeMap<String, watch::Receiver<Option<Found>>>> =
+    Mutex::new(BTreeMap::new());
+
+fn under_way() -> MutexGuard<'static, BTreeMap<String, watch::Receiver<Option<Found>>>> {
+    UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends a lookup's entry, also where its runtime goes.
+struct Entry(String);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        under_way().remove(&self.0);
+    }
+}
+
+/// All addresses of `HOST:PORT`; of a numeric one, that one at once.
+///
+/// # Errors
+/// The name is not known, or its server says nothing.
+pub(super) async fn addresses(address: &str) -> Found {
+    if let Ok(at) = address.parse() {
+        return Ok(vec![at]);
+    }
+    let mut found = {
+        let mut all = under_way();
+        match all.get(address) {
+            Some(found) => found.clone(),
+            None => {
+                let (says, found) = watch::channel(None);
+                all.insert(address.to_owned(), found.clone());
+                let entry = Entry(address.to_owned());
+                tokio::spawn(async move {
+                    let found = lookup_host(&entry.0).await.map(Iterator::collect);
+                    let found =
+                        found.map_err(|e| format!("the name of {} is not known: {e}", entry.0));
+                    drop(entry);
+                    let _ = says.send(Some(found));
+                });
+                found
+            }
+        }
+    };
+    let known = found.wait_for(Option::is_some).await;
+    let gone = || format!("the lookup of {address} was given up");
+    known.ok().and_then(|found| found.clone()).unwrap_or_else(|| Err(gone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_name_is_looked_up_once_for_all_who_wait() {
+        let numeric = addresses("[::1]:7117").await;
+        assert_eq!(numeric, Ok(vec!["[::1]:7117".parse().expect("an address")]));
+        let both = tokio::join!(addresses("localhost:7117"), async {
+            // The first has begun.
+            let all = under_way().len();
+            (all, addresses("localhost:7117").await)
+        });
+        assert_eq!(both.0, both.1.1);
+        assert!(both.0.is_ok_and(|found| found.iter().all(|at| at.port() == 7117)));
+        let wrong = addresses("localhost").await.expect_err("it has no port");
+        assert!(wrong.contains("the name of localhost is not known"), "{wrong}");
+        assert!(!under_way().keys().any(|name| name.starts_with("localhost")));
+    }
+}
