@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Two threads that stand in functions of their own, until the file of its argument is there. With another argument
-/// the first of them does not sleep.
+/// the first of them does not sleep; or it is none of main's, which leaves.
 const SOURCE: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -22,13 +22,19 @@ __attribute__((noinline)) void second_waits(void) { for (;;) pause(); }
 static void *second(void *nothing) { second_waits(); return nothing; }
 __attribute__((noinline)) void first_waits(const char *end) { while (access(end, F_OK)) if (!busy) usleep(2000); }
 
+static void *first(void *end) {
+    first_waits(end);
+    printf("done %s\n", getenv("ALPS_APP_PE"));
+    exit(0);
+}
+
 int main(int count, char **words) {
     pthread_t thread;
-    busy = count > 2;
+    busy = count > 2 && words[2][0] == 'b';
     if (count < 2 || pthread_create(&thread, 0, second, 0)) return 3;
-    first_waits(words[1]);
-    printf("done %s\n", getenv("ALPS_APP_PE"));
-    return 0;
+    if (count < 3 || busy) first(words[1]);
+    if (pthread_create(&thread, 0, first, words[1])) return 3;
+    pthread_exit(0);
 }
 "#;
 
@@ -96,6 +102,37 @@ fn hold_debugger(program: &Path) -> i32 {
         }
     }
     panic!("no debugger comes");
+}
+
+/// The control group of a process, as the kernel names it.
+fn group(pid: i32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
+}
+
+/// Whether that is frozen; `None`: there is none of version 2.
+fn frozen(pid: i32) -> Option<bool> {
+    let groups = group(pid);
+    let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let file = |root: &str| std::fs::read_to_string(format!("{root}{path}/cgroup.freeze")).ok();
+    let text = file("/sys/fs/cgroup/unified").or_else(|| file("/sys/fs/cgroup"))?;
+    Some(text.trim() == "1")
+}
+
+/// The process of rank 0.
+fn process(instance: &Instance, apid: &str) -> i32 {
+    let report = instance.apstat(&format!("-A {apid} --pids"));
+    report["processes"][0]["pid"].as_u64().expect("it runs") as i32
+}
+
+/// For longer than a PE is looked at after its debugger, it is stopped.
+#[track_caller]
+fn stays_stopped(pid: i32) {
+    eventually(BOUND, "it is stopped", || state(pid).as_deref() == Some("T"));
+    let begun = Instant::now();
+    eventually(BOUND, "time goes by", || {
+        assert_eq!(state(pid).as_deref(), Some("T"), "after {:?}", begun.elapsed());
+        begun.elapsed() > Duration::from_millis(2_500)
+    });
 }
 
 fn state(pid: i32) -> Option<String> {
@@ -178,6 +215,10 @@ fn it_is_the_owners_and_only_the_owner_and_administrators_are_told() {
     let (uid, gid) = (ANNA.uid.to_string(), ANNA.gid.to_string());
     assert_eq!((field("Uid:"), field("Gid:")), (vec![uid; 4], vec![gid; 4]));
     assert_eq!((field("CapEff:"), field("CapPrm:")), (vec!["0".repeat(16)], vec!["0".repeat(16)]));
+    // It is frozen with its PE, and has the limits of that.
+    let pe = pids()
+        .find(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program));
+    assert_eq!(group(debugger), group(pe.expect("it runs")));
     // It works for longer than from one look to the next for what is not where it belongs.
     let begun = Instant::now();
     eventually(BOUND, "time goes by", || begun.elapsed() > Duration::from_millis(3_500));
@@ -198,8 +239,7 @@ fn a_debugger_that_is_killed_and_an_apstat_that_is_change_nothing() {
     let end = instance.directory().join("end");
     let running = start(instance.command("aprun", words("-n 1 -q")), &program, &end);
     let apid = instance.wait_for("running", 1)[0].to_string();
-    let pid = instance.apstat(&format!("-A {apid} --pids"))["processes"][0]["pid"].as_u64();
-    let pid = pid.expect("it runs") as i32;
+    let pid = process(&instance, &apid);
     let mut command = instance.command("apstat", ["--stacks", &apid, "--json"]);
     let runs = |what: &str| {
         eventually(BOUND, what, || state(pid).is_some_and(|state| state == "S" || state == "R"));
@@ -211,14 +251,15 @@ fn a_debugger_that_is_killed_and_an_apstat_that_is_change_nothing() {
         assert!(why.contains("gdb was killed by signal 9"), "{why}");
         runs("it goes on after the debugger");
     }
-    // ^C
-    for _ in 0..3 {
+    // ^C: the debugger, which would work for 20 seconds, ends, and so does the question, which would have a
+    // place for 30: a user has eight on a host.
+    for _ in 0..10 {
         let asked = Running::start(&mut command);
         let debugger = hold_debugger(&program);
+        assert_eq!(group(debugger), group(pid));
         kill(asked.pid(), 2);
         asked.wait(BOUND);
-        kill(debugger, 18);
-        eventually(BOUND, "the debugger ends", || state(debugger).is_none());
+        eventually(Duration::from_secs(8), "the debugger ends", || state(debugger).is_none());
         runs("it goes on after apstat");
     }
     // An apinit that is killed: whoever asks hears it, and nothing is left of the debugger.
@@ -281,6 +322,46 @@ fn a_gang_that_is_frozen_is_waited_for() {
     }
 }
 
+/// A question waits for a PE that is stopped, and nothing works meanwhile: the turns of its gang are another's.
+#[test]
+fn a_question_that_waits_is_no_work_of_its_gang() {
+    let test = "live_stacks::a_question_that_waits_is_no_work_of_its_gang";
+    let instance = Plan::new().nodes(1, 1).shared().start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let ends = ["busy", "waits"].map(|name| instance.directory().join(name));
+    let busy = Running::start(
+        instance.command("aprun", words("-n 1 -q")).arg(&program).arg(&ends[0]).arg("busy"),
+    );
+    let first = instance.wait_for("running", 1)[0];
+    let waits = start(instance.command("aprun", words("-n 1 -q")), &program, &ends[1]);
+    let both = instance.wait_for("running", 2);
+    let second = both.iter().find(|apid| **apid != first).expect("two").to_string();
+    let pid = process(&instance, &first.to_string());
+    if frozen(pid).is_none() {
+        skip(test, "there are no control groups");
+        std::fs::write(&ends[0], "").expect("written");
+        std::fs::write(&ends[1], "").expect("written");
+        return;
+    }
+    let stopped = process(&instance, &second);
+    instance.run("apkill", ["-s", "STOP", &second]).expect(0);
+    eventually(BOUND, "it is stopped", || state(stopped).as_deref() == Some("T"));
+    let asked = Running::start(&mut instance.command("apstat", ["--stacks", &second, "--json"]));
+    let (begun, mut looks, mut stood) = (Instant::now(), 0, 0);
+    eventually(BOUND, "time goes by", || {
+        looks += 1;
+        stood += u32::from(frozen(pid) == Some(true));
+        begun.elapsed() > Duration::from_secs(4)
+    });
+    kill(asked.pid(), 2);
+    asked.wait(BOUND);
+    instance.run("apkill", ["-s", "CONT", &second]).expect(0);
+    goes_on(busy, &ends[0], 1);
+    goes_on(waits, &ends[1], 1);
+    // (Of two that have work each stands half of the time.)
+    assert!(stood * 3 < looks, "it stood at {stood} of {looks} looks");
+}
+
 #[test]
 fn a_pe_that_stays_stopped_is_told_so() {
     let test = "live_stacks::a_pe_that_stays_stopped_is_told_so";
@@ -289,8 +370,7 @@ fn a_pe_that_stays_stopped_is_told_so() {
     let end = instance.directory().join("end");
     let running = start(instance.command("aprun", words("-n 1 -q")), &program, &end);
     let apid = instance.wait_for("running", 1)[0].to_string();
-    let report = instance.apstat(&format!("-A {apid} --pids"));
-    let pid = report["processes"][0]["pid"].as_u64().expect("it runs") as i32;
+    let pid = process(&instance, &apid);
     instance.run("apkill", ["-s", "STOP", &apid]).expect(0);
     eventually(BOUND, "it is stopped", || state(pid).as_deref() == Some("T"));
     let told = instance.run("apstat", ["--stacks", &apid, "--json"]).expect(1);
@@ -298,6 +378,76 @@ fn a_pe_that_stays_stopped_is_told_so() {
     goes_on(running, &end, 1);
     let why = &rows(&told)[0].2;
     assert!(why.starts_with("it has been stopped by a signal for 30 s"), "{why}");
+}
+
+/// A user stops a PE while a debugger works on it, and the debugger is killed: the PE stays stopped.
+#[test]
+fn a_stop_that_a_user_wants_outlives_a_debugger_that_is_killed() {
+    let test = "live_stacks::a_stop_that_a_user_wants_outlives_a_debugger_that_is_killed";
+    let instance = Plan::new().nodes(1, 1).start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let end = instance.directory().join("end");
+    let running = start(instance.command("aprun", words("-n 1 -q")), &program, &end);
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let pid = process(&instance, &apid);
+    let mut command = instance.command("apstat", ["--stacks", &apid, "--json"]);
+    let asked = Running::start(&mut command);
+    let debugger = hold_debugger(&program);
+    instance.run("apkill", ["-s", "STOP", &apid]).expect(0);
+    let waits = || {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        u64::from_str_radix(line.expect("there").trim(), 16).expect("a number") >> 18 & 1 == 1
+    };
+    eventually(BOUND, "the stop waits for it", waits);
+    kill(debugger, 9);
+    asked.wait(BOUND).expect(1);
+    stays_stopped(pid);
+    instance.run("apkill", ["-s", "CONT", &apid]).expect(0);
+    eventually(BOUND, "it goes on", || state(pid).is_some_and(|state| state != "T"));
+    // By any other program of the user's: that is seen while the debugger holds the PE.
+    let asked = Running::start(&mut command);
+    let debugger = hold_debugger(&program);
+    kill(pid, 19);
+    let begun = Instant::now();
+    eventually(BOUND, "time goes by", || begun.elapsed() > Duration::from_millis(500));
+    kill(debugger, 9);
+    asked.wait(BOUND).expect(1);
+    stays_stopped(pid);
+    kill(pid, 18);
+    // Stopped no more, it is not left so by the next one.
+    eventually(BOUND, "it goes on", || state(pid).is_some_and(|state| state != "T"));
+    let asked = Running::start(&mut command);
+    kill(hold_debugger(&program), 9);
+    asked.wait(BOUND).expect(1);
+    goes_on(running, &end, 1);
+}
+
+/// The main thread of a program has ended (pthread_exit), and others run.
+#[test]
+fn a_pe_without_its_main_thread_has_stacks() {
+    let test = "live_stacks::a_pe_without_its_main_thread_has_stacks";
+    let instance = Plan::new().nodes(1, 1).start();
+    let Some(program) = program(test, &instance.directory()) else { return };
+    let end = instance.directory().join("end");
+    let mut aprun = instance.command("aprun", words("-n 1 -q"));
+    let running = Running::start(aprun.arg(&program).arg(&end).arg("leaves"));
+    let apid = instance.wait_for("running", 1)[0].to_string();
+    let pid = process(&instance, &apid);
+    eventually(BOUND, "its main thread ends", || state(pid).as_deref() == Some("Z"));
+    let told = instance.run("apstat", ["--stacks", &apid, "--json"]).expect(0);
+    let (_, stacks, why) = &rows(&told)[0];
+    for function in [" in first_waits (", " in second_waits ("] {
+        assert!(stacks.contains(function) && why.is_empty(), "{told:?}");
+    }
+    // A debugger of such a program is killed like any other.
+    let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let stands = || {
+        let tids = threads().filter_map(|thread| thread.file_name().to_str()?.parse().ok());
+        tids.filter_map(state).any(|state| state == "T" || state == "t")
+    };
+    eventually(BOUND, "all go on", || !stands());
+    goes_on(running, &end, 1);
 }
 
 #[test]

@@ -76,7 +76,9 @@ impl Agent {
             FromShepherd::Stuck(processes) => self.stuck(key, processes, out),
             FromShepherd::Ended(end) => self.own_end(key, *end, out),
             // The shell passes it on to whoever has asked.
-            FromShepherd::Processes(_) | FromShepherd::Stacks(_) => {}
+            FromShepherd::Processes(_)
+            | FromShepherd::Stacks(_)
+            | FromShepherd::DebuggerMade(_) => {}
         }
     }
 

@@ -50,6 +50,8 @@ pub(super) enum TaskEvent {
     ProcessesAsked(Question),
     /// It asks for the stacks of a PE.
     StacksAsked(stacks::Question),
+    /// The user who has asked this waits no more.
+    StacksWithdrawn(u64),
     /// What is known of its clock.
     Clock(Reading),
     FrontOpened {

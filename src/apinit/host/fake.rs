@@ -374,6 +374,8 @@ impl Fake {
                 }
                 return;
             }
+            // (It has been answered.)
+            TaskEvent::StacksWithdrawn(_) => return,
             TaskEvent::StacksAsked(question) => {
                 let why_not = "its host is faked: its PEs are no processes";
                 let answer = stacks::Answer::none(question, why_not);
@@ -588,7 +590,9 @@ impl Outside for Fake {
             | ToShepherd::Rekey(_)
             | ToShepherd::Processes(_)
             | ToShepherd::Programs { .. }
-            | ToShepherd::Stacks(_) => {}
+            | ToShepherd::Stacks(_)
+            | ToShepherd::StacksWithdrawn(_)
+            | ToShepherd::DebuggerPlaced(_) => {}
         }
         true
     }

@@ -200,7 +200,12 @@ async fn dial(
                         break Ok(());
                     }
                 }
-                Ok(Some(pb::ToNode { seq, commits, message, clock: None, processes: None, stacks: None })) => {
+                Ok(Some(pb::ToNode { stacks_withdrawn: number @ 1.., .. })) => {
+                    if events.send(TaskEvent::StacksWithdrawn(number)).await.is_err() {
+                        break Ok(());
+                    }
+                }
+                Ok(Some(pb::ToNode { seq, commits, message, .. })) => {
                     // Before what has left psched after them.
                     if commits > counted {
                         counted = commits;

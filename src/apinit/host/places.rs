@@ -15,14 +15,14 @@
 //!
 //! Later it is looked again, once a [`PERIOD`] ([`Look`]): at these groups, and at the children of
 //! the shepherd, which lists them without a look at all processes. What is found outside goes back
-//! to the group in which it was seen before; what was never seen in one is killed, but for a debugger
-//! of the shepherd's while somebody waits for stacks. Where processors
+//! to the group in which it was seen before; what was never seen in one is killed. A fork of the shepherd
+//! that has executed nothing may be beside it for [`FORMING`]: a debugger that this apinit is about to put
+//! into the group of its node. Where processors
 //! are not enforced, each thread that may run on others than its application's on that node is
 //! bound to those again. One round takes [`BUDGET`] at most, and the next goes on where it ended:
 //! many applications are looked at less often, never for longer.
 
 use super::process_tracking;
-use super::shell::Debuggers;
 use crate::apteam::Key;
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Seat};
@@ -39,6 +39,9 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// How long one round may take: one part in 200 of a processor.
 const BUDGET: Duration = Duration::from_millis(5);
 
+/// How long a fork of the shepherd may be beside it.
+const FORMING: Duration = Duration::from_secs(10);
+
 /// Where the processes of an application belong.
 #[derive(Debug, Default)]
 pub(super) struct Seating {
@@ -46,12 +49,14 @@ pub(super) struct Seating {
     pub seats: BTreeMap<Nid, Seat>,
     /// Processes, each with the group in which it was seen last.
     homes: BTreeMap<i32, Nid>,
+    /// Forks of the shepherd beside it, each since when it has been seen.
+    forming: BTreeMap<i32, Instant>,
 }
 
 impl Seating {
     /// Of one whose processes have not been seen yet.
     pub fn at(seats: BTreeMap<Nid, Seat>) -> Seating {
-        Seating { seats, homes: BTreeMap::new() }
+        Seating { seats, ..Seating::default() }
     }
 }
 
@@ -67,7 +72,6 @@ pub(super) struct Look {
     pub groups: AppGroups,
     pub shepherd: i32,
     pub seating: Arc<Mutex<Seating>>,
-    pub debuggers: Debuggers,
 }
 
 /// What was found, in words for the log and for the application's user.
@@ -130,14 +134,14 @@ impl Look {
         let away = |child: &i32| !of.contains_key(child) && process_tracking::lives(*child);
         outside.extend(children.into_iter().filter(away));
         let before = std::mem::replace(&mut seating.homes, of);
-        // (Asked after they were listed: what was listed then and has answered since has ended.)
-        if self.debuggers.any() {
-            let with_shepherd = self.groups.shepherds();
-            outside.retain(|pid| {
-                let made_there = with_shepherd.contains(pid) && !before.contains_key(pid);
-                !(made_there && self.made_by_shepherd(*pid))
-            });
-        }
+        let forms = |pid: &i32| !before.contains_key(pid) && self.forms(*pid);
+        let forming: BTreeMap<i32, Instant> = outside
+            .iter()
+            .filter(|pid| forms(pid))
+            .map(|pid| (*pid, seating.forming.get(pid).copied().unwrap_or_else(Instant::now)))
+            .collect();
+        outside.retain(|pid| forming.get(pid).is_none_or(|since| since.elapsed() > FORMING));
+        seating.forming = forming;
         let mut found = Vec::new();
         for pid in outside {
             let home = before.get(&pid).copied();
@@ -148,11 +152,9 @@ impl Look {
         found
     }
 
-    /// It is a child of the shepherd, or a child of one: a debugger, by its place.
-    fn made_by_shepherd(&self, pid: i32) -> bool {
-        let parent = process_tracking::parent(pid);
-        parent == Some(self.shepherd)
-            || parent.and_then(process_tracking::parent) == Some(self.shepherd)
+    /// It is a debugger on its way to its node.
+    fn forms(&self, pid: i32) -> bool {
+        is_forming(&self.groups, self.shepherd, pid)
     }
 
     /// `None`: it has ended by itself, or has just been born where it belongs.
@@ -214,6 +216,13 @@ fn bind_again(seating: &Seating, inside: &[(Nid, i32)]) -> Option<String> {
         list(has.into_iter()),
         list(to.into_iter())
     ))
+}
+
+/// Whether a process is a fork of the shepherd, in its group, and has executed nothing.
+pub(super) fn is_forming(groups: &AppGroups, shepherd: i32, pid: i32) -> bool {
+    process_tracking::parent(pid) == Some(shepherd)
+        && process_tracking::is_fork(pid)
+        && groups.shepherds().contains(&pid)
 }
 
 /// The control group of a process, as the kernel names it.
@@ -387,7 +396,6 @@ mod tests {
             groups: all.1.clone(),
             shepherd: std::process::id() as i32,
             seating: Arc::new(Mutex::new(Seating::at((0..2).map(seat).collect()))),
-            debuggers: Debuggers::default(),
         }
     }
 

@@ -102,7 +102,12 @@ struct Stat {
     ended: bool,
     /// As the kernel's letter has it.
     state: u8,
+    /// It has executed nothing since its fork.
+    fork: bool,
 }
+
+/// Of a process's flags: it was forked, and has not executed. (From linux/sched.h.)
+const PF_FORKNOEXEC: u64 = 0x40;
 
 impl Stat {
     /// It runs no instruction.
@@ -123,6 +128,7 @@ fn parse(stat: &[u8]) -> Option<Stat> {
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         started: fields.get(19)?.parse().ok()?,
+        fork: fields.get(6)?.parse::<u64>().is_ok_and(|flags| flags & PF_FORKNOEXEC != 0),
     })
 }
 
@@ -156,6 +162,11 @@ pub(super) fn process(pid: i32) -> Option<Process> {
 pub(super) fn threads_of(pid: i32) -> Vec<i32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether a process has executed nothing since its fork: what runs in it is its parent's program.
+pub(super) fn is_fork(pid: i32) -> bool {
+    stat(pid).is_some_and(|stat| stat.fork)
 }
 
 /// The parent of a process.
@@ -457,8 +468,15 @@ mod tests {
 
     #[test]
     fn by_descent() {
-        let stat =
-            |pid, parent| Stat { pid, parent, session: 1, started: 1, ended: false, state: b'S' };
+        let stat = |pid, parent| Stat {
+            pid,
+            parent,
+            session: 1,
+            started: 1,
+            ended: false,
+            state: b'S',
+            fork: false,
+        };
         let all =
             [stat(10, 1), stat(11, 10), stat(12, 11), stat(20, 10), stat(21, 20), stat(30, 1)];
         assert_eq!(descendants(10, &[11].into(), &all), [20, 21].into());
@@ -466,6 +484,8 @@ mod tests {
         let line = b"12 (a) b) Z 7 12 9 0 -1 4 1 1 1 1 1 1 1 1 20 0 1 0 4711 1 1";
         let stat = parse(line).expect("one");
         assert_eq!((stat.pid, stat.parent, stat.session, stat.started), (12, 7, 9, 4711));
-        assert!(stat.ended && parse(b"12 (a) Z").is_none());
+        assert!(stat.ended && !stat.fork && parse(b"12 (a) Z").is_none());
+        let line = b"12 (a) S 7 12 9 0 -1 4194368 1 1 1 1 1 1 1 1 20 0 1 0 4711 1 1";
+        assert!(parse(line).is_some_and(|stat| stat.fork && !stat.ended));
     }
 }

@@ -20,8 +20,6 @@ mod restores;
 mod stacks;
 mod switching_task;
 
-pub(super) use stacks::Debuggers;
-
 use super::attach::Front;
 use super::claims::Claims;
 use super::events::{Events, TaskEvent};
@@ -153,7 +151,7 @@ struct Shell {
     /// Questions to apshepherds that wait for an answer.
     asked: processes::Asked,
     /// The same for stacks.
-    stacks_asked: stacks::AllAsked,
+    stacks_asked: stacks::Asked,
     /// Checkpoints that somebody at the door wants, by the number of the question.
     wanted: BTreeMap<u64, checkpoints::Wanted>,
     /// What they are sealed with, once psched has said it.
@@ -325,7 +323,7 @@ impl Task {
             unrecorded_ended: false,
             wanted: BTreeMap::new(),
             asked: BTreeMap::new(),
-            stacks_asked: BTreeMap::new(),
+            stacks_asked: stacks::Asked::default(),
             sealing: None,
             criu,
             shelf,
@@ -493,6 +491,7 @@ impl Shell {
             }
             TaskEvent::LinkDown => {
                 self.link = None;
+                self.withdraw_stacks();
                 Event::Unlinked
             }
             TaskEvent::Counted(commits) => Event::Counted(commits),
@@ -539,6 +538,10 @@ impl Shell {
                 return self.processes_named(key, answer);
             }
             TaskEvent::StacksAsked(question) => return self.stacks_asked(agent, question),
+            TaskEvent::StacksWithdrawn(number) => return self.stacks_withdrawn(number),
+            TaskEvent::ShepherdSaid(key, FromShepherd::DebuggerMade(made)) => {
+                return self.debugger_made(key, made);
+            }
             TaskEvent::ShepherdSaid(key, FromShepherd::Stacks(answer)) => {
                 return self.stacks_told(key, answer);
             }

@@ -225,6 +225,7 @@ impl Home {
                 | FromShepherd::Stuck(_)
                 | FromShepherd::Processes(_)
                 | FromShepherd::Stacks(_)
+                | FromShepherd::DebuggerMade(_)
                 | FromShepherd::ProgramsWanted { .. } => {}
             }
         }

@@ -122,12 +122,15 @@ pub enum Action {
     TellProcesses(Question),
     /// Say how these PEs are; answered by [`Event::PesLooked`].
     LookAtPes(Vec<u32>),
-    /// Have a debugger write the stacks of a PE, for this question; answered by [`Event::DebuggerEnded`].
+    /// Have a debugger write the stacks of a PE, for this question: make it, and tell apinit of it
+    /// ([`FromShepherd::DebuggerMade`]). Answered by [`Event::DebuggerEnded`].
     StartDebugger { number: u64, rank: u32 },
-    /// Let it stand, or go on.
-    PauseDebugger { number: u64, pause: bool },
+    /// It is where it belongs: let it begin.
+    LetDebuggerWork(u64),
     /// End it; answered by [`Event::DebuggerEnded`].
     EndDebugger(u64),
+    /// It has been told to end and does not: its end is waited for no more.
+    LeaveDebugger(u64),
     /// It goes on as this application, by whose number people are told of it.
     Rekeyed(Key),
     /// It is over.

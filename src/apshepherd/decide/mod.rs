@@ -331,7 +331,7 @@ impl Shepherd {
         }
         self.wait_for_leavings(now_ns);
         if self.ending || self.empty_at.is_some() {
-            self.stacks.give_up("the application ends", &mut self.actions);
+            self.stacks.give_up(now_ns, "the application ends", &mut self.actions);
         }
         let deadlines = [self.kill_at, self.linger_until, self.absent_until, self.leave_at];
         let deadlines = deadlines.into_iter().chain([
@@ -446,6 +446,12 @@ impl Shepherd {
                 self.stacks.asks(now_ns, question, why_not, &mut self.actions);
             }
             ToShepherd::Stacks(_) => {}
+            ToShepherd::StacksWithdrawn(number) => {
+                self.stacks.withdrawn(now_ns, number, &mut self.actions);
+            }
+            ToShepherd::DebuggerPlaced(placed) => {
+                self.stacks.placed(now_ns, placed, &mut self.actions);
+            }
             ToShepherd::Release => self.leave(now_ns),
             ToShepherd::Rekey(key) if self.link == Link::Silent => self.rekey(key),
             // It is in the midst of a conversation about another one.

@@ -5,22 +5,25 @@
 //! of another gang does not stop before its own turn. And a debugger itself works: not in the turn of others.
 //!
 //! # Approach
-//! As long as somebody waits it is looked every [`LOOK`] how the PEs are:
+//! A debugger is made, waits until apinit has put it into the control group of its PE's node ([`Placed`]), and works
+//! there: it is frozen with its PE, and has the node's limits. As long as a question waits it is looked every
+//! [`LOOK`] how its PE is:
 //!
 //! | the PE | before | meanwhile |
 //! | --- | --- | --- |
-//! | runs | a debugger begins, if fewer than [`AT_ONCE`] work | it works, [`WORK`] at most |
-//! | is frozen | it is waited for its turn | the debugger stands too |
-//! | is stopped by a signal | it is waited until it goes on | (so it is while it is attached to) |
-//! | is traced by somebody else | that is the answer | |
+//! | runs | a debugger is made, if fewer than [`AT_ONCE`] work | it works, [`WORK`] at most |
+//! | is frozen | its turn is waited for | that time does not count as work |
+//! | is stopped by a signal | the question waits until the PE goes on | (so it is while it is attached to) |
+//! | is traced by another process | that is the answer | |
 //! | has ended | that is the answer | the debugger ends |
 //!
-//! [`WITHIN`] after the question there is an answer in any case. When the application ends, or apinit's connection
-//! does, nobody waits any more, and the debuggers end.
+//! [`WITHIN`] after the question there is an answer, and [`DYING`] later also where the kernel does not let the
+//! debugger end. When the user who asks has gone, the application ends, or apinit's connection does, the
+//! debuggers end.
 
 use super::{Action, after};
 use crate::apteam::protocol::shepherd::FromShepherd;
-use crate::apteam::protocol::stacks::{AT_ONCE, Answer, Question, TEXT_MAX, WITHIN};
+use crate::apteam::protocol::stacks::{AT_ONCE, Answer, Placed, Question, TEXT_MAX, WITHIN};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,6 +31,8 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(20);
 /// How long a debugger may work. Its PE stands for that long.
 const WORK: Duration = Duration::from_secs(20);
+/// How long the end of a debugger is waited for that was told to end.
+const DYING: Duration = Duration::from_secs(1);
 /// Questions that wait for their debugger, or have it.
 const ASKED_MAX: usize = 64;
 /// Bytes of a debugger's message.
@@ -91,9 +96,12 @@ struct Debugger {
     worked: Duration,
     /// It was looked at last then.
     seen_ns: u64,
-    paused: bool,
-    /// It was told to end, for this reason.
-    ends: Option<String>,
+    /// Its PE was frozen then, and so was it.
+    frozen: bool,
+    /// It is in the control group of its node.
+    placed: bool,
+    /// It was told to end, for this reason, and then.
+    ends: Option<(String, u64)>,
 }
 
 /// All that are asked for.
@@ -113,18 +121,44 @@ impl Asked {
         }))
     }
 
-    /// It has a debugger: whether that stands or works now, or is to end.
-    fn watch(&mut self, now_ns: u64, standing: &Standing, out: &mut Vec<Action>) {
-        let (number, late) = (self.question.number, now_ns >= self.until_ns);
-        let Some(debugger) = self.debugger.as_mut().filter(|d| d.ends.is_none()) else { return };
+    /// Tells its debugger to end, for this reason, if it has one that has not been told.
+    fn end_debugger(&mut self, now_ns: u64, why: impl Into<String>, out: &mut Vec<Action>) {
+        if let Some(debugger) = self.debugger.as_mut().filter(|debugger| debugger.ends.is_none()) {
+            debugger.ends = Some((why.into(), now_ns));
+            out.push(Action::EndDebugger(self.question.number));
+        }
+    }
+
+    /// It has a debugger: whether that goes on working. False: it does not end as it was told, and the question
+    /// has its answer without it.
+    fn watch(&mut self, now_ns: u64, standing: &Standing, out: &mut Vec<Action>) -> bool {
+        let late = now_ns >= self.until_ns;
+        let Some(debugger) = self.debugger.as_mut() else { return true };
+        if let Some((why, since_ns)) = &debugger.ends {
+            if now_ns < after(*since_ns, DYING) {
+                return true;
+            }
+            let why = format!(
+                "{why}; and the kernel does not let the debugger end (state D): the PE may stand \
+                 until it does"
+            );
+            out.push(Action::LeaveDebugger(self.question.number));
+            out.push(self.answers(Err(why)));
+            return false;
+        }
         let since = Duration::from_nanos(now_ns.saturating_sub(debugger.seen_ns));
         debugger.seen_ns = now_ns;
-        if !debugger.paused {
+        if !debugger.frozen {
             debugger.worked += since;
         }
+        debugger.frozen = *standing == Standing::Frozen;
         let ends = match standing {
             Standing::Ended => Some("it has ended meanwhile".to_owned()),
             Standing::Frozen if late => Some(late_because(standing)),
+            _ if !debugger.placed && (late || debugger.worked > WORK) => Some(
+                "its apinit has not put the debugger into the control group of its node: ask again"
+                    .to_owned(),
+            ),
             _ if late || debugger.worked > WORK => Some(format!(
                 "the debugger had no stacks within {} s: the PE is in the kernel and does not leave \
                  it (state D), or its debug information is large",
@@ -132,15 +166,10 @@ impl Asked {
             )),
             _ => None,
         };
-        if ends.is_some() {
-            debugger.ends = ends;
-            out.push(Action::EndDebugger(number));
-            return;
+        if let Some(why) = ends {
+            self.end_debugger(now_ns, why, out);
         }
-        let pause = *standing == Standing::Frozen;
-        if pause != std::mem::replace(&mut debugger.paused, pause) {
-            out.push(Action::PauseDebugger { number, pause });
-        }
+        true
     }
 }
 
@@ -209,21 +238,24 @@ impl Stacks {
     pub fn looked(&mut self, now_ns: u64, seen: BTreeMap<u32, Looked>, out: &mut Vec<Action>) {
         let gone = Looked { pid: 0, standing: Standing::Ended };
         let working = self.asked.iter().filter(|asked| asked.debugger.is_some());
-        let mut busy: Vec<u32> = working.map(|asked| asked.question.rank).collect();
+        let mut busy: Vec<(u32, bool)> =
+            working.map(|Asked { question, .. }| (question.rank, question.administrator)).collect();
         let mut left = Vec::new();
         for mut asked in std::mem::take(&mut self.asked) {
-            let Question { number, rank, .. } = asked.question;
+            let Question { number, rank, administrator, .. } = asked.question;
+            let taken = busy.iter().any(|(of, _)| *of == rank);
             let Looked { pid, standing } = seen.get(&rank).unwrap_or(&gone);
             asked.pid = *pid;
             if asked.debugger.is_some() {
-                asked.watch(now_ns, standing, out);
-                left.push(asked);
+                if asked.watch(now_ns, standing, out) {
+                    left.push(asked);
+                }
                 continue;
             }
             let why_not = match standing {
                 Standing::Ended => Some("it has ended".to_owned()),
                 // (By the debugger of another question: this one is next.)
-                Standing::Traced(by) if !busy.contains(&rank) => {
+                Standing::Traced(by) if !taken => {
                     Some(format!("it is traced already by {by}, and a process has one tracer only"))
                 }
                 _ if now_ns >= asked.until_ns => Some(late_because(standing)),
@@ -233,15 +265,51 @@ impl Stacks {
                 out.push(asked.answers(Err(why_not)));
                 continue;
             }
-            if *standing == Standing::Runs && busy.len() < AT_ONCE && !busy.contains(&rank) {
-                busy.push(rank);
+            // (What users ask leaves room for what administrators do.)
+            let working = busy.iter().filter(|(_, of)| *of == administrator).count();
+            if *standing == Standing::Runs && working < AT_ONCE && !taken {
+                busy.push((rank, administrator));
                 let (worked, seen_ns) = (Duration::ZERO, now_ns);
-                asked.debugger = Some(Debugger { worked, seen_ns, paused: false, ends: None });
+                let debugger =
+                    Debugger { worked, seen_ns, frozen: false, placed: false, ends: None };
+                asked.debugger = Some(debugger);
                 out.push(Action::StartDebugger { number, rank });
             }
             left.push(asked);
         }
         self.asked = left;
+        if self.asked.is_empty() {
+            self.look_at = None;
+        }
+    }
+
+    /// apinit has put a debugger where it belongs, or could not.
+    pub fn placed(&mut self, now_ns: u64, placed: Placed, out: &mut Vec<Action>) {
+        let Placed { number, why_not } = placed;
+        let mut all = self.asked.iter_mut();
+        let Some(asked) = all.find(|asked| asked.question.number == number) else { return };
+        let waits = |debugger: &&mut Debugger| !debugger.placed && debugger.ends.is_none();
+        let Some(debugger) = asked.debugger.as_mut().filter(waits) else { return };
+        if why_not.is_empty() {
+            debugger.placed = true;
+            out.push(Action::LetDebuggerWork(number));
+        } else {
+            asked.end_debugger(now_ns, why_not, out);
+        }
+    }
+
+    /// The user who has asked waits no more.
+    pub fn withdrawn(&mut self, now_ns: u64, number: u64, out: &mut Vec<Action>) {
+        self.asked.retain_mut(|asked| {
+            let of = asked.question.number == number;
+            if of {
+                asked.end_debugger(now_ns, "the question was withdrawn", out);
+            }
+            !of || asked.debugger.is_some()
+        });
+        if self.asked.is_empty() {
+            self.look_at = None;
+        }
     }
 
     /// A debugger has ended.
@@ -255,7 +323,7 @@ impl Stacks {
         let Some(asked) = at.map(|at| self.asked.remove(at)) else { return };
         let ends = asked.debugger.as_ref().and_then(|debugger| debugger.ends.clone());
         // (What was told to end may have been done before.)
-        let said = said.map_err(|why| ends.unwrap_or(why));
+        let said = said.map_err(|why| ends.map_or(why, |(ends, _)| ends));
         out.push(asked.answers(said));
         if self.asked.is_empty() {
             self.look_at = None;
@@ -263,19 +331,14 @@ impl Stacks {
     }
 
     /// Nobody gets stacks any more.
-    pub fn give_up(&mut self, why: &str, out: &mut Vec<Action>) {
-        self.asked.retain_mut(|asked| match &mut asked.debugger {
-            None => {
+    pub fn give_up(&mut self, now_ns: u64, why: &str, out: &mut Vec<Action>) {
+        self.asked.retain_mut(|asked| {
+            if asked.debugger.is_none() {
                 out.push(asked.answers(Err(why.to_owned())));
-                false
+                return false;
             }
-            Some(debugger) => {
-                if debugger.ends.is_none() {
-                    debugger.ends = Some(why.to_owned());
-                    out.push(Action::EndDebugger(asked.question.number));
-                }
-                true
-            }
+            asked.end_debugger(now_ns, why, out);
+            true
         });
         if self.asked.is_empty() {
             self.look_at = None;
@@ -298,16 +361,19 @@ impl Stacks {
 /// ```
 pub fn stacks_in(tool: Tool, said: &[u8], cut: bool) -> Result<(String, bool), String> {
     let said = String::from_utf8_lossy(said);
-    let begins = |line: &&str| match tool {
+    let begins = |line: &str| match tool {
         Tool::Gdb => line.starts_with("Thread "),
         Tool::EuStack => line.starts_with("TID "),
     };
-    let lines = said.lines().skip_while(|line| !begins(line));
-    let own = |line: &&str| !(tool == Tool::Gdb && line.starts_with("[Inferior "));
-    let mut text = String::new();
-    for line in lines.filter(own) {
-        text.extend(line.chars().map(shown));
-        text.push('\n');
+    // (gdb may attach several times: what it says between the stacks of two is not theirs.)
+    let ends = |line: &str| tool == Tool::Gdb && line.starts_with("[Inferior ");
+    let (mut text, mut within) = (String::new(), false);
+    for line in said.lines() {
+        within = begins(line) || within && !ends(line);
+        if within {
+            text.extend(line.chars().map(shown));
+            text.push('\n');
+        }
     }
     if text.is_empty() {
         let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -343,7 +409,7 @@ mod tests {
     const S: u64 = 1_000 * MS;
 
     fn question(number: u64, rank: u32) -> Question {
-        Question { number, key: Key::default(), rank }
+        Question { number, key: Key::default(), rank, uid: 1000, administrator: false }
     }
 
     fn see(standing: &Standing, ranks: &[u32]) -> BTreeMap<u32, Looked> {
@@ -417,15 +483,89 @@ mod tests {
         assert_eq!(look(&mut stacks, MS, &Standing::Runs, &[0, 1]), [begins(2, 0)]);
     }
 
+    fn placed(stacks: &mut Stacks, number: u64, why_not: &str) -> Vec<Action> {
+        let mut out = Vec::new();
+        stacks.placed(0, Placed { number, why_not: why_not.to_owned() }, &mut out);
+        out
+    }
+
     #[test]
-    fn one_that_is_frozen_is_waited_for_and_its_debugger_stands_with_it() {
+    fn a_debugger_works_where_it_belongs_and_nowhere_else() {
+        let mut stacks = asked(&[(7, 3), (8, 4)]);
+        // Before there is one nothing is let go.
+        assert_eq!(placed(&mut stacks, 7, ""), []);
+        look(&mut stacks, 0, &Standing::Runs, &[3, 4]);
+        assert_eq!(placed(&mut stacks, 7, ""), [Action::LetDebuggerWork(7)]);
+        assert_eq!((placed(&mut stacks, 7, ""), placed(&mut stacks, 99, "")), (vec![], vec![]));
+        assert_eq!(placed(&mut stacks, 8, "it can't be put there"), [Action::EndDebugger(8)]);
+        assert_eq!(placed(&mut stacks, 8, ""), []);
+        let (.., why) = answer(&ended(&mut stacks, 8, Err("it was killed")));
+        assert_eq!(why, "it can't be put there");
+        // An apinit that says nothing.
+        let mut stacks = asked(&[(7, 3)]);
+        look(&mut stacks, 0, &Standing::Runs, &[3]);
+        let out = look(&mut stacks, 20 * S + 1, &Standing::Runs, &[3]);
+        assert_eq!(out, [Action::EndDebugger(7)]);
+        let (.., why) = answer(&ended(&mut stacks, 7, Err("it was killed")));
+        assert!(why.starts_with("its apinit has not put the debugger into"), "{why}");
+    }
+
+    #[test]
+    fn a_question_that_is_withdrawn_leaves_nothing() {
+        let mut stacks = asked(&[(1, 0), (2, 0), (3, 1)]);
+        look(&mut stacks, 0, &Standing::Runs, &[0]);
+        let withdrawn = |stacks: &mut Stacks, number| {
+            let mut out = Vec::new();
+            stacks.withdrawn(0, number, &mut out);
+            out
+        };
+        assert_eq!(withdrawn(&mut stacks, 2), []);
+        assert_eq!(withdrawn(&mut stacks, 99), []);
+        assert_eq!(withdrawn(&mut stacks, 1), [Action::EndDebugger(1)]);
+        assert_eq!(withdrawn(&mut stacks, 1), []);
+        ended(&mut stacks, 1, Err("it was killed"));
+        assert_eq!(withdrawn(&mut stacks, 3), []);
+        assert_eq!(stacks.look_at(), None);
+    }
+
+    #[test]
+    fn a_debugger_that_does_not_end_is_left_and_its_question_is_answered() {
+        let mut stacks = asked(&[(7, 3), (8, 3)]);
+        look(&mut stacks, 0, &Standing::Runs, &[3]);
+        placed(&mut stacks, 7, "");
+        let traced = Standing::Traced("gdb".into());
+        look(&mut stacks, 20 * S + 1, &traced, &[3]);
+        assert_eq!(look(&mut stacks, 21 * S, &traced, &[3]), []);
+        let out = look(&mut stacks, 21 * S + 1, &traced, &[3]);
+        assert_eq!(out[0], Action::LeaveDebugger(7));
+        let (number, .., why) = answer(&out[1..]);
+        assert!(number == 7 && why.contains("no stacks within 20 s"), "{why}");
+        assert!(why.contains("does not let the debugger end (state D)"), "{why}");
+        // The next one has its place, and is told who traces the PE.
+        let (number, .., why) = answer(&look(&mut stacks, 22 * S, &traced, &[3]));
+        assert!(number == 8 && why.contains("traced already by gdb"), "{why}");
+        assert_eq!(stacks.look_at(), None);
+    }
+
+    #[test]
+    fn questions_of_users_leave_room_for_those_of_administrators() {
+        let mut stacks = asked(&[(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]);
+        let (ranks, mut out) = ([0, 1, 2, 3, 4, 5], Vec::new());
+        assert_eq!(look(&mut stacks, 0, &Standing::Runs, &ranks).len(), AT_ONCE);
+        let theirs = Question { administrator: true, ..question(5, 5) };
+        stacks.asks(0, theirs, None, &mut out);
+        assert_eq!(look(&mut stacks, MS, &Standing::Runs, &ranks), [begins(5, 5)]);
+    }
+
+    #[test]
+    fn one_that_is_frozen_is_waited_for_and_that_is_no_work_of_its_debugger() {
         let mut stacks = asked(&[(7, 3)]);
         assert_eq!(look(&mut stacks, 0, &Standing::Frozen, &[3]), []);
         assert_eq!(look(&mut stacks, 5 * S, &Standing::Runs, &[3]), [begins(7, 3)]);
-        let pause = |pause| [Action::PauseDebugger { number: 7, pause }];
-        assert_eq!(look(&mut stacks, 6 * S, &Standing::Frozen, &[3]), pause(true));
+        placed(&mut stacks, 7, "");
+        assert_eq!(look(&mut stacks, 6 * S, &Standing::Frozen, &[3]), []);
         assert_eq!(look(&mut stacks, 29 * S, &Standing::Frozen, &[3]), []);
-        assert_eq!(look(&mut stacks, 29 * S, &Standing::Runs, &[3]), pause(false));
+        assert_eq!(look(&mut stacks, 29 * S, &Standing::Runs, &[3]), []);
         // It has worked for a second: that is not too long, but all together is.
         let out = look(&mut stacks, 30 * S, &Standing::Frozen, &[3]);
         assert_eq!(out, [Action::EndDebugger(7)]);
@@ -457,6 +597,7 @@ mod tests {
     fn a_debugger_has_its_time_and_no_more() {
         let mut stacks = asked(&[(7, 3)]);
         look(&mut stacks, 0, &Standing::Runs, &[3]);
+        placed(&mut stacks, 7, "");
         assert_eq!(look(&mut stacks, 20 * S, &Standing::Stopped, &[3]), []);
         let out = look(&mut stacks, 20 * S + 1, &Standing::Stopped, &[3]);
         assert_eq!(out, [Action::EndDebugger(7)]);
@@ -469,11 +610,11 @@ mod tests {
         let mut stacks = asked(&[(7, 3), (8, 3)]);
         look(&mut stacks, 0, &Standing::Runs, &[3]);
         let mut out = Vec::new();
-        stacks.give_up("the application ends", &mut out);
+        stacks.give_up(0, "the application ends", &mut out);
         assert_eq!(out.pop_if(|a| matches!(a, Action::Send(_))).map(|a| answer(&[a]).0), Some(8));
         assert_eq!(out, [Action::EndDebugger(7)]);
         out.clear();
-        stacks.give_up("the application ends", &mut out);
+        stacks.give_up(0, "the application ends", &mut out);
         assert_eq!(out, []);
         let (.., why) = answer(&ended(&mut stacks, 7, Err("it was killed")));
         assert_eq!((&*why, stacks.look_at()), ("the application ends", None));
@@ -499,6 +640,11 @@ mod tests {
         assert!(cut && text.len() <= TEXT_MAX && text.len() > TEXT_MAX - 100);
         assert!(text.starts_with("Thread 1 (LWP 1):\n#0  ?]0;evil? in f\n"));
         assert!(text.ends_with(" in f\n"));
+        // (gdb has attached twice.)
+        let said = "[x]\nThread 1:\n#0 f\n[Inferior 1 (process 7) detached]\n0x1 in g\n";
+        let said = format!("{said}\nThread 1:\n#0 g\n");
+        let two = ("Thread 1:\n#0 f\nThread 1:\n#0 g\n".to_owned(), false);
+        assert_eq!(stacks_in(Tool::Gdb, said.as_bytes(), false), Ok(two));
         let (text, cut) = stacks_in(Tool::EuStack, b"PID 5\nTID 5:\n#0 x\n\n", true).expect("some");
         assert_eq!((&*text, cut), ("TID 5:\n#0 x\n", true));
         assert_eq!(

@@ -126,8 +126,8 @@ fn which_processes_pes_are_is_told_to_its_own_apinit() {
 /// Stacks of PEs that run, for the apinit that is connected, until the application ends.
 #[test]
 fn stacks_are_had_of_pes_that_run() {
-    use crate::apteam::protocol::stacks::{Answer, Question};
-    let question = |rank| Question { number: 5, key: key(), rank };
+    use crate::apteam::protocol::stacks::{Answer, Placed, Question};
+    let question = |rank| Question { number: 5, key: key(), rank, uid: 1, administrator: false };
     let asks = |rank| Event::Frame(ToShepherd::Stacks(question(rank)));
     let answer =
         |rank, why: &str| Action::Send(FromShepherd::Stacks(Answer::none(question(rank), why)));
@@ -143,6 +143,9 @@ fn stacks_are_had_of_pes_that_run() {
     assert_eq!(shepherd.apply(MS, asks(1)), looks);
     let begins = Action::StartDebugger { number: 5, rank: 1 };
     assert_eq!(shepherd.apply(MS, looked()), std::slice::from_ref(&begins));
+    let placed = Placed { number: 5, why_not: String::new() };
+    let placed = Event::Frame(ToShepherd::DebuggerPlaced(placed));
+    assert_eq!(shepherd.apply(MS, placed), [Action::LetDebuggerWork(5)]);
     let again = [Action::LookAtPes(vec![1]), Action::SetTimer(Some(41 * MS))];
     assert_eq!(shepherd.apply(21 * MS, Event::Tick), again);
     // The connection has gone, and with it who has asked.

@@ -114,8 +114,9 @@ impl Driver {
                 self.pending.push_back(Event::PesLooked(out.look_at_pes(&ranks)));
             }
             Action::StartDebugger { number, rank } => out.start_debugger(number, rank),
-            Action::PauseDebugger { number, pause } => out.pause_debugger(number, pause),
+            Action::LetDebuggerWork(number) => out.let_debugger_work(number),
             Action::EndDebugger(number) => out.end_debugger(number),
+            Action::LeaveDebugger(number) => out.leave_debugger(number),
             Action::Rekeyed(key) => out.rekeyed(key),
             Action::Hangup => {
                 if out.hang_up() {

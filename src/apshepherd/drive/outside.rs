@@ -54,16 +54,20 @@ pub trait Outside {
     fn processes(&self, question: &Question) -> Vec<PeProcess>;
 
     /// How these PEs are, as far as there are any.
-    fn look_at_pes(&self, ranks: &[u32]) -> BTreeMap<u32, Looked>;
+    fn look_at_pes(&mut self, ranks: &[u32]) -> BTreeMap<u32, Looked>;
 
-    /// Starts a debugger that writes the stacks of this PE. [`Event::DebuggerEnded`] follows in any case.
+    /// Makes a debugger that will write the stacks of this PE, and tells apinit of it. It waits for
+    /// [`Outside::let_debugger_work`]. [`Event::DebuggerEnded`] follows, unless it is left.
     fn start_debugger(&mut self, number: u64, rank: u32);
 
-    /// Stops it, or lets it go on.
-    fn pause_debugger(&mut self, number: u64, pause: bool);
+    /// It is in the control group of its node: lets it begin.
+    fn let_debugger_work(&mut self, number: u64);
 
     /// Kills it, whose PE goes on.
     fn end_debugger(&mut self, number: u64);
+
+    /// It was killed and does not end: nothing is to be heard of it any more.
+    fn leave_debugger(&mut self, number: u64);
 
     /// Kills every process that descends from this one.
     fn kill_everything(&mut self);

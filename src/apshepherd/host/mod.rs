@@ -22,6 +22,7 @@
 //! root's starts it as root, and it becomes its owner's before it does anything else: at no instant is
 //! it the owner's and dumpable.
 
+mod attaching;
 mod debuggers;
 mod descend;
 mod diagnostics;

@@ -66,7 +66,7 @@ impl Outside for Shell {
         self.pes.named(|rank| question.asks(rank))
     }
 
-    fn look_at_pes(&self, ranks: &[u32]) -> BTreeMap<u32, Looked> {
+    fn look_at_pes(&mut self, ranks: &[u32]) -> BTreeMap<u32, Looked> {
         self.looks_at_pes(ranks)
     }
 
@@ -74,12 +74,16 @@ impl Outside for Shell {
         self.starts_debugger(number, rank);
     }
 
-    fn pause_debugger(&mut self, number: u64, pause: bool) {
-        self.pauses_debugger(number, pause);
+    fn let_debugger_work(&mut self, number: u64) {
+        self.lets_debugger_work(number);
     }
 
     fn end_debugger(&mut self, number: u64) {
         self.ends_debugger(number);
+    }
+
+    fn leave_debugger(&mut self, number: u64) {
+        self.leaves_debugger(number);
     }
 
     fn kill_everything(&mut self) {

@@ -1,5 +1,6 @@
 //! The PEs of this host: their processes, pipes and PMI connections.
 
+use super::attaching::{Attaching, Waiting};
 use super::program::{self, Refusal};
 use super::tracers::{Kind, Tool, Tracer};
 use crate::apteam::fault::Fault;
@@ -45,6 +46,8 @@ pub struct Pe {
     pub tracer: Option<Tracer>,
     /// Signals that came before execve.
     pub early_signals: Vec<i32>,
+    /// A user has stopped it, as far as that is known here.
+    pub stop_wanted: bool,
     /// stdout and stderr.
     pub output: [OutputPipe; 2],
     /// Our end of its PMI connection.
@@ -175,6 +178,7 @@ pub fn fork_all(
                 ended: false,
                 tracer: None,
                 early_signals: Vec::new(),
+                stop_wanted: false,
                 output: [OutputPipe::new(from_stdout), OutputPipe::new(from_stderr)],
                 pmi: pmi.map(|(ours, _)| ours),
                 answers: VecDeque::new(),
@@ -226,7 +230,6 @@ impl Pes {
         let (file, path) = tool.file(launch, local)?;
         let made = || -> io::Result<Tracer> {
             let file = high(file)?;
-            let (gate, opens) = pipe()?;
             let commands = (tool.kind() == Kind::Gdb).then(pipe).transpose()?;
             // (gdb says on stdout what strace says on stderr.)
             commands.iter().try_for_each(|(_, writes)| Tracer::prepares(writes))?;
@@ -234,26 +237,22 @@ impl Pes {
                 Some((reads, _)) => [reads.as_fd(), file.as_fd(), file.as_fd()],
                 None => [null, null, file.as_fd()],
             };
-            let setup = PeSetup {
+            let attaching = Attaching {
                 index: TRACER | index as u32,
                 environment: program::own_environment(launch, local),
                 cpus: &local.cpus,
                 nice: local.nice,
                 stdio,
-                pmi: None,
                 group,
-                placing: placing.filter(|_| group.is_some()),
-                gate: Some(gate.as_fd()),
-                lends: false,
+                placing,
                 failures,
             };
-            let pid = Pid::from_raw(fork_pe(&tool.tracing(pe.pid), &setup)?);
+            let Waiting { pid, gate } = attaching.start(&tool.tracing(pe.pid))?;
             let commands = commands.map(|(_, writes)| writes);
-            let gate = Some(opens);
             Ok(Tracer {
                 kind: tool.kind(),
                 pid,
-                gate,
+                gate: Some(gate),
                 attached: false,
                 file: Some(file),
                 path,

@@ -1,5 +1,6 @@
 //! The loop's dealings with processes: forking PEs, hearing of them, letting them go, ending them.
 
+use super::attaching;
 use super::pes;
 use super::program::{self, Refusal};
 use super::tracers::{self, Kind, Tool};
@@ -213,7 +214,7 @@ impl Shell {
         // It stands on; if this process should be killed now, so is the PE.
         let _ = ptrace::detach(pe.pid, Signal::SIGSTOP);
         if let Some(gate) = pe.tracer.as_mut().and_then(|tracer| tracer.gate.take()) {
-            let _ = nix::unistd::write(gate, &[1]);
+            attaching::open(gate);
         }
         self.tracing.push((index, monotonic_ns()));
     }
@@ -279,9 +280,14 @@ impl Shell {
         }
     }
 
-    pub(super) fn signal_pes(&self, signal: i32) {
+    pub(super) fn signal_pes(&mut self, signal: i32) {
         let Ok(signal) = Signal::try_from(signal) else { return };
-        for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
+        for pe in self.pes.all.iter_mut().filter(|pe| !pe.ended) {
+            match signal {
+                Signal::SIGSTOP => pe.stop_wanted = true,
+                Signal::SIGCONT | Signal::SIGTERM => pe.stop_wanted = false,
+                _ => {}
+            }
             let _ = killpg(pe.pid, signal);
             if signal == Signal::SIGTERM {
                 // One that is stopped hears it only when it goes on.

@@ -30,6 +30,7 @@
 //! others may write, a link or a file of somebody else's may have its name: it has to be a file of the user's
 //! own, with this name only.
 
+use super::attaching;
 use super::program::Refusal;
 use crate::apteam::ending::PeEnd;
 use crate::apteam::launch::{HostLaunch, LocalPe};
@@ -74,19 +75,6 @@ end
 ";
 /// What of the file is looked at for a stack, in bytes: before it stands what gdb says of new programs (execve).
 const LOOKED_AT: usize = 64 << 10;
-/// What gdb is told before it attaches: to ask nobody, to read no file of the user's but the program's and its
-/// libraries, and to say no more than stacks.
-const BEFORE: [&str; 9] = [
-    "set debuginfod enabled off",
-    "set auto-load no",
-    "set style enabled off",
-    "set print thread-events off",
-    "set print inferior-events off",
-    "set width 0",
-    "set height 0",
-    "set confirm off",
-    "set prompt",
-];
 /// What traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -220,7 +208,8 @@ impl Tool {
                 strace.options.iter().map(|option| text(option)).collect::<Result<_, _>>()?
             }
             None => {
-                let before = BEFORE.iter().flat_map(|command| ["-iex", command]);
+                let before = attaching::GDB.into_iter().chain(["set prompt"]);
+                let before = before.flat_map(|command| ["-iex", command]);
                 let all = ["-q", "-nx"].into_iter().chain(before);
                 all.map(|word| text(word.as_bytes())).collect::<Result<_, _>>()?
             }

@@ -139,6 +139,10 @@ pub enum ToShepherd {
     },
     /// Where do the threads of this PE stand? (To one whose hello says that it can.)
     Stacks(stacks::Question),
+    /// The user who has asked this question for stacks waits no more.
+    StacksWithdrawn(u64),
+    /// The answer to [`FromShepherd::DebuggerMade`].
+    DebuggerPlaced(stacks::Placed),
 }
 
 /// From the shepherd.
@@ -175,6 +179,8 @@ pub enum FromShepherd {
     },
     /// There.
     Stacks(stacks::Answer),
+    /// A debugger waits to be put into the control group of its node.
+    DebuggerMade(stacks::Made),
     /// No process is left here and all output has been sent and taken. Sent again on each
     /// connection until `release`.
     Ended(Box<HostEnd>),

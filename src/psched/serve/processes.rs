@@ -45,7 +45,8 @@ impl Subject {
         }
     }
 
-    /// Questions of users that are under way at once: of all of them, and of one.
+    /// Questions that are under way at once: of all users, and of one. Those of administrators are none of all
+    /// users', so that an administrator always has a place.
     fn most(self) -> (usize, usize) {
         match self {
             Subject::Processes => (64, 4),
@@ -64,7 +65,15 @@ struct Open {
     links: BTreeMap<LinkId, Linked>,
     waiting: BTreeMap<u64, Waiting>,
     /// How many each user asks.
-    asking: BTreeMap<(Subject, u32), usize>,
+    asking: BTreeMap<Asker, usize>,
+}
+
+/// A user who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asker {
+    subject: Subject,
+    administrator: bool,
+    uid: u32,
 }
 
 #[derive(Debug)]
@@ -91,7 +100,7 @@ enum Waits {
 #[derive(Debug)]
 pub(super) struct Asking {
     of: Questions,
-    user: (Subject, u32),
+    user: Asker,
     numbers: Vec<u64>,
 }
 
@@ -99,7 +108,15 @@ impl Drop for Asking {
     fn drop(&mut self) {
         let mut open = self.of.open();
         for number in &self.numbers {
-            open.waiting.remove(number);
+            let Some(waiting) = open.waiting.remove(number) else { continue };
+            if let Waits::Stacks(_) = waiting.waits
+                && let Some(sender) =
+                    open.links.get(&waiting.link).and_then(|linked| linked.sender.upgrade())
+            {
+                // (An Err: its apinit does not read, and forgets the question by itself.)
+                let message = pb::ToNode { stacks_withdrawn: *number, ..Default::default() };
+                let _ = sender.try_send(Ok(message));
+            }
         }
         let left = open.asking.get_mut(&self.user).map(|count| {
             *count = count.saturating_sub(1);
@@ -151,18 +168,25 @@ impl Questions {
     }
 
     /// A user asks.
-    pub(super) fn begin(&self, subject: Subject, uid: u32) -> Result<Asking, Status> {
+    pub(super) fn begin(
+        &self,
+        subject: Subject,
+        uid: u32,
+        administrator: bool,
+    ) -> Result<Asking, Status> {
         let mut open = self.open();
         let (name, (all_max, own_max)) = (subject.name(), subject.most());
-        let of_it = open.asking.iter().filter(|((of, _), _)| *of == subject);
-        let all: usize = of_it.map(|(_, count)| count).sum();
-        let own = open.asking.entry((subject, uid)).or_default();
+        let user = Asker { subject, administrator, uid };
+        let of_users =
+            open.asking.iter().filter(|(of, _)| of.subject == subject && !of.administrator);
+        let all: usize = of_users.map(|(_, count)| count).sum();
+        let own = open.asking.entry(user).or_default();
         let refusal = match () {
             () if *own >= own_max => Some(format!(
                 "you have {own_max} questions for {name} under way, the maximum of one user: try \
                  again when they are answered"
             )),
-            () if all >= all_max => Some(format!(
+            () if !administrator && all >= all_max => Some(format!(
                 "{all_max} questions for {name} are under way, the maximum: try again later"
             )),
             () => None,
@@ -172,7 +196,7 @@ impl Questions {
             return Err(Status::resource_exhausted(refusal));
         }
         *own += 1;
-        Ok(Asking { of: self.clone(), user: (subject, uid), numbers: Vec::new() })
+        Ok(Asking { of: self.clone(), user, numbers: Vec::new() })
     }
 }
 
@@ -274,7 +298,7 @@ impl Service {
         let peer = caller(&request)?;
         let pb::ProcessesRequest { apid, first } = request.into_inner();
         let known = self.pes_of(&peer, Apid(apid), first, Subject::Processes).await?;
-        let told = self.ask_hosts(peer.uid, &known, first).await?;
+        let told = self.ask_hosts(&peer, &known, first).await?;
         Ok(Response::new(reply(known, first, &told)))
     }
 
@@ -312,11 +336,12 @@ impl Service {
     /// Asks the apinits of these PEs, all at once.
     async fn ask_hosts(
         &self,
-        uid: u32,
+        peer: &Peer,
         known: &Known,
         first: u32,
     ) -> Result<BTreeMap<LinkId, Told>, Status> {
-        let mut asking = self.questions.begin(Subject::Processes, uid)?;
+        let administrator = self.is_administrator(peer.uid);
+        let mut asking = self.questions.begin(Subject::Processes, peer.uid, administrator)?;
         let until = Instant::now() + ANSWER;
         let mut told = BTreeMap::new();
         let mut answers = Vec::new();
@@ -404,7 +429,7 @@ mod tests {
         let (sender, mut asked) = mpsc::channel(4);
         questions.linked(LinkId(1), &sender, true);
         questions.linked(LinkId(2), &sender, false);
-        let mut asking = questions.begin(Subject::Processes, 1000).expect("room");
+        let mut asking = questions.begin(Subject::Processes, 1000, false).expect("room");
         let mut answered = asking.ask(LinkId(1), question(5)).expect("asked");
         assert!(asked.recv().await.expect("there").expect("good").processes.is_some());
         let other = Key { apid: Apid(8), ..KEY };
@@ -422,7 +447,10 @@ mod tests {
         drop((sender, asked));
         assert!(asking.ask(LinkId(1), question(9)).is_none());
         // An apinit of a release before is not asked for stacks; another one's answer is of its own kind.
-        let stacks = |number| stacks::Question { number, key: KEY, rank: 3 };
+        let stacks = |number| {
+            let (rank, uid, administrator) = (3, 1000, false);
+            stacks::Question { number, key: KEY, rank, uid, administrator }
+        };
         let (sender, mut asked) = mpsc::channel(4);
         questions.linked(LinkId(1), &sender, true);
         questions.linked(LinkId(3), &sender, false);
@@ -433,27 +461,37 @@ mod tests {
         assert!(told.try_recv().is_err());
         questions.told_stacks(LinkId(1), stacks::Answer::none(stacks(11), "no"));
         assert_eq!(told.await, Ok(stacks::Answer::none(stacks(11), "no")));
+        // What is not answered is withdrawn when the user has gone, and nothing else is.
+        let _lost = asking.ask_stacks(LinkId(1), stacks(12)).expect("asked");
+        assert!(asked.recv().await.expect("there").expect("good").stacks.is_some());
         drop(asking);
         assert!(questions.open().waiting.is_empty() && questions.open().asking.is_empty());
+        assert_eq!(asked.recv().await.expect("there").expect("good").stacks_withdrawn, 12);
+        assert!(asked.try_recv().is_err());
     }
 
     #[test]
     fn a_user_asks_little_at_once_and_leaves_room_for_others() {
         let questions = Questions::default();
         let refused = |uid| {
-            questions.begin(Subject::Processes, uid).map(drop).map_err(|s| s.message().to_owned())
+            let asking = questions.begin(Subject::Processes, uid, false);
+            asking.map(drop).map_err(|status| status.message().to_owned())
         };
-        let mut own: Vec<_> = (0..4).map(|_| questions.begin(Subject::Processes, 1).ok()).collect();
+        let begin = |uid, administrator| questions.begin(Subject::Processes, uid, administrator);
+        let mut own: Vec<_> = (0..4).map(|_| begin(1, false).ok()).collect();
         assert!(refused(1).is_err_and(|text| text.contains("you have 4 questions")));
         assert!(refused(2).is_ok());
         own.pop();
         assert!(refused(1).is_ok());
         let users = 10..74;
-        let all: Vec<_> = users.map(|uid| questions.begin(Subject::Processes, uid)).collect();
+        let all: Vec<_> = users.map(|uid| begin(uid, false)).collect();
         assert!(refused(2).is_err_and(|text| text.contains("64 questions")));
+        // An administrator has a place all the same, but not every one.
+        let theirs: Vec<_> = (0..4).map(|_| begin(0, true).ok()).collect();
+        assert!(theirs.iter().all(Option::is_some) && begin(0, true).is_err());
         // Other questions are counted by themselves.
-        assert!(questions.begin(Subject::Stacks, 1).is_ok());
-        drop((own, all));
+        assert!(questions.begin(Subject::Stacks, 1, false).is_ok());
+        drop((own, all, theirs));
         assert!(questions.open().asking.is_empty());
     }
 

@@ -11,6 +11,7 @@ use crate::apteam::Apid;
 use crate::apteam::protocol::stacks::{AT_ONCE, Answer, Question, WITHIN};
 use crate::machine::Nid;
 use crate::psched::decide::LinkId;
+use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -67,19 +68,22 @@ impl Service {
         let mut known = self.pes_of(&peer, Apid(apid), first, Subject::Stacks).await?;
         known.more |= known.pes.len() > PES_MAX;
         known.pes.truncate(PES_MAX);
-        let told = self.ask_for_stacks(peer.uid, &known, first).await?;
+        let told = self.ask_for_stacks(&peer, &known, first).await?;
         Ok(Response::new(reply(known, first, told)))
     }
 
-    async fn ask_for_stacks(&self, uid: u32, known: &Known, first: u32) -> Result<Told, Status> {
-        let mut asking = self.questions.begin(Subject::Stacks, uid)?;
+    async fn ask_for_stacks(&self, peer: &Peer, known: &Known, first: u32) -> Result<Told, Status> {
+        let (uid, administrator) = (peer.uid, self.is_administrator(peer.uid));
+        let of = |number, rank| Question { number, key: known.key, rank, uid, administrator };
+        // (Dropped with this call when the user's connection is: what is not answered is withdrawn then.)
+        let mut asking = self.questions.begin(Subject::Stacks, uid, administrator)?;
         let (begun, mut told) = (Instant::now(), Told::default());
         let mut waiting: BTreeMap<LinkId, VecDeque<(usize, u32)>> = BTreeMap::new();
         for ((at, nid), rank) in known.pes.iter().enumerate().zip(first..) {
             match known.links.get(nid) {
                 Some(link) => waiting.entry(*link).or_default().push_back((at, rank)),
                 None => {
-                    let question = Question { number: 0, key: known.key, rank };
+                    let question = of(0, rank);
                     told.take(at, Answer::none(question, "no apinit offers its node now"));
                 }
             }
@@ -93,7 +97,7 @@ impl Service {
                     && begun.elapsed() < BEGIN
                     && let Some((at, rank)) = waiting.get_mut(&link).and_then(VecDeque::pop_front)
                 {
-                    let question = Question { number: random_number()?, key: known.key, rank };
+                    let question = of(random_number()?, rank);
                     match asking.ask_stacks(link, question) {
                         Ok(answer) => {
                             answers.spawn(async move {
@@ -149,7 +153,8 @@ mod tests {
     use crate::apteam::Key;
 
     fn answer(rank: u32, bytes: usize) -> Answer {
-        let question = Question { number: 0, key: Key::default(), rank };
+        let question =
+            Question { number: 0, key: Key::default(), rank, uid: 0, administrator: true };
         Answer { pid: 100 + rank, text: "x".repeat(bytes), ..Answer::none(question, "") }
     }
 

@@ -11,7 +11,9 @@ use crate::apteam::launch::{HostLaunch, LocalPe, PARTS_MAX};
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
-use crate::apteam::protocol::stacks::{Answer as StacksAnswer, Question as StacksQuestion};
+use crate::apteam::protocol::stacks::{
+    Answer as StacksAnswer, Made, Placed, Question as StacksQuestion,
+};
 use crate::rpc::pb;
 
 message! {
@@ -82,6 +84,8 @@ variants! {
     Processes(processes: Inner),
     Programs { programs: List(PARTS_MAX) } = GivenPrograms,
     Stacks(stacks: Inner),
+    StacksWithdrawn(stacks_withdrawn: Same),
+    DebuggerPlaced(debugger_placed: Inner),
 }
 
 variants! {
@@ -104,6 +108,7 @@ variants! {
     Processes(processes: Inner),
     ProgramsWanted { programs: List(PARTS_MAX) } = WantedPrograms,
     Stacks(stacks: Inner),
+    DebuggerMade(debugger_made: Inner),
     Ended(ended: Boxed),
 }
 
@@ -150,6 +155,21 @@ message! {
     number: Same,
     key: Required,
     rank: Same,
+    uid: Same,
+    administrator: Same,
+}
+
+message! {
+    Made = DebuggerMade;
+    number: Same,
+    nid: NodeId,
+    pid: Same,
+}
+
+message! {
+    Placed = DebuggerPlaced;
+    number: Same,
+    why_not: Text,
 }
 
 message! {

@@ -981,8 +981,13 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
             }
         ),
         vec(given_program(), 0..3).prop_map(|programs| ToShepherd::Programs { programs }),
-        (any::<u64>(), key(), any::<u32>()).prop_map(|(number, key, rank)| {
-            ToShepherd::Stacks(stacks::Question { number, key, rank })
+        (any::<(u64, u32, u32, bool)>(), key()).prop_map(|(rest, key)| {
+            let (number, rank, uid, administrator) = rest;
+            ToShepherd::Stacks(stacks::Question { number, key, rank, uid, administrator })
+        }),
+        any::<u64>().prop_map(ToShepherd::StacksWithdrawn),
+        (any::<u64>(), text()).prop_map(|(number, why_not)| {
+            ToShepherd::DebuggerPlaced(stacks::Placed { number, why_not })
         }),
     ]
 }
@@ -1012,6 +1017,9 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
                 FromShepherd::Stacks(answer)
             }
         ),
+        any::<(u64, u32, u32)>().prop_map(|(number, nid, pid)| {
+            FromShepherd::DebuggerMade(stacks::Made { number, nid: Nid(nid), pid })
+        }),
         host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),
         vec((any::<u32>(), any::<u64>(), word()), 0..3).prop_map(|programs| {
             let program = |(part, size, name)| WantedProgram { part, size, name };

@@ -145,15 +145,17 @@ impl Outside for Around<'_> {
     }
 
     /// (As above: there are no debuggers.)
-    fn look_at_pes(&self, _: &[u32]) -> BTreeMap<u32, Looked> {
+    fn look_at_pes(&mut self, _: &[u32]) -> BTreeMap<u32, Looked> {
         BTreeMap::new()
     }
 
     fn start_debugger(&mut self, _: u64, _: u32) {}
 
-    fn pause_debugger(&mut self, _: u64, _: bool) {}
+    fn let_debugger_work(&mut self, _: u64) {}
 
     fn end_debugger(&mut self, _: u64) {}
+
+    fn leave_debugger(&mut self, _: u64) {}
 
     fn kill_everything(&mut self) {
         if self.steps().is_some() {

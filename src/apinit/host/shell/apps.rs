@@ -79,8 +79,6 @@ pub(super) struct App {
     pub(super) restore_from: Option<OwnedFd>,
     /// Its PEs are kept from their user's session bus.
     pub(super) busless: bool,
-    /// What is beside its shepherd because somebody has asked for stacks.
-    pub(super) debuggers: super::stacks::Debuggers,
     pub(super) span: tracing::Span,
 }
 
@@ -233,7 +231,6 @@ impl Shell {
                 exit: None,
                 silent: false,
                 killed: false,
-                debuggers: Default::default(),
                 span,
                 forms: false,
                 seating: Arc::new(Mutex::new(Seating::default())),
@@ -340,7 +337,6 @@ impl Shell {
             dumped_for: None,
             restore_from: None,
             busless: false,
-            debuggers: Default::default(),
             span: application_span(place, nids),
         };
         self.apps.insert(key, app);
@@ -420,7 +416,6 @@ impl Shell {
         if self.looking {
             return;
         }
-        self.forget_stacks();
         // An application that is dumped or restored is moved about on purpose.
         let still = |key: &Key, app: &App| {
             let moved = app.comes.is_some() || driver.is_set_aside(*key);
@@ -429,8 +424,7 @@ impl Shell {
         let look = |(key, app): (&Key, &App)| {
             let shepherd = app.shepherd.as_ref()?.process.pid;
             let (groups, seating) = (app.groups.clone()?, Arc::clone(&app.seating));
-            let debuggers = app.debuggers.clone();
-            Some(Look { key: *key, groups, shepherd, seating, debuggers })
+            Some(Look { key: *key, groups, shepherd, seating })
         };
         let apps = self.apps.iter().filter(|(key, app)| still(key, app));
         let all: Vec<Look> = apps.filter_map(look).collect();

@@ -47,7 +47,7 @@ impl Shell {
             }
             None => None,
         };
-        app.meter = Some(self.switching.comes(event, means, memory, app.debuggers.clone()));
+        app.meter = Some(self.switching.comes(event, means, memory));
     }
 
     /// Binds its threads elsewhere, beside the one task: there may be thousands.

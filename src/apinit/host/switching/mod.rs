@@ -36,7 +36,6 @@ mod thread;
 pub(super) use means::Means;
 
 use super::events::{Events, TaskEvent};
-use super::shell::Debuggers;
 use crate::apinit::decide::switcher::{Event, News, Ran};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
@@ -66,8 +65,6 @@ struct Gang {
     means: Means,
     /// Where it can be kept.
     memory: Option<Memory>,
-    /// Its PEs may stand because debuggers work on them.
-    debuggers: Debuggers,
     meter: Arc<Meter>,
     /// Its memory comes, and then it runs.
     coming: Option<Coming>,
@@ -91,8 +88,6 @@ struct Looked {
     used: u64,
     at_ns: u64,
     stalled: u64,
-    /// Time in which debuggers worked on it.
-    debugged: u64,
 }
 
 /// What the thread is told.
@@ -277,18 +272,11 @@ impl Switching {
 
     /// A gang comes, and is stopped by these means. Whether it is stopped already the thread sees; what
     /// it runs from now on is told by the meter.
-    pub fn comes(
-        &self,
-        event: Event,
-        means: Means,
-        memory: Option<Memory>,
-        debuggers: Debuggers,
-    ) -> Arc<Meter> {
+    pub fn comes(&self, event: Event, means: Means, memory: Option<Memory>) -> Arc<Meter> {
         let meter = Arc::new(Meter::default());
         let gang = Gang {
             means,
             memory,
-            debuggers,
             meter: Arc::clone(&meter),
             coming: None,
             going: None,

@@ -116,19 +116,16 @@ impl Gang {
     }
 
     /// The processor time that it has used, or waited for, in all. How long it waited is looked at only where it
-    /// has used little since the last look: that takes longer to read. While a debugger works on its PEs, which stand
-    /// then, the gang is not idle: all of that time counts.
+    /// has used little since the last look: that takes longer to read. (A debugger of `apstat --stacks` is in its groups:
+    /// what that uses counts too.)
     fn wanted_ns(&mut self) -> Option<u64> {
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (used, now) = (ns(self.means.used()?), monotonic_ns());
-        let Looked { used: before, at_ns, stalled, mut debugged } = self.looked;
-        if self.debuggers.any() && at_ns > 0 {
-            debugged = debugged.saturating_add(now.saturating_sub(at_ns));
-        }
+        let Looked { used: before, at_ns, stalled } = self.looked;
         let busy = used.saturating_sub(before) > now.saturating_sub(at_ns) / 2;
         let stalled = if busy { stalled } else { ns(self.means.stalled()) };
-        self.looked = Looked { used, at_ns: now, stalled, debugged };
-        Some(used.saturating_add(stalled).saturating_add(debugged))
+        self.looked = Looked { used, at_ns: now, stalled };
+        Some(used.saturating_add(stalled))
     }
 
     /// For how long the kernel has worked for it since it was stopped, or last looked at, in
