@@ -328,7 +328,7 @@ fn a_question_that_waits_is_no_work_of_its_gang() {
     let test = "live_stacks::a_question_that_waits_is_no_work_of_its_gang";
     let instance = Plan::new().nodes(1, 1).shared().start();
     let Some(program) = program(test, &instance.directory()) else { return };
-    let ends = ["busy", "waits"].map(|name| instance.directory().join(name));
+    let ends = ["end0", "end1"].map(|name| instance.directory().join(name));
     let busy = Running::start(
         instance.command("aprun", words("-n 1 -q")).arg(&program).arg(&ends[0]).arg("busy"),
     );

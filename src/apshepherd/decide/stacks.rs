@@ -569,7 +569,7 @@ mod tests {
         // It has worked for a second: that is not too long, but all together is.
         let out = look(&mut stacks, 30 * S, &Standing::Frozen, &[3]);
         assert_eq!(out, [Action::EndDebugger(7)]);
-        assert_eq!(look(&mut stacks, 31 * S, &Standing::Runs, &[3]), []);
+        assert_eq!(look(&mut stacks, 31 * S - 1, &Standing::Runs, &[3]), []);
         let (.., why) = answer(&ended(&mut stacks, 7, Err("it was killed")));
         assert!(why.starts_with("it is frozen") && why.contains("ask again"), "{why}");
     }
