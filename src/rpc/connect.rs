@@ -106,8 +106,8 @@ fn cure(socket: &Path) -> &'static str {
     match socket == Path::new(SOCKET_DEFAULT) {
         true => {
             "psched is being restarted, or does not run on this machine; ask its administrator \
-             (`systemctl status psched`, or `apinit` on a host of a cluster), or start a private \
-             psched with `psched start`"
+             (systemctl status psched, or apinit on a login host of a cluster), or start a \
+             private psched with `psched start`"
         }
         false => "check PSCHED_SOCKET, or start a private psched with `psched start`",
     }

@@ -377,7 +377,7 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
         ),
         Step::Exec => match (Errno::from_raw(errno), interpreter(&path)) {
             (Errno::ENOENT, Some(interpreter)) if path.exists() => {
-                format!("{shown}: {}", no_interpreter(&interpreter))
+                format!("{shown}: {} (on host {})", no_interpreter(&interpreter), hostname())
             }
             (Errno::EACCES, _) if path.is_dir() => format!("{shown} is a directory"),
             (Errno::EACCES, Some(interpreter)) if is_executable(&path) => {

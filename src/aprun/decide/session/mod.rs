@@ -492,6 +492,8 @@ impl Front {
     fn psched_silence(&self) -> String {
         let Peer { text, answered, .. } = &self.psched;
         let what = match answered {
+            // (The apinit of this host says that psched can't be reached.)
+            true if text.starts_with("psched on ") => text.clone(),
             true => format!("psched has answered: {text}"),
             false => format!("psched does not answer ({text})"),
         };
