@@ -9,8 +9,8 @@
 //! # Approach
 //! The record says where it comes from ([`Origin`]), and these are all differences:
 //!
-//! - *One host.* Of several apinits each is tried alone, that of the lowest NID first
-//!   ([`Scheduler::place_for`]). Gates, shape and what was chosen of nodes hold as before. Where its images are of
+//! - *One host.* That of cpr, which has the folder. Of several apinits there each is tried alone, that of the lowest
+//!   NID first ([`Scheduler::place_for`]). Gates, shape and what was chosen of nodes hold as before. Where its images are of
 //!   several, each part goes to nodes of one apinit, no two to the same, in their order on the line: so its
 //!   nodes lie across the borders of apinits as they did.
 //! - *Time.* What it had run counts against its time limit (its nodes see to that) and as time that it has
@@ -30,6 +30,7 @@
 
 use super::Scheduler;
 use super::postings::place_of;
+use super::scheduler::Link;
 use crate::apteam::choice::Choice;
 use crate::apteam::place::PlacementList;
 use crate::apteam::posting::Posting;
@@ -63,6 +64,12 @@ impl Scheduler {
         let apid = Apid(self.next_apid);
         self.next_apid += 1;
         (apid, Incarnation(0))
+    }
+
+    /// Whether psched.yaml has nodes of a host, by the name in its certificate; `own`: it is that of psched.
+    pub fn has_nodes_of(&self, host: &str, own: bool) -> bool {
+        let is_of = |name: &str| name == host && !host.is_empty() || own && name.is_empty();
+        self.machine.nodes.values().any(|node| is_of(&node.host))
     }
 
     fn has_nobody(&self, apid: Apid) -> bool {
@@ -99,9 +106,18 @@ impl Scheduler {
     /// those of which each part has an apinit; that of the lowest NID first.
     fn on_hosts(&self, team: &Apteam) -> Option<Vec<Posting>> {
         let restart = team.restart.as_ref()?;
+        // The folder with the images is given to apinits of the front end's host, as a descriptor.
+        let front =
+            team.front.as_ref().map(|front| front.host.split('/').next().unwrap_or_default());
+        let is_there = |link: &Link| match front {
+            None => true,
+            Some("") => !link.hello.remote,
+            Some(host) => link.hello.host == host,
+        };
         let mut hosts: Vec<BTreeSet<Nid>> = self
             .links
             .iter()
+            .filter(|(_, link)| is_there(link))
             .map(|(id, link)| (id, link.hello.nids.iter()))
             .map(|(id, nids)| nids.filter(|nid| self.offered.get(nid) == Some(id)))
             .map(|nids| nids.copied().collect())

@@ -8,6 +8,7 @@ use super::clock::now;
 use super::input::Input;
 use super::services::{Service, caller, ending, process_of};
 use crate::apteam::launch::Launch;
+use crate::apteam::place::HostPart;
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, SealKey};
 use crate::checkpoint::{Kind, Made, Manifest, Recovery};
@@ -15,12 +16,57 @@ use crate::os::host;
 use crate::psched::decide::Scheduler;
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Request, Response, Status};
 
 /// How long an aprun may take to say what it would launch.
 const DEPOSIT_WAIT: Duration = Duration::from_secs(10);
+/// Hosts of an application that are named.
+const NAMED: usize = 8;
+
+/// Whether a cpr of this host (empty: it has no certificate) can have the application dumped: the apinits there are
+/// given the folder.
+///
+/// # Errors
+/// It can't; why, and what to do instead.
+fn dumped_there(team: &Apteam, cpr: &str) -> Result<(), String> {
+    let apid = team.apid;
+    // (The host of a part is not named where its apinit takes no connections of other hosts.)
+    let of = |host: &'_ HostPart| match &host.host[..] {
+        "" => cpr.to_owned(),
+        name => name.to_owned(),
+    };
+    let hosts: BTreeSet<String> = team.hosts.iter().map(of).collect();
+    let own = "or let the program save itself (aprun --checkpoint)";
+    let mut names = hosts.iter().map(String::as_str);
+    match (names.next(), names.next()) {
+        (Some(host), None) if host != cpr => Err(format!(
+            "application {apid} runs on host {host}, where images of its processes are made, and cpr was \
+             called on {}: call cpr on {host}, with a folder there, {own}",
+            if cpr.is_empty() { "another one" } else { cpr }
+        )),
+        (Some(first), Some(second)) => {
+            let all = [first, second].into_iter().chain(names).take(NAMED).collect::<Vec<_>>();
+            let more = if hosts.len() > NAMED { ", ..." } else { "" };
+            Err(format!(
+                "application {apid} runs on several hosts ({}{more}), and images of processes are made of an \
+                 application on one host only: launch it on nodes of one host, {own}",
+                all.join(", ")
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Service {
+    /// The host of a caller, by its certificate; empty: it has none.
+    pub(super) fn host_of(&self, peer: &Peer) -> Arc<str> {
+        let host = peer.relayed.as_ref().map(|relayed| &relayed.host);
+        Arc::clone(host.unwrap_or(&self.host))
+    }
+
     /// cpr -c.
     pub(super) async fn checkpoint_of(
         &self,
@@ -52,6 +98,9 @@ impl Service {
         let recovery = Recovery::of(&team, run);
         let files = Vec::new();
         let dumped = kind.is_dumped();
+        if dumped {
+            dumped_there(&team, &self.host_of(&peer)).map_err(Status::failed_precondition)?;
+        }
         let mut launch = if dumped { None } else { Some(self.launch_of(peer.uid, apid).await?) };
         if let (Kind::Running { .. }, Some(launch)) = (&kind, &mut launch) {
             // Its programs may be built anew before it is started again. (One that waited executes what was
@@ -153,5 +202,36 @@ impl Service {
             self.deposits.came(apid, &launch);
         }
         Ok(Response::new(pb::DepositReply {}))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apteam::record::State;
+    use crate::psched::serve::tests::team;
+
+    #[test]
+    fn images_are_made_where_cpr_is() {
+        let on = |hosts: &[&str]| {
+            let part = |host: &&str| HostPart { host: (*host).into(), ..HostPart::default() };
+            Apteam { hosts: hosts.iter().map(part).collect(), ..team(5, State::Running) }
+        };
+        for (hosts, cpr) in
+            [(&["h1"][..], "h1"), (&["h1", "h1"], "h1"), (&["", ""], ""), (&[""], "h0")]
+        {
+            assert_eq!(dumped_there(&on(hosts), cpr), Ok(()), "{hosts:?}");
+        }
+        let refused = |hosts: &[&str], cpr| dumped_there(&on(hosts), cpr).expect_err("elsewhere");
+        assert_eq!(
+            refused(&["h1"], "h0"),
+            "application 5 runs on host h1, where images of its processes are made, and cpr was called on \
+             h0: call cpr on h1, with a folder there, or let the program save itself (aprun --checkpoint)"
+        );
+        let why = refused(&["h1", "h2"], "h1");
+        assert!(why.starts_with("application 5 runs on several hosts (h1, h2), and "), "{why}");
+        let names: Vec<String> = (0..20).map(|n| format!("h{n:02}")).collect();
+        let why = refused(&names.iter().map(String::as_str).collect::<Vec<_>>(), "h1");
+        assert!(why.contains("h07, ...)"), "{why}");
     }
 }

@@ -8,7 +8,9 @@ use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, State};
 use crate::checkpoint::{Flaw, Manifest, Restarting, SealKey, restarting};
 use crate::psched::decide::Origin;
+use crate::rpc::listen::Peer;
 use crate::rpc::pb;
+use std::sync::Arc;
 use tonic::Status;
 
 /// What is posted of a checkpoint.
@@ -76,6 +78,26 @@ fn is_its_own(team: &Apteam, owner: &Owner, posting: &Posting) -> bool {
 }
 
 impl Service {
+    /// Whether images can be restored on the host of this caller: the apinit there is given the folder.
+    ///
+    /// # Errors
+    /// They can't, whatever else runs.
+    pub(super) async fn can_restore(&self, peer: &Peer) -> Result<(), Status> {
+        let (host, own) = (self.host_of(peer), peer.relayed.is_none());
+        let named = Arc::clone(&host);
+        match self.read(peer.uid, move |s| s.has_nodes_of(&named, own)).await? {
+            true => Ok(()),
+            false => Err(Status::failed_precondition(format!(
+                "it has images of processes, which are restored on the host where cpr or aprun runs, and {} \
+                 offers no nodes: call cpr -r on a host with nodes, where the folder must be too",
+                match &*host {
+                    "" => "this host".to_owned(),
+                    host => format!("host {host}"),
+                }
+            ))),
+        }
+    }
+
     /// The same for a request.
     ///
     /// A posting that waited gets its own number back where that is free, so that nothing is doubled: it was

@@ -372,6 +372,9 @@ impl pb::psched_server::Psched for Service {
             true => (Posting::try_from(request).map_err(malformed)?, owner, None),
             false => {
                 let recovered = self.recover(&request, &owner).await?;
+                if matches!(recovered.origin, crate::psched::decide::Origin::Running(_)) {
+                    self.can_restore(&peer).await?;
+                }
                 (recovered.posting, recovered.owner, Some(recovered.origin))
             }
         };
@@ -424,8 +427,7 @@ impl pb::psched_server::Psched for Service {
                 let viewer = self.viewer(&peer);
                 match looked.map_err(|refused| status(&refused, &viewer))? {
                     Looked::Placed(team) => {
-                        let host = peer.relayed.as_ref().map(|relayed| &relayed.host);
-                        let front_host = host.unwrap_or(&self.host).to_string();
+                        let front_host = self.host_of(&peer).to_string();
                         let placement = views::placement(&team);
                         let placement = pb::Placement { front_host, ..placement };
                         pb::look_reply::Answer::Placement(placement)

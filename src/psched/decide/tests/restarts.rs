@@ -121,6 +121,34 @@ fn it_is_placed_on_one_host() {
 }
 
 /// A window over two hosts would be none for it, however few have to end there.
+/// Its folder is on the host of its cpr, and goes to no other one: whatever room there is elsewhere.
+#[test]
+fn it_is_placed_on_the_host_of_its_cpr() {
+    for (front, own, sits_on) in
+        [("", true, Some("0")), ("h1/boot", false, Some("2")), ("h2/boot", false, None)]
+    {
+        let mut machine = machine(4, 1);
+        for nid in [2, 3] {
+            machine.nodes.get_mut(&Nid(nid)).expect("there").host = "h1".into();
+        }
+        let mut s = Scheduler::new(machine, alone());
+        link(&mut s, 1, &[0, 1], &[]);
+        let hello = Hello { host: "h1".into(), remote: true, ..*hello(&[2, 3]) };
+        s.apply(at(0), Event::LinkOpened { link: LinkId(2), hello: Box::new(hello) });
+        s.apply(at(0), Event::Inventory { link: LinkId(2), items: Vec::new() });
+        let mut event = restarted(1, 1, origin());
+        if let Event::Restarted { front: process, .. } = &mut event {
+            process.host = front.into();
+        }
+        s.apply(at(1), event);
+        let places = &s.team(Apid(1)).expect("posted").places;
+        let nids: Vec<String> = places.nids().map(|nid| nid.0.to_string()).collect();
+        assert_eq!(nids.first().map(String::as_str), sits_on, "{front}");
+        let name = front.split('/').next().expect("one");
+        assert_eq!(s.has_nodes_of(name, own), sits_on.is_some(), "{front}");
+    }
+}
+
 #[test]
 fn what_it_waits_for_is_said_of_one_host() {
     let mut s = Scheduler::new(machine(5, 1), alone());
