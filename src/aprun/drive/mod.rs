@@ -21,6 +21,7 @@ pub use outside::{Others, Outside};
 
 use crate::aprun::decide::session::{Action, Event, Front, Looked, Setup};
 use crate::apteam::protocol::attach::FromApinit;
+use crate::machine::Nid;
 use std::collections::VecDeque;
 
 /// The conversation with psched.
@@ -57,6 +58,19 @@ impl Driver {
             posted: false,
             pending: VecDeque::new(),
         }
+    }
+
+    /// The driver of the application that takes the place of this one. Conversations go on to be counted: what
+    /// one of this driver says late is said to nobody.
+    #[must_use]
+    pub fn next(&self, setup: Setup) -> Driver {
+        let psched = Psched { link: self.psched.link, ..Psched::default() };
+        Driver { psched, apinit: self.apinit, ..Driver::new(setup) }
+    }
+
+    /// The host of a node of the application, where it is known.
+    pub fn host_of(&self, nid: Nid) -> Option<&str> {
+        self.front.host_of(nid)
     }
 
     /// When [`Event::Time`] is wanted.

@@ -49,10 +49,15 @@ impl Files {
         self.takes(false) || self.takes(true)
     }
 
-    /// Makes the file of every rank, or cuts it to nothing. The error names the file.
-    pub fn make(&mut self, apid: Apid, places: &PlacementList) -> Result<(), String> {
+    /// Makes the file of every rank, or cuts it to nothing, but for those that are `made`, which grows by it. The
+    /// error names the file.
+    pub fn make(
+        &mut self,
+        apid: Apid,
+        places: &PlacementList,
+        made: &mut BTreeSet<Vec<u8>>,
+    ) -> Result<(), String> {
         self.apid = apid;
-        let mut made = BTreeSet::new();
         for template in [self.output.clone(), self.error.clone()].into_iter().flatten() {
             // One file for all needs no look at every rank.
             let ranks = if template.is_for_one() { 1 } else { usize::MAX };
@@ -167,7 +172,7 @@ mod tests {
         std::fs::write(directory.path().join("12.3.7"), "old").expect("our directory");
         let mut files = Files::new(Some(template), None);
         let pes = 2 * OPEN_MAX as u32;
-        files.make(Apid(12), &places(pes)).expect("made");
+        files.make(Apid(12), &places(pes), &mut BTreeSet::new()).expect("made");
         for round in 0..2 {
             for rank in 0..=pes {
                 let nid = if rank == pes { Nid(4) } else { Nid(3) };
@@ -186,13 +191,36 @@ mod tests {
         }
     }
 
+    /// The next application of the same aprun writes on where the one before has ended.
+    #[test]
+    fn a_file_that_was_made_is_not_cut_again() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| format!("{}/{name}", directory.path().display());
+        let mut made = BTreeSet::new();
+        std::fs::write(at("all"), "old\n").expect("our directory");
+        std::fs::write(at("of.2"), "old\n").expect("our directory");
+        for apid in [Apid(1), Apid(2)] {
+            let template = |name: &str| Template::parse(at(name).as_bytes()).expect("a good name");
+            let mut files = Files::new(Some(template("all")), Some(template("of.%a")));
+            files.make(apid, &places(1), &mut made).expect("made");
+            for stderr in [false, true] {
+                let text = format!("{}\n", apid.0);
+                files
+                    .write(stderr, 0, Nid(3), false, text.as_bytes(), &mut plainly)
+                    .expect("written");
+            }
+        }
+        let read = |name: &str| std::fs::read_to_string(at(name)).expect("there");
+        assert_eq!([read("all"), read("of.1"), read("of.2")], ["1\n2\n", "1\n", "2\n"]);
+    }
+
     #[test]
     fn one_file_for_both_streams_with_labels() {
         let directory = tempfile::tempdir().expect("a directory");
         let name = format!("{}/all", directory.path().display());
         let template = Template::parse(name.as_bytes()).expect("a good name");
         let mut files = Files::new(Some(template.clone()), Some(template));
-        files.make(Apid(1), &places(2)).expect("made");
+        files.make(Apid(1), &places(2), &mut BTreeSet::new()).expect("made");
         let mut put = |stderr, rank, text: &str| {
             files
                 .write(stderr, rank, Nid(3), true, text.as_bytes(), &mut plainly)
@@ -211,7 +239,7 @@ mod tests {
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("made");
         let template = Template::parse(fifo.as_os_str().as_bytes()).expect("a good name");
         let mut files = Files::new(Some(template), None);
-        files.make(Apid(1), &places(1)).expect("at once");
+        files.make(Apid(1), &places(1), &mut BTreeSet::new()).expect("at once");
         files.write(false, 0, Nid(3), false, b"waits\n", &mut plainly).expect("written");
         let mut reader = File::open(&fifo).expect("read");
         let mut text = [0; 6];
@@ -223,7 +251,8 @@ mod tests {
     fn a_file_that_cannot_be_made() {
         let template = Template::parse(b"/nope/out.%r").expect("a good name");
         let mut files = Files::new(None, Some(template));
-        let said = files.make(Apid(1), &places(1)).expect_err("no such directory");
+        let said =
+            files.make(Apid(1), &places(1), &mut BTreeSet::new()).expect_err("no such directory");
         assert_eq!(said, "/nope/out.0: No such file or directory");
     }
 }

@@ -8,6 +8,7 @@ mod attach;
 mod caller;
 mod dry;
 mod files;
+pub(crate) mod from_checkpoint;
 mod hand;
 mod images;
 mod inside;
@@ -34,6 +35,7 @@ use crate::console::stdout::write_out;
 use crate::os::{instance, name};
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
+use from_checkpoint::Recovery;
 use inside::Home;
 use shell::Restart;
 use std::ffi::{OsStr, OsString};
@@ -112,6 +114,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         })?;
         options.listed(&path.display().to_string(), &text).map_err(Failure::failed)?;
     }
+    let recovery = Recovery::of(&options)?;
     let found = program::open_all(&options)?;
     let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
     let (request_id, command) = (random()?, shown(&options.parts));
@@ -135,12 +138,21 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         files: options.output.is_some() || options.error.is_some(),
         immediate: options.posting.immediate,
         restarts: None,
+        recovers: false,
         within: within().filter(|_| home.is_none()),
         inside: home.is_some(),
         patience: psched::patience(&socket, options.wait_for_psched),
         answer_within: options.wait_for_psched,
     };
-    driven(runtime, shell::run(setup, &options, found, socket, request, Restart::default(), home))
+    let begins = shell::Begins {
+        setup,
+        programs: found,
+        request,
+        restart: Restart::default(),
+        home,
+        recovery,
+    };
+    driven(runtime, shell::run(begins, &options, socket))
 }
 
 /// The application in which this process runs.
@@ -176,14 +188,17 @@ pub(crate) fn restart(
     manifest: Vec<u8>,
     from: Restart,
 ) -> Result<u8, Failure> {
-    let request = pb::PostRequest {
-        request_id: random()?.to_vec().into(),
-        restart: manifest.into(),
-        signal: true,
-        ..pb::PostRequest::default()
-    };
+    let request = from_checkpoint::request(manifest)?;
     start_log("cpr");
-    driven(runtime()?, shell::run(setup, options, Vec::new(), socket_path(), request, from, None))
+    let begins = shell::Begins {
+        setup,
+        programs: Vec::new(),
+        request,
+        restart: from,
+        home: None,
+        recovery: None,
+    };
+    driven(runtime()?, shell::run(begins, options, socket_path()))
 }
 
 /// The variables that the command line's meaning depends on.

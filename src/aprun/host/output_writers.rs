@@ -14,7 +14,7 @@ use super::files::Files;
 use super::note::Note;
 use super::program::plain;
 use crate::aprun::decide::options::Options;
-use crate::aprun::decide::output::Labels;
+use crate::aprun::decide::output::{Labels, Template};
 use crate::aprun::decide::session::{Event, Loss};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
@@ -23,6 +23,7 @@ use crate::os::standard::closed_at_start;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::write;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc as threads;
@@ -69,12 +70,17 @@ pub struct OutputWriters {
     stderr: Option<Lane>,
     files: Option<Lane>,
     to_files: [bool; 2],
+    /// The files that an application of this process has made, if another one may take its place.
+    made: Option<BTreeSet<Vec<u8>>>,
+    templates: [Option<Template>; 2],
+    label: bool,
+    notes: mpsc::Sender<Note>,
 }
 
 impl OutputWriters {
     /// Nothing is written yet. `notes` gets a [`Event::Written`] for each piece, and what goes
-    /// wrong.
-    pub fn new(options: &Options, notes: mpsc::Sender<Note>) -> OutputWriters {
+    /// wrong. `several`: another application may take the place of the first.
+    pub fn new(options: &Options, several: bool, notes: mpsc::Sender<Note>) -> OutputWriters {
         let files = Files::new(options.output.clone(), options.error.clone());
         let same = is_same_file();
         let writer = || Writer { label: options.label, same, ..Writer::default() };
@@ -84,6 +90,20 @@ impl OutputWriters {
             stderr: (!same && !options.whole_lines).then(|| lane(writer())),
             to_files: [files.takes(false), files.takes(true)],
             files: files.any().then(|| lane(Writer { files: Some(files), ..writer() })),
+            made: several.then(BTreeSet::new),
+            templates: [options.output.clone(), options.error.clone()],
+            label: options.label,
+            notes,
+        }
+    }
+
+    /// Another application takes the place of the one before, all of whose output has been written.
+    pub fn next(&mut self) {
+        let [output, error] = self.templates.clone();
+        if let Some(lane) = &mut self.files {
+            let files = Some(Files::new(output, error));
+            let writer = Writer { label: self.label, files, ..Writer::default() };
+            *lane = Lane { state: State::Here(Box::new(writer)), notes: self.notes.clone() };
         }
     }
 
@@ -91,7 +111,9 @@ impl OutputWriters {
     pub fn make_files(&mut self, apid: Apid, places: &PlacementList) -> Result<(), String> {
         match self.files.as_mut().map(|lane| &mut lane.state) {
             Some(State::Here(writer)) => match &mut writer.files {
-                Some(files) => files.make(apid, places),
+                Some(files) => {
+                    files.make(apid, places, self.made.as_mut().unwrap_or(&mut BTreeSet::new()))
+                }
                 None => Ok(()),
             },
             // A second placement: they are there already.

@@ -1,6 +1,7 @@
 //! The event loop, and the world around aprun's [`Driver`]: connections, terminal, files.
 
 use super::attach::Target;
+use super::from_checkpoint::{Next, Recovery};
 use super::hand::hand;
 use super::inside::Home;
 use super::note::{Note, Store};
@@ -9,6 +10,7 @@ use super::parallel::{self, Copies};
 use super::program::Program;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, program, psched, report, signals};
+use crate::aprun::decide::after_loss;
 use crate::aprun::decide::closing::{self, Form};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::session::{
@@ -16,17 +18,20 @@ use crate::aprun::decide::session::{
 };
 use crate::aprun::drive::{Driver, Others, Outside};
 use crate::apteam::Apid;
-use crate::apteam::ending::STATUS_FAILED;
+use crate::apteam::ending::{STATUS_FAILED, signal_text};
 use crate::apteam::launch::Launch;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::apteam::protocol::programs::ProgramOf;
+use crate::console::table::clean;
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
 use crate::os::dispositions::end_by;
 use crate::os::nudge::{Came, came};
 use crate::rpc::pb;
 use nix::sys::signal::Signal;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
+use signal_hook_tokio::SignalsInfo;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +46,9 @@ use tracing::field::Empty;
 const NOTES_MAX: usize = 256;
 /// HUP, INT, QUIT, TERM: what ends this process while it does nothing but write its last lines.
 const ENDING: [i32; 4] = [1, 2, 3, 15];
+
+type Signals = SignalsInfo<WithRawSiginfo>;
+type Inbox = mpsc::Receiver<Note>;
 
 /// Stops a conversation. Notes that it has left in the queue have an old number.
 #[derive(Default)]
@@ -76,8 +84,34 @@ pub struct Restart {
     pub no_stdin: bool,
 }
 
+/// What the first application begins with.
+pub struct Begins {
+    /// What its course depends on.
+    pub setup: Setup,
+    /// What it executes.
+    pub programs: Vec<Program>,
+    /// What is posted.
+    pub request: pb::PostRequest,
+    /// The checkpoint that it is restarted from.
+    pub restart: Restart,
+    /// --inside.
+    pub home: Option<Home>,
+    /// --restart-from.
+    pub recovery: Option<Recovery>,
+}
+
 struct Shell {
     restart: Restart,
+    /// --restart-from: another application may take the place of this one.
+    recovery: Option<Recovery>,
+    /// How the application has ended, as long as it is not known whether another one takes its place.
+    lost: Option<Box<Ended>>,
+    /// Since when its PEs have run.
+    going_since: Option<Instant>,
+    /// A signal has come that was to end it.
+    to_end: Option<i32>,
+    /// INT has come.
+    interrupted: bool,
     /// --inside: this process is its own psched and apinit.
     home: Option<Home>,
     program: &'static str,
@@ -111,16 +145,10 @@ struct Shell {
     told_nid: bool,
 }
 
-/// Posts, launches, and stays until the end. Gives the exit status.
-pub async fn run(
-    setup: Setup,
-    options: &Options,
-    programs: Vec<Program>,
-    socket: PathBuf,
-    request: pb::PostRequest,
-    restart: Restart,
-    home: Option<Home>,
-) -> Result<u8, Failure> {
+/// Posts, launches, and stays until the end: that of the application which has taken the place of the first, if one
+/// has. Gives the exit status.
+pub async fn run(begins: Begins, options: &Options, socket: PathBuf) -> Result<u8, Failure> {
+    let Begins { setup, programs, request, restart, home, recovery } = begins;
     let mut signals = signals::catch().map_err(|e| {
         Failure::new(STATUS_FAILED, format!("can't catch signals: {}", super::program::plain(&e)))
     })?;
@@ -142,48 +170,32 @@ pub async fn run(
         programs: programs.into(),
         copies: Arc::default(),
         says: None,
-        lanes: OutputWriters::new(options, notes.clone()),
+        lanes: OutputWriters::new(options, recovery.is_some(), notes.clone()),
         stdin: match restart.no_stdin {
             true => Stdin::none(notes.clone()),
             false => Stdin::new(notes.clone()),
         },
         notes,
         restart,
+        recovery,
+        lost: None,
+        going_since: None,
+        to_end: None,
+        interrupted: false,
         home,
         program: setup.program(),
-        // The application's, as every process of psched's has it.
-        span: tracing::info_span!("application", uid = setup.uid, apid = Empty, nid = Empty),
+        span: span(setup.uid),
         told_apid: false,
         told_nid: false,
     };
     let mut driver = Driver::new(setup);
-    let mut interrupted = false;
-    let mut over = driver.happens(&mut shell, Event::Start);
     let status = loop {
-        if let Some(status) = over {
-            break status;
+        let status = shell.course(&mut driver, &mut signals, &mut inbox).await;
+        let Some(ended) = shell.lost.take() else { break status };
+        match shell.after_loss(ended, &driver, &mut signals).await {
+            Some(setup) => driver = driver.next(setup),
+            None => break status,
         }
-        let deadline = driver.deadline_ns().map(|ns| shell.begun + Duration::from_nanos(ns));
-        let timer = async {
-            match deadline {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        over = tokio::select! {
-            biased;
-            Some(info) = signals.next() => {
-                let Came { signal, sender, nudge } = came(&info);
-                interrupted |= signal == Signal::SIGINT as i32;
-                let event = match nudge {
-                    true => Event::Nudged,
-                    false => Event::Signal { signal, sender },
-                };
-                driver.happens(&mut shell, event)
-            }
-            Some(note) = inbox.recv() => shell.noted(&mut driver, note),
-            () = timer => driver.happens(&mut shell, Event::Time),
-        };
     };
     drop(shell.copies.lock().unwrap_or_else(PoisonError::into_inner).take());
     // The last lines; whoever stops their reader may still end this process.
@@ -192,7 +204,7 @@ pub async fn run(
         tokio::select! {
             biased;
             // A shell leaves its loop only if a program in it has ended by INT, not with its status.
-            _ = &mut flushed => match interrupted && status == 128 + Signal::SIGINT as u8 {
+            _ = &mut flushed => match shell.interrupted && status == 128 + Signal::SIGINT as u8 {
                 true => end_by(Signal::SIGINT),
                 false => return Ok(status),
             },
@@ -206,6 +218,11 @@ pub async fn run(
             Some(_) = inbox.recv() => {}
         }
     }
+}
+
+/// The application's, as every process of psched's has it.
+fn span(uid: u32) -> tracing::Span {
+    tracing::info_span!("application", uid, apid = Empty, nid = Empty)
 }
 
 /// For the log: no launch with its whole environment, no output.
@@ -248,9 +265,142 @@ async fn for_others(
 }
 
 impl Shell {
+    /// The course of one application: its exit status.
+    async fn course(
+        &mut self,
+        driver: &mut Driver,
+        signals: &mut Signals,
+        inbox: &mut Inbox,
+    ) -> u8 {
+        let mut over = driver.happens(self, Event::Start);
+        loop {
+            if let Some(status) = over {
+                return status;
+            }
+            let deadline = driver.deadline_ns().map(|ns| self.begun + Duration::from_nanos(ns));
+            let timer = async {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            over = tokio::select! {
+                biased;
+                Some(info) = signals.next() => {
+                    let Came { signal, sender, nudge } = came(&info);
+                    self.interrupted |= signal == Signal::SIGINT as i32;
+                    let event = match nudge {
+                        true => Event::Nudged,
+                        false => {
+                            self.to_end = self.to_end.or(Some(signal).filter(|s| ENDING.contains(s)));
+                            Event::Signal { signal, sender }
+                        }
+                    };
+                    driver.happens(self, event)
+                }
+                Some(note) = inbox.recv() => self.noted(driver, note),
+                () = timer => driver.happens(self, Event::Time),
+            };
+        }
+    }
+
+    /// An application has lost a node. What its next one begins with, or none: then the loss is told as any end is.
+    async fn after_loss(
+        &mut self,
+        ended: Box<Ended>,
+        driver: &Driver,
+        signals: &mut Signals,
+    ) -> Option<Setup> {
+        let apid = ended.end.key.apid;
+        let next = match self.next(apid, signals).await {
+            Ok(next) => next,
+            Err(why) => {
+                self.tell_end(&ended);
+                self.tell(format!("application {apid} is not restarted: {why}"));
+                return None;
+            }
+        };
+        let (nid, how) = after_loss::lost(&ended)?;
+        let of = driver.host_of(nid).map(|host| format!(" of host {host}")).unwrap_or_default();
+        let (at_ns, from) = next.made;
+        let which = if from == apid { String::new() } else { format!(" of application {from}") };
+        let dir = next.restart.name.clone().unwrap_or_default();
+        self.tell(format!(
+            "application {apid} was lost with NID {nid}{of}: {how}; it is restarted from its checkpoint \
+             {dir}{which}, made {}",
+            local(at_ns).strftime(STAMP)
+        ));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.uses(&next);
+        }
+        let Next { setup, programs, request, restart, .. } = next;
+        drop(self.copies.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.lanes.next();
+        self.stdin.next();
+        (self.psched, self.apinit) = (Task::default(), Task::default());
+        (self.channel, self.target, self.says) = (None, None, None);
+        self.hands.clear();
+        self.going_since = None;
+        (self.request, self.restart, self.programs) = (request, restart, programs.into());
+        self.launch = setup.launch.clone();
+        (self.told_apid, self.told_nid, self.span) = (false, false, span(setup.uid));
+        Some(setup)
+    }
+
+    /// What takes the place of the application. Signals are heard meanwhile.
+    async fn next(&mut self, apid: Apid, signals: &mut Signals) -> Result<Next, String> {
+        let gone = |signal: i32| format!("this aprun was sent {}", signal_text(signal));
+        if let Some(signal) = self.to_end {
+            return Err(gone(signal));
+        }
+        let Some(recovery) = &mut self.recovery else { return Err(String::new()) };
+        recovery.ran(apid);
+        let (recovery, store) = (recovery.clone(), self.store.id.clone());
+        let ran = self.going_since.map(|since| since.elapsed()).unwrap_or_default();
+        let shown = recovery.shown();
+        let mut looks = tokio::task::spawn_blocking(move || recovery.next(&store, ran));
+        loop {
+            tokio::select! {
+                biased;
+                Some(info) = signals.next() => {
+                    let Came { signal, nudge, .. } = came(&info);
+                    if !nudge && ENDING.contains(&signal) {
+                        self.interrupted |= signal == Signal::SIGINT as i32;
+                        return Err(gone(signal));
+                    }
+                }
+                found = &mut looks => {
+                    let found = found.unwrap_or_else(|error| Err(error.to_string()));
+                    return found.map_err(|why| format!("{shown}: {why}"));
+                }
+            }
+        }
+    }
+
+    /// A line that begins with the name of this program.
+    fn tell(&mut self, text: String) {
+        self.lanes.say(clean(&format!("{}: {text}", self.program)), &mut Vec::new());
+    }
+
+    /// Tells on stderr how the application ended.
+    fn tell_end(&mut self, ended: &Ended) -> Vec<Event> {
+        let mut at_once = Vec::new();
+        let stacks = self.launch.stacks && !self.quiet;
+        let stacks = stacks.then(|| closing::stacks_line(ended)).flatten();
+        let lines = closing::lines(ended, &stamp(ended), self.quiet, self.closing);
+        for line in stacks.into_iter().chain(lines) {
+            let line = line.words(self.program, self.home.is_some());
+            self.lanes.say(line, &mut at_once);
+        }
+        at_once
+    }
+
     fn noted(&mut self, driver: &mut Driver, note: Note) -> Option<u8> {
         match note {
-            Note::Event(event) => driver.happens(self, event),
+            Note::Event(event) => match self.stdin.came(event) {
+                Some(event) => driver.happens(self, event),
+                None => None,
+            },
             Note::Channel { link, channel } => {
                 if self.channel.as_ref().is_none_or(|(known, _)| *known < link) {
                     self.channel = Some((link, channel));
@@ -415,6 +565,7 @@ impl Outside for Shell {
     }
 
     fn let_go(&mut self) {
+        self.going_since.get_or_insert_with(Instant::now);
         self.restart.held = None;
     }
 
@@ -437,9 +588,7 @@ impl Outside for Shell {
     }
 
     fn say_of_node(&mut self, nid: Nid, at_ns: u64, text: &str) -> Vec<Event> {
-        let at = jiff::Timestamp::from_nanosecond(at_ns.into())
-            .unwrap_or_else(|_| jiff::Timestamp::now());
-        let stamp = at.to_zoned(jiff::tz::TimeZone::system()).strftime(STAMP).to_string();
+        let stamp = local(at_ns).strftime(STAMP).to_string();
         self.say(closing::of_node(nid, &stamp, text))
     }
 
@@ -452,16 +601,18 @@ impl Outside for Shell {
     }
 
     fn close(&mut self, ended: Box<Ended>) -> Vec<Event> {
-        let mut at_once = Vec::new();
-        let stacks = self.launch.stacks && !self.quiet;
-        let stacks = stacks.then(|| closing::stacks_line(&ended)).flatten();
-        let lines = closing::lines(&ended, &stamp(&ended), self.quiet, self.closing);
-        for line in stacks.into_iter().chain(lines) {
-            let line = line.words(self.program, self.home.is_some());
-            self.lanes.say(line, &mut at_once);
+        if self.recovery.is_some() && after_loss::lost(&ended).is_some() {
+            self.lost = Some(ended);
+            return Vec::new();
         }
-        at_once
+        self.tell_end(&ended)
     }
+}
+
+/// A time since the epoch, as it is here.
+fn local(at_ns: u64) -> jiff::Zoned {
+    let at = jiff::Timestamp::from_nanosecond(at_ns.into());
+    at.unwrap_or_else(|_| jiff::Timestamp::now()).to_zoned(jiff::tz::TimeZone::system())
 }
 
 /// How a time is written.

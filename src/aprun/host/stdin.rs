@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::read;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc as threads;
@@ -21,12 +22,26 @@ pub struct Stdin {
     thread: Option<threads::Sender<usize>>,
     /// Nothing is to be read.
     none: bool,
+    /// The thread reads.
+    reads: bool,
+    /// Nobody waits for what the thread reads: the application that did has been lost.
+    early: bool,
+    /// What was read meanwhile.
+    kept: VecDeque<Event>,
 }
 
 impl Stdin {
     /// Nothing is read yet.
     pub fn new(notes: mpsc::Sender<Note>) -> Stdin {
-        Stdin { notes, at_once: None, thread: None, none: false }
+        Stdin {
+            notes,
+            at_once: None,
+            thread: None,
+            none: false,
+            reads: false,
+            early: false,
+            kept: VecDeque::new(),
+        }
     }
 
     /// One that is at its end.
@@ -34,10 +49,49 @@ impl Stdin {
         Stdin { none: true, ..Stdin::new(notes) }
     }
 
+    /// Another application goes on where this process has read to: how much of that the one before has taken is not
+    /// known, and nothing is to be read twice. The thread may be waiting for more: what it reads is kept until it is
+    /// asked for.
+    pub fn next(&mut self) {
+        self.early = true;
+    }
+
+    /// Takes an event of a thread; none: it is kept.
+    pub fn came(&mut self, event: Event) -> Option<Event> {
+        match &event {
+            Event::Stdin(_) | Event::StdinEnd => self.reads = false,
+            _ => return Some(event),
+        }
+        if !self.early {
+            return Some(event);
+        }
+        self.kept.push_back(event);
+        None
+    }
+
     /// Reads at most so many bytes, in the background; what can be had at once goes to `pending`.
     pub fn read(&mut self, most: usize, pending: &mut Vec<Event>) {
         if self.none {
             pending.push(Event::StdinEnd);
+            return;
+        }
+        match self.kept.pop_front() {
+            // There may be less room than there was when it was read.
+            Some(Event::Stdin(mut bytes)) => {
+                let piece = bytes.split_to(most.min(bytes.len()));
+                if !bytes.is_empty() {
+                    self.kept.push_front(Event::Stdin(bytes));
+                }
+                pending.push(Event::Stdin(piece));
+                return;
+            }
+            Some(event) => {
+                pending.push(event);
+                return;
+            }
+            None => self.early = false,
+        }
+        if self.reads {
             return;
         }
         if *self.at_once.get_or_insert_with(never_waits) {
@@ -62,10 +116,11 @@ impl Stdin {
             }
             self.thread = Some(sender);
         }
-        if let Some(thread) = &self.thread
-            && thread.send(most).is_err()
-        {
-            pending.push(Event::StdinEnd);
+        if let Some(thread) = &self.thread {
+            self.reads = thread.send(most).is_ok();
+            if !self.reads {
+                pending.push(Event::StdinEnd);
+            }
         }
     }
 }

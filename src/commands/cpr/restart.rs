@@ -16,21 +16,17 @@ use super::problem;
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::output::Template;
 use crate::aprun::decide::session::Setup;
+use crate::aprun::host::from_checkpoint::{for_show, opened};
 use crate::aprun::host::{self as aprun, Failure, shell};
 use crate::apteam::launch::Launch;
-use crate::checkpoint::{Files, Flaw, MANIFEST, MANIFEST_MAX, Manifest, listed};
+use crate::checkpoint::{Flaw, Manifest};
 use crate::console::table::clean;
-use crate::node::checkpoint::dir::{Dir, Spot};
-use crate::rpc::REQUEST_MAX;
 use crate::rpc::connect::socket_path;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-
-/// What a request has beside the manifest, in bytes.
-const REST: usize = 1024;
 
 /// What is to be restarted, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +61,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         files: options.output.is_some(),
         immediate: false,
         restarts: Some(manifest.recovery.apid),
+        recovers: false,
         within: aprun::within(),
         inside: false,
         patience: aprun::psched::patience(&socket_path(), None),
@@ -79,43 +76,9 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
     aprun::restart(setup, &options, text, from)
 }
 
-/// The folder, held, its manifest, and that as it is written. Who sealed it psched finds out; what is in the
-/// images, whoever restores them.
-fn opened(path: &Path) -> Result<(Dir, Manifest, Vec<u8>), Flaw> {
-    let spot = Spot::of(path)?;
-    if spot.is_partial() {
-        return Err(Flaw::Partial);
-    }
-    let dir = spot.open()?.ok_or(Flaw::NoFolder)?;
-    dir.hold()?;
-    let mut text = Vec::new();
-    let read = dir.read(MANIFEST, MANIFEST_MAX as u64 + 1, &mut |piece| {
-        text.extend_from_slice(piece);
-    })?;
-    read.ok_or(Flaw::NoManifest)?;
-    let manifest = Manifest::read(&text, None)?;
-    listed(&manifest, &dir)?;
-    let most = REQUEST_MAX - REST;
-    if text.len() > most {
-        return Err(Flaw::Unfit(format!(
-            "can be restarted if its {MANIFEST} has at most {most} bytes, and this one has {} \
-             (many files, or a large environment)",
-            text.len()
-        )));
-    }
-    Ok((dir, manifest, text))
-}
-
 /// What is launched: as it was kept; or, where nothing is executed and nothing was kept, what tells of it.
 fn launch_of(manifest: &Manifest) -> Launch {
-    let posting = &manifest.recovery.posting;
-    let for_show = || Launch {
-        executable: posting.executable.path.clone().into_bytes(),
-        arguments: vec![posting.command.clone().into_bytes()],
-        directory: b"/".to_vec(),
-        ..Launch::default()
-    };
-    manifest.launch.clone().unwrap_or_else(for_show)
+    manifest.launch.clone().unwrap_or_else(|| for_show(manifest))
 }
 
 /// The options of aprun that are left: what was chosen of the rest is in the posting.

@@ -334,3 +334,34 @@ fn all_parts_come_back_or_none() {
     println!("{ran_on} of 16 ran on");
     rig.can_be_restarted("tonight");
 }
+
+/// Its apinit dies with all that it had, and its node is declared down: its images go on on another apinit.
+#[test]
+fn an_aprun_restarts_what_has_lost_its_node() {
+    let test = "checkpoint::parts::an_aprun_restarts_what_has_lost_its_node";
+    let Some(criu) = criu(test) else { return };
+    let mut rig = Rig::of(&criu, CONFIG, &["0-1", "2-3"]);
+    let script = "i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo $i; sleep 0.0172; done; exit 3";
+    let line = "-q --restart-from tonight sh -c";
+    let aprun = Running::start(rig.writes_to("aprun", line, "out").arg(script));
+    let apid = rig.running();
+    rig.goes_on("out");
+    rig.cpr(&format!("-c tonight -p {apid}")).expect(0);
+    let runtime = rig.hand.folder().join(format!("apps-0/{apid}.1/shepherd"));
+    let shepherd = std::fs::read_to_string(runtime).expect("kept");
+    let shepherd: i32 = shepherd.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a pid");
+    rig.hand.kill_apinit_of("0-1");
+    for (pid, _) in children(shepherd).into_iter().chain([(shepherd, String::new())]) {
+        kill(pid, 9);
+    }
+    run(&mut rig.command("psmgr", "down 0-1 no power")).expect(0);
+    let run = aprun.wait(BOUND).expect(3);
+    let run = run.says(&format!("aprun: application {apid} was lost with NID 0"));
+    run.says("it is restarted from its checkpoint tonight, made 20");
+    // It has counted on from the checkpoint, which was made when it had come as far as this or farther.
+    let text = rig.read("out");
+    let numbers: Vec<u32> = text.lines().map(|line| line.parse().expect("a number")).collect();
+    let back = numbers.windows(2).filter(|two| two[1] != two[0] + 1).collect::<Vec<_>>();
+    assert!(back.len() <= 1 && back.iter().all(|two| 1 < two[1] && two[1] <= two[0]), "{back:?}");
+    assert_eq!((numbers.first(), numbers.last()), (Some(&1), Some(&150)));
+}

@@ -113,6 +113,8 @@ pub struct Options {
     pub bypass: bool,
     /// --wait-for-psched.
     pub wait_for_psched: Option<Duration>,
+    /// --restart-from.
+    pub restart_from: Option<Vec<u8>>,
     /// --inside.
     pub inside: bool,
     /// --nodes.
@@ -263,6 +265,9 @@ impl Options {
         if self.stacks && self.strace.is_some() {
             return Err("-g and --strace exclude each other: a process has one tracer".to_owned());
         }
+        if self.restart_from.is_some() {
+            self.may_be_restarted()?;
+        }
         if let Some(nodes) = self.nodes {
             if self.posting.shape.per_node.is_some() || !self.posting.layout.is_empty() {
                 return Err("--nodes and -N exclude each other: give one of them".to_owned());
@@ -301,6 +306,7 @@ impl Options {
             (self.posting.time_limit.is_some(), "--time-limit"),
             (self.posting.account.is_some(), "--account"),
             (self.posting.saving.is_some(), "--checkpoint"),
+            (self.restart_from.is_some(), "--restart-from"),
             (self.posting.exclusive, "-F exclusive"),
             (chosen, "-L, -l, -E and --nodes"),
             (self.posting.flexible, "--flexible"),
@@ -311,6 +317,29 @@ impl Options {
         match given.iter().find(|(given, _)| *given) {
             Some((_, names)) => Err(not_inside(names)),
             None => Ok(()),
+        }
+    }
+
+    /// Whether there can be a checkpoint of the application while it runs and goes on: only such a one is
+    /// there when a host is lost.
+    fn may_be_restarted(&self) -> Result<(), String> {
+        match &self.posting.saving {
+            Some(Saving::Command(_)) => Ok(()),
+            Some(saving @ Saving::Signal(_)) => Err(format!(
+                "--restart-from needs a checkpoint of an application that goes on, and one that saves itself \
+                 on {saving} ends: give --checkpoint a command instead of the signal, or leave out \
+                 --restart-from"
+            )),
+            None => {
+                let tracers = [(self.strace.is_some(), "--strace"), (self.stacks, "-g")];
+                tracers.iter().find(|(given, _)| *given).map_or(Ok(()), |(_, name)| {
+                    Err(format!(
+                        "--restart-from needs a checkpoint of the application, and with {name} none can be \
+                         made while it runs: leave out one of them, or let the program save itself \
+                         (--checkpoint COMMAND)"
+                    ))
+                })
+            }
         }
     }
 
@@ -351,6 +380,7 @@ impl Default for Options {
             stacks: false,
             bypass: false,
             wait_for_psched: None,
+            restart_from: None,
             inside: false,
             nodes: None,
             node_file: None,
@@ -510,6 +540,10 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             let wrong = |problem| named(format!("{}: {problem}", shown(value)));
             options.posting.saving = Some(Saving::parse(text).map_err(wrong)?);
         }
+        Id::RestartFrom if value.is_empty() => {
+            return Err(named("the name of the folder is empty".to_owned()));
+        }
+        Id::RestartFrom => options.restart_from = Some(value.to_vec()),
         Id::NodeList | Id::NodeListFile
             if options.node_file.is_some() || options.posting.choice.names_some() =>
         {

@@ -46,6 +46,8 @@ pub enum Id {
     Account,
     /// How its program saves itself.
     Checkpoint,
+    /// From which checkpoint it goes on after the loss of a host.
+    RestartFrom,
     /// On so many nodes.
     Nodes,
     /// Only these nodes.
@@ -225,6 +227,12 @@ pub const FLAGS: &[Flag] = &[
         &["--checkpoint"],
         Some("SIGNAL|COMMAND"),
         "how cpr makes the program save itself: by a signal, or by running a command",
+    ),
+    flag(
+        Id::RestartFrom,
+        &["--restart-from"],
+        Some("DIR"),
+        "if a host is lost, restart the application from its checkpoint in this folder (cpr -c DIR)",
     ),
     flag(
         Id::Nodes,

@@ -231,6 +231,25 @@ fn refusals() {
 }
 
 #[test]
+fn what_goes_on_after_a_loss_can_be_checkpointed_while_it_runs() {
+    assert_eq!(good("--restart-from /d a").restart_from.as_deref(), Some(&b"/d"[..]));
+    assert_eq!(good("a").restart_from, None);
+    good("--restart-from d --checkpoint ./save --strace -f a");
+    assert_eq!(bad("--restart-from= a"), "--restart-from: the name of the folder is empty");
+    let said = bad("--restart-from d --checkpoint USR1 a");
+    assert!(
+        said.contains("one that saves itself on SIGUSR1 ends: give --checkpoint a command"),
+        "{said}"
+    );
+    for (options, name) in [("--strace -f", "--strace"), ("-g", "-g")] {
+        let said = bad(&format!("--restart-from d {options} a"));
+        assert!(said.contains(&format!("with {name} none can be made while it runs")), "{said}");
+    }
+    let said = bad("--inside --restart-from d a");
+    assert!(said.ends_with("leave out --restart-from"), "{said}");
+}
+
+#[test]
 fn what_is_not_yet_here_is_refused_whatever_follows() {
     for (name, _) in NOT_YET {
         for line in [format!("{name} a.out"), format!("{name} 1 a.out")] {

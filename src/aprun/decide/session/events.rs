@@ -233,8 +233,10 @@ pub struct Setup {
     pub answer_within: Option<Duration>,
     /// --immediate: a posting that psched can't take now is given up.
     pub immediate: bool,
-    /// It is `cpr -r` that brings back the application which had this number, and says what becomes of it.
+    /// The application which had this number is restarted from a checkpoint, and what becomes of it is said.
     pub restarts: Option<Apid>,
+    /// It is an aprun that restarts it, which had lost it (`--restart-from`); else `cpr -r`.
+    pub recovers: bool,
     /// The application in which this process runs itself, as a PE or as what a PE has started.
     pub within: Option<Apid>,
     /// --inside: it runs in the application in which this process runs, and has that one's number.
@@ -254,6 +256,6 @@ impl Setup {
 
     /// The name of the program, for messages.
     pub fn program(&self) -> &'static str {
-        if self.restarts.is_some() { "cpr" } else { "aprun" }
+        if self.restarts.is_some() && !self.recovers { "cpr" } else { "aprun" }
     }
 }

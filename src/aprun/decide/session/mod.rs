@@ -351,6 +351,13 @@ impl Front {
         self.placement.as_ref()?.hosts.first()?.nids.first().copied()
     }
 
+    /// The host of a node of its, by its certificate, while it has a place.
+    pub fn host_of(&self, nid: crate::machine::Nid) -> Option<&str> {
+        let hosts = &self.placement.as_ref()?.hosts;
+        let host = hosts.iter().find(|host| host.nids.contains(&nid))?;
+        Some(&host.host[..]).filter(|name| !name.is_empty())
+    }
+
     /// The sockets of the apinits that have it but the first, while it has a place.
     pub fn other_sockets(&self) -> impl Iterator<Item = &str> {
         let hosts = self.placement.iter().flat_map(|placement| placement.hosts.iter().skip(1));

@@ -73,7 +73,8 @@ impl Front {
                     self.apid = Some(apid);
                     self.step = Step::Waiting;
                     self.wait_say_at = Some(now_ns + SILENCE_NS);
-                    match self.setup.restarts {
+                    // (-q of an aprun: what has become of the lost application was said before.)
+                    match self.setup.restarts.filter(|_| !self.setup.quiet) {
                         None => {}
                         Some(from) if from == apid => {
                             self.tell(format!("application {apid} is posted again"));

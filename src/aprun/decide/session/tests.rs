@@ -1616,6 +1616,20 @@ fn what_cpr_restarts_is_told_by_its_name() {
     }
 }
 
+/// An aprun that has lost its application tells of the next one by its own name; with -q it does not.
+#[test]
+fn what_aprun_restarts_is_told_by_its_name() {
+    let said = Action::Say("aprun: application 7 is restarted as 12".to_owned());
+    for (quiet, said) in [(false, vec![said]), (true, vec![])] {
+        let setup = Setup { restarts: Some(Apid(7)), recovers: true, quiet, ..setup() };
+        let mut session = Session { front: Front::new(setup), now: 0 };
+        session
+            .gives(Event::Start, &[Action::Psched(Ask::Post)])
+            .gives(Event::PschedUp { pid: PSCHED }, &[])
+            .gives(event(PschedEvent::Accepted(APID)), &said);
+    }
+}
+
 /// For a checkpoint: while it waits, and while it runs; there is none of what has ended.
 #[test]
 fn what_it_launches_is_said_when_psched_asks() {
