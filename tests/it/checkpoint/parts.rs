@@ -340,7 +340,7 @@ fn all_parts_come_back_or_none() {
 fn an_aprun_restarts_what_has_lost_its_node() {
     let test = "checkpoint::parts::an_aprun_restarts_what_has_lost_its_node";
     let Some(criu) = criu(test) else { return };
-    let mut rig = Rig::of(&criu, CONFIG, &["0-1", "2-3"]);
+    let mut rig = Rig::of(&criu, CONFIG, &["0-1", "2-5"]);
     let script = "i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo $i; sleep 0.0172; done; exit 3";
     let line = "-q --restart-from tonight sh -c";
     let aprun = Running::start(rig.writes_to("aprun", line, "out").arg(script));

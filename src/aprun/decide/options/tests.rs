@@ -66,6 +66,7 @@ fn everything_at_once_in_several_spellings() {
         bypass: true,
         chdir: None,
         wait_for_psched: Some(Duration::from_secs(90)),
+        restart_from: None,
         inside: false,
         nodes: None,
         node_file: None,
