@@ -16,6 +16,9 @@ struct Rig {
     cluster: Cluster,
 }
 
+/// Has an application end.
+type End = dyn Fn(&Rig, &Running, u64);
+
 impl Rig {
     fn new(hosts: usize) -> Rig {
         Rig { cluster: Cluster::start(hosts, 1) }
@@ -205,7 +208,7 @@ fn what_has_not_lost_a_host_is_not_restarted() {
         return;
     }
     let mut rig = Rig::new(2);
-    let ends: [(i32, &dyn Fn(&Rig, &Running, u64)); 4] = [
+    let ends: [(i32, &End); 4] = [
         (3, &|rig, _, _| rig.ends_with(3)),
         (137, &|rig, _, apid| {
             let line = format!("-9 {apid}");
