@@ -9,6 +9,23 @@ pub fn monotonic_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW at one moment, and by how much they may have been read apart;
+/// in nanoseconds. The best of some readings: this process may be preempted in one.
+pub fn clocks() -> (u64, u64, u64) {
+    const TRIES: usize = 8;
+    let raw_ns = || {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC_RAW)
+            .map_or(Duration::ZERO, Duration::from);
+        u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+    };
+    let read = || {
+        let (before, raw, after) = (monotonic_ns(), raw_ns(), monotonic_ns());
+        let apart = after.saturating_sub(before).div_ceil(2);
+        (before.saturating_add(apart), raw, apart)
+    };
+    (1..TRIES).map(|_| read()).fold(read(), |best, one| if one.2 < best.2 { one } else { best })
+}
+
 /// The clock on the wall, in nanoseconds since the epoch; 0 before that.
 pub fn wall_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -16,7 +16,7 @@
 //! with that turn; but after [`TURN_WAIT`] it is over.
 
 use super::application::{App, Grace};
-use super::clock::Reading;
+use super::clock::{Reading, STEP_MIN};
 use super::moves::gang;
 use super::switcher::{Event as TurnEvent, News, Ran};
 use super::{Action, Agent, Out, ns};
@@ -29,9 +29,6 @@ use std::time::Duration;
 
 /// How long a gang that is to end, with a grace, waits for its turn.
 pub const TURN_WAIT: Duration = Duration::from_secs(30);
-/// The least change of what is known of psched's clock that is put to use, in nanoseconds: far less
-/// than a change of party takes.
-const STEP_MIN: u64 = 20_000;
 /// How exact a time limit is for one that takes turns.
 const LIMIT_STEP: Duration = Duration::from_millis(10);
 

@@ -4,10 +4,10 @@ use super::events::{Events, TaskEvent};
 use super::login::jitter;
 use super::network::Psched;
 use super::open_link::Link;
-use crate::apinit::decide::clock::{Clock, Exchange};
+use crate::apinit::decide::clock::{Clock, Exchange, HELD_NS, Moment};
 use crate::apteam::bounds::{HostBounds, heartbeat};
-use crate::apteam::protocol::node::{Command, Hello, HostNote, RollOut, Welcome};
-use crate::os::host::monotonic_ns;
+use crate::apteam::protocol::node::{ClockTold, Command, Hello, HostNote, RollOut, Welcome};
+use crate::os::host::{clocks, monotonic_ns};
 use crate::rpc::connect::status_text;
 use crate::rpc::convert::wire_roll_out;
 use crate::rpc::pb;
@@ -67,11 +67,25 @@ pub(super) async fn keep(psched: Psched, mut hello: watch::Receiver<Hello>, even
     }
 }
 
-/// The notes of a hello, and by how much its knowledge of psched's clock may be wrong.
-fn notes((notes, roll_out): &(Vec<HostNote>, RollOut), clock_error_ns: u64) -> Said {
+/// The notes of a hello, and what is known of psched's clock.
+fn notes((notes, roll_out): &(Vec<HostNote>, RollOut), clock: ClockTold) -> Said {
     let roll_out = wire_roll_out(roll_out.clone());
     let notes = notes.iter().cloned().map(Into::into).collect();
-    Said::Notes(pb::NodeNotes { notes, roll_out, clock_error_ns })
+    Said::Notes(pb::NodeNotes {
+        notes,
+        roll_out,
+        clock_error_ns: clock.error_ns,
+        clock_at_ns: clock.at_ns,
+        clock_ahead_ns: clock.ahead_ns,
+        clock_pace: clock.pace,
+        clock_growth: clock.growth,
+    })
+}
+
+/// Both clocks of this host, now.
+fn moment() -> Moment {
+    let (mono_ns, raw_ns, apart_ns) = clocks();
+    Moment { mono_ns, raw_ns, apart_ns }
 }
 
 /// When to say that this apinit is there.
@@ -125,7 +139,9 @@ async fn dial(
     let other_clock = welcome.boot_id != boot_id;
     let mut clock = Clock::default();
     let (mut asked, mut ask_at) = (0, Instant::now());
-    let mut clock_error_ns = 0;
+    let mut read_clock = interval(Duration::from_nanos(HELD_NS));
+    read_clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut clock_told = ClockTold::default();
     if events.send(TaskEvent::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
@@ -167,21 +183,31 @@ async fn dial(
                 drop(hello);
                 if now != told {
                     told = now;
-                    link_up.send(notes(&told, clock_error_ns));
+                    link_up.send(notes(&told, clock_told));
+                }
+            }
+            _ = read_clock.tick(), if other_clock => {
+                let at = moment();
+                let Some(reading) = clock.read(at) else { continue };
+                if let Some(news) = clock.news(at) {
+                    clock_told = news;
+                    link_up.send(notes(&told, clock_told));
+                }
+                if events.send(TaskEvent::Clock(reading)).await.is_err() {
+                    break Ok(());
                 }
             }
             message = stream.message() => {
                 unanswered = 0;
                 match message {
                 Ok(Some(pb::ToNode { clock: Some(answer), .. })) => {
-                    let arrived_ns = monotonic_ns();
+                    let at = moment();
                     let pb::ClockAnswer { asked_ns, received_ns, told_ns } = answer;
-                    let exchange = Exchange { asked_ns, received_ns, told_ns, arrived_ns };
-                    let Some(reading) = clock.take(exchange) else { continue };
-                    // (Each would be news; psched plans by the order of magnitude.)
-                    if reading.error_ns.abs_diff(clock_error_ns) > clock_error_ns / 4 {
-                        clock_error_ns = reading.error_ns;
-                        link_up.send(notes(&told, clock_error_ns));
+                    let exchange = Exchange { asked_ns, received_ns, told_ns };
+                    let Some(reading) = clock.take(exchange, at) else { continue };
+                    if let Some(news) = clock.news(at) {
+                        clock_told = news;
+                        link_up.send(notes(&told, clock_told));
                     }
                     if events.send(TaskEvent::Clock(reading)).await.is_err() {
                         break Ok(());

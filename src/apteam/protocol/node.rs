@@ -58,6 +58,43 @@ impl std::fmt::Display for HostNote {
     }
 }
 
+/// What an apinit knows of psched's clock, CLOCK_MONOTONIC of psched's host. The default: it is the
+/// clock of its own host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockTold {
+    /// When that was so, in nanoseconds of psched's clock.
+    pub at_ns: u64,
+    /// What psched's clock was ahead of the apinit's, in nanoseconds.
+    pub ahead_ns: i64,
+    /// By how much that may have been wrong, in nanoseconds; 0: it is the same clock.
+    pub error_ns: u64,
+    /// By how much `ahead_ns` grows, in nanoseconds a second.
+    pub pace: i64,
+    /// By how much `error_ns` grows, likewise.
+    pub growth: u64,
+}
+
+impl ClockTold {
+    /// What psched's clock is ahead at a time of that clock, and by how much that may be wrong.
+    ///
+    /// # Example
+    /// ```
+    /// # use psched_pure::apteam::protocol::node::ClockTold;
+    /// let told = ClockTold { at_ns: 0, ahead_ns: 700, error_ns: 50, pace: -100, growth: 10 };
+    /// assert_eq!(told.at(2_000_000_000), (500, 70));
+    /// ```
+    pub fn at(&self, now_ns: u64) -> (i64, u64) {
+        if self.error_ns == 0 {
+            return (self.ahead_ns, 0);
+        }
+        let age = i128::from(now_ns.saturating_sub(self.at_ns));
+        let of = |rate: i128| rate.saturating_mul(age) / 1_000_000_000;
+        let moved = i64::try_from(of(self.pace.into())).unwrap_or(i64::MAX);
+        let grown = u64::try_from(of(self.growth.into())).unwrap_or(u64::MAX);
+        (self.ahead_ns.saturating_add(moved), self.error_ns.saturating_add(grown))
+    }
+}
+
 /// How an apinit introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hello {

@@ -307,7 +307,12 @@ In part: 40 times, for 31.0 ms in all and 2.00 ms at most
     assert!(clocks.contains(" Clock "), "{clocks}");
     let second = clocks.lines().find(|line| line.starts_with("  1 node1 ")).unwrap_or_default();
     assert!(second.contains(" 121us "), "{clocks}");
-    reply.nodes[1].clock_error_ns = 0;
+    reply.nodes[1].clock_ahead_ns = -5_000_000_123_456;
+    let wide = text(&page(&reply, Page::Nodes, 100));
+    assert!(wide.contains(" Ahead Clock "), "{wide}");
+    let second = wide.lines().find(|line| line.starts_with("  1 node1 ")).unwrap_or_default();
+    assert!(second.contains(" -5000.000123s 121us "), "{wide}");
+    (reply.nodes[1].clock_error_ns, reply.nodes[1].clock_ahead_ns) = (0, 0);
     reply.nodes[2].stops.clear();
     let narrow = text(&page(&reply, Page::Nodes, 30));
     assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");

@@ -88,6 +88,7 @@ fn node(row: &pb::NodeRow) -> Value {
         "apinit": row.apinit,
         "limits": row.limits,
         "clock_error_ns": row.clock_error_ns,
+        "clock_ahead_ns": row.clock_ahead_ns,
         "notes": row.notes,
     })
 }

@@ -314,7 +314,13 @@ fn nodes(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
             0 => String::new(),
             ns => format!("{}us", ns.div_ceil(1_000)),
         };
+        // (An apinit of a release before does not tell it.)
+        let ahead = |row: &pb::NodeRow| match row.clock_ahead_ns {
+            0 => String::new(),
+            _ => format!("{:+.6}s", row.clock_ahead_ns as f64 / 1e9),
+        };
         columns.insert(columns.len() - 1, Column::new(">Clock", 3, column(&error)));
+        columns.insert(columns.len() - 2, Column::new(">Ahead", 1, column(&ahead)));
     }
     let mut lines = table(columns, width);
     let mut noted: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();

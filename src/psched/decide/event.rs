@@ -3,7 +3,7 @@
 use super::{NodesTo, Origin, Settings};
 use crate::apteam::change::By;
 use crate::apteam::posting::{Owner, Posting};
-use crate::apteam::protocol::node::{Foreign, Hello, HostNote, Phase, Report, RollOut};
+use crate::apteam::protocol::node::{ClockTold, Foreign, Hello, HostNote, Phase, Report, RollOut};
 use crate::apteam::record::FrontProcess;
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::{Flavors, Machine, Nid};
@@ -68,14 +68,14 @@ pub enum Event {
     Flavors { reply: ReplyId, nids: BTreeSet<Nid>, to: Option<Flavors>, by: By },
     /// psmgr hold, or release, by this administrator.
     Hold { reply: ReplyId, apids: BTreeSet<Apid>, hold: bool, by: By },
-    /// What it can't do is this now, whether it can bring memory to swap, and by how much its
-    /// knowledge of psched's clock may be wrong.
+    /// What it can't do is this now, whether it can bring memory to swap, and what it knows of
+    /// psched's clock.
     Noted {
         link: LinkId,
         notes: Vec<HostNote>,
         roll_out: RollOut,
         #[serde(default)]
-        clock_error_ns: u64,
+        clock: ClockTold,
     },
     /// Its connection has gone.
     LinkClosed { link: LinkId },

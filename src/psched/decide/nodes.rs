@@ -25,7 +25,7 @@
 use super::ends::Said;
 use super::{Effect, Link, LinkId, News, Now, Record, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::protocol::node::{Command, Hello, PROTOCOL, Phase, Report};
+use crate::apteam::protocol::node::{ClockTold, Command, Hello, PROTOCOL, Phase, Report};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid, NidSet, format_nids, nids_text};
@@ -90,7 +90,8 @@ impl Scheduler {
         }
         self.relink_opened(link, &hello.nids);
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
-        self.links.insert(link, Link { hello, known: false, foreign: None, clock_error_ns: 0 });
+        self.links
+            .insert(link, Link { hello, known: false, foreign: None, clock: ClockTold::default() });
         self.note_roll_out(link);
     }
 

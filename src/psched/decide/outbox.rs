@@ -550,7 +550,7 @@ mod tests {
             link: LinkId(link),
             notes: vec![],
             roll_out: Default::default(),
-            clock_error_ns: 0,
+            clock: Default::default(),
         };
         outbox.keep::<u32>(vec![]);
         assert!(!outbox.is_full() && !outbox.leaves_out(&noted(1), true));

@@ -20,7 +20,7 @@ use super::stranger::{self, Managed, Stranger};
 use super::turns::Schedule;
 use crate::apteam::change::{FlavorOrder, NodeOrder, Orders};
 use crate::apteam::migration_blocker::MigrationBlocker;
-use crate::apteam::protocol::node::{Command, Hello};
+use crate::apteam::protocol::node::{ClockTold, Command, Hello};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::node_memory::Divisions;
@@ -38,9 +38,9 @@ pub(super) struct Link {
     pub(super) known: bool,
     /// It obeys another psched.
     pub(super) foreign: Option<Stranger>,
-    /// By how much its knowledge of psched's clock may be wrong; 0: it is on psched's host.
+    /// What it knows of psched's clock.
     #[serde(default)]
-    pub(super) clock_error_ns: u64,
+    pub(super) clock: ClockTold,
 }
 
 /// All of psched's state.
@@ -373,10 +373,10 @@ impl Scheduler {
             Event::Hold { reply, apids, hold, by } => {
                 self.hold(now, reply, &apids, hold, &by, out);
             }
-            Event::Noted { link, notes, roll_out, clock_error_ns } => {
+            Event::Noted { link, notes, roll_out, clock } => {
                 if let Some(told) = self.links.get_mut(&link) {
                     (told.hello.notes, told.hello.roll_out) = (notes, roll_out);
-                    told.clock_error_ns = clock_error_ns;
+                    told.clock = clock;
                 }
                 self.note_roll_out(link);
             }

@@ -248,9 +248,8 @@ async fn listen(
                 Input::Event(Box::new(Event::Foreign { link, foreign }))
             }
             (pb::from_node::Message::Notes(notes), None) => {
-                let clock_error_ns = notes.clock_error_ns;
-                let (notes, roll_out) = notes.try_into().map_err(malformed)?;
-                Input::Event(Box::new(Event::Noted { link, notes, roll_out, clock_error_ns }))
+                let (notes, roll_out, clock) = notes.try_into().map_err(malformed)?;
+                Input::Event(Box::new(Event::Noted { link, notes, roll_out, clock }))
             }
             (pb::from_node::Message::Clock(pb::ClockQuestion { asked_ns }), None) => {
                 // Not by the loop: what it does meanwhile would be taken for time on the way.

@@ -140,6 +140,7 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>, viewer: &Viewer) -> pb::N
         first_processor: first,
         memory: view.node.memory,
     };
+    let (clock_ahead_ns, clock_error_ns) = view.clock.at(now().mono_ns);
     let machine = scheduler.machine();
     let region = machine.region_of(view.node).index().and_then(|at| machine.regions.get(at));
     pb::NodeRow {
@@ -167,7 +168,8 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>, viewer: &Viewer) -> pb::N
         limits: view.limits,
         back_ends: view.back_ends,
         roll_out: view.roll_out,
-        clock_error_ns: view.clock_error_ns,
+        clock_error_ns,
+        clock_ahead_ns,
         stops: view.apinit.map_or("", |(stops, _)| super::runs_now::stops(stops)).into(),
         apinit: view.apinit.map_or(0, |(_, lowest)| lowest.0),
         arch: view.arch,

@@ -15,8 +15,9 @@ use crate::apteam::part::{MapRun, Part, RankMap};
 use crate::apteam::place::HostPart;
 use crate::apteam::protocol::attach::NumberedSignal;
 use crate::apteam::protocol::node::{
-    Command, Foreign, ForeignApplication, Hello, HostNote, MoveCommand, Moved, NodeSpec, NoteAbout,
-    Phase, PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome, Yields,
+    ClockTold, Command, Foreign, ForeignApplication, Hello, HostNote, MoveCommand, Moved, NodeSpec,
+    NoteAbout, Phase, PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome,
+    Yields,
 };
 use crate::apteam::{Key, SealKey};
 use crate::machine::Nid;
@@ -108,10 +109,18 @@ impl TryFrom<pb::HostNote> for HostNote {
     }
 }
 
-impl TryFrom<pb::NodeNotes> for (Vec<HostNote>, RollOut) {
+impl TryFrom<pb::NodeNotes> for (Vec<HostNote>, RollOut, ClockTold) {
     type Error = Malformed;
     fn try_from(told: pb::NodeNotes) -> Result<Self, Malformed> {
-        Ok((Field("NodeNotes", "notes").list(told.notes, LIST_MAX)?, read_roll_out(told.roll_out)?))
+        let clock = ClockTold {
+            at_ns: told.clock_at_ns,
+            ahead_ns: told.clock_ahead_ns,
+            error_ns: told.clock_error_ns,
+            pace: told.clock_pace,
+            growth: told.clock_growth,
+        };
+        let notes = Field("NodeNotes", "notes").list(told.notes, LIST_MAX)?;
+        Ok((notes, read_roll_out(told.roll_out)?, clock))
     }
 }
 

@@ -169,7 +169,7 @@ impl Nodes for PlayedNodes {
                         let _ = sender.send(report);
                     }
                     Some(Message::Notes(notes)) => {
-                        let (notes, _) = notes.try_into().expect("well-formed");
+                        let (notes, _, _) = notes.try_into().expect("well-formed");
                         drop(noted.send(notes));
                     }
                     _ => {}

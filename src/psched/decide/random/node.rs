@@ -292,7 +292,7 @@ impl World {
             true => RollOut::Can,
             false => RollOut::Cant("no swap".to_owned()),
         };
-        self.event(Event::Noted { link, notes: Vec::new(), roll_out, clock_error_ns: 0 });
+        self.event(Event::Noted { link, notes: Vec::new(), roll_out, clock: Default::default() });
     }
 
     pub fn manage(&mut self, what: Manage, node: Option<u32>) {

@@ -31,7 +31,7 @@ fn notes_are_those_that_were_told_last() {
             link: LinkId(1),
             notes: told.iter().map(HostNote::of_host).collect(),
             roll_out: Default::default(),
-            clock_error_ns: 0,
+            clock: Default::default(),
         };
         assert_eq!(brief(&s.apply(at(1), notes_now)), [""; 0]);
         // Of each of its nodes.
@@ -41,7 +41,7 @@ fn notes_are_those_that_were_told_last() {
         link: LinkId(7),
         notes: vec![HostNote::of_host("x")],
         roll_out: Default::default(),
-        clock_error_ns: 0,
+        clock: Default::default(),
     };
     s.apply(at(1), stranger);
     assert_eq!(notes(&s), [""; 0]);

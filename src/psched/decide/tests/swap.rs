@@ -17,7 +17,12 @@ fn able() -> Settings {
 }
 
 fn noted(play: &mut Play, roll_out: RollOut) {
-    play.take(Event::Noted { link: LinkId(1), notes: Vec::new(), roll_out, clock_error_ns: 0 });
+    play.take(Event::Noted {
+        link: LinkId(1),
+        notes: Vec::new(),
+        roll_out,
+        clock: Default::default(),
+    });
 }
 
 /// 1 has run for long, 2 for a while, 3 has just come, all on the same two nodes.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::apteam::Apid;
 use crate::apteam::Key;
-use crate::apteam::protocol::node::Command;
+use crate::apteam::protocol::node::{ClockTold, Command};
 use crate::apteam::protocol::turns::{SlicePlan, Switches};
 use crate::apteam::record::Apteam;
 use crate::machine::Nid;
@@ -195,8 +195,10 @@ fn a_plan_of_several_nodes_begins_later_by_the_worst_error_of_their_clocks() {
         let mut s = cluster(&[&[0], &[1]]);
         for (link, error) in (1..).map(LinkId).zip(errors_ms) {
             let (notes, roll_out) = (Vec::new(), Default::default());
-            let clock_error_ns = error * MS;
-            s.apply(ms(0), Event::Noted { link, notes, roll_out, clock_error_ns });
+            // It has grown until the plan is made.
+            let (error_ns, growth) = (error * MS / 2, error * MS * 5);
+            let clock = ClockTold { error_ns, growth, ..ClockTold::default() };
+            s.apply(ms(0), Event::Noted { link, notes, roll_out, clock });
         }
         runs(&mut s, ms(0), 1, 4);
         let asked = format!("asked at +{lead_ms}: 1.1 750ms | 2.1 250ms");

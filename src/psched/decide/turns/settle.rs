@@ -204,7 +204,8 @@ impl Scheduler {
         };
         // All are to have the plan before it begins, also by a clock that is ahead of psched's.
         let worst = asked.iter().filter_map(|link| self.links.get(link));
-        let worst = worst.map(|link| link.clock_error_ns).max().unwrap_or(0).min(CLOCK_ERROR_MAX);
+        let worst =
+            worst.map(|link| link.clock.at(now.mono_ns).1).max().unwrap_or(0).min(CLOCK_ERROR_MAX);
         let lead = if asked.len() > 1 { plan_lead } else { SOON };
         let lead = lead.saturating_add(Duration::from_nanos(worst));
         let before = former.iter().filter_map(|g| schedule.plans.get(g)).map(|p| p.from_ns).max();

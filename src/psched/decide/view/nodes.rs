@@ -12,7 +12,7 @@
 
 use crate::apteam::Apid;
 use crate::apteam::change::{Closed, FlavorOrder, NodeOrder};
-use crate::apteam::protocol::node::{HostNote, NoteAbout};
+use crate::apteam::protocol::node::{ClockTold, HostNote, NoteAbout};
 use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::shape::Shape;
@@ -52,8 +52,8 @@ pub struct NodeView<'a> {
     /// Whether memory can be brought to swap there: `yes`, or what stands in the way; empty: no apinit offers
     /// it.
     pub roll_out: String,
-    /// By how much its knowledge of psched's clock may be wrong, in nanoseconds; 0: it is on psched's host.
-    pub clock_error_ns: u64,
+    /// What it knows of psched's clock.
+    pub clock: ClockTold,
     /// The host's name.
     pub host: String,
     /// The machine of its host, as `uname -m` has it; empty: its apinit has not told.
@@ -170,7 +170,7 @@ impl Scheduler {
             limits: link.map(|l| l.hello.limits.clone()).unwrap_or_default(),
             back_ends: link.map(|l| l.hello.back_ends.clone()).unwrap_or_default(),
             roll_out: self.roll_out_of(node.nid),
-            clock_error_ns: link.map_or(0, |l| l.clock_error_ns),
+            clock: link.map(|l| l.clock).unwrap_or_default(),
             apinit: link.and_then(|l| Some((l.hello.stops, *l.hello.nids.iter().min()?))),
             host: link.map(|l| l.hello.hostname.clone()).unwrap_or_else(|| node.host.clone()),
             arch: link.map(|l| l.hello.arch.clone()).unwrap_or_default(),
