@@ -89,6 +89,27 @@ fn kernel() -> Option<(PathBuf, PathBuf)> {
     Some((image.0, modules.into_iter().find(|m| m.is_dir())?.join("kernel")))
 }
 
+/// The kernel of emulated machines, and its modules; `None`: there may be no such machine here, and the
+/// test is skipped.
+pub fn may_be(test: &str) -> Option<(PathBuf, PathBuf)> {
+    if !cfg!(target_arch = "x86_64") {
+        skip(test, "the emulated machine is an x86_64");
+        return None;
+    }
+    for (program, package) in
+        [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")]
+    {
+        if find(program).is_none() {
+            skip(test, &format!("{program} is not installed (apt-get install {package})"));
+            return None;
+        }
+    }
+    if kernel().is_none() {
+        skip(test, "there is no kernel for the emulated machine (tests/it/emulated/fetch)");
+    }
+    kernel()
+}
+
 impl Machine {
     /// Lays out the machine; `None`: it is skipped, because something is missing here. `programs`
     /// are more files for /bin.
@@ -108,22 +129,7 @@ impl Machine {
     }
 
     fn built(test: &str, programs: &[&Path], criu: Option<&Path>) -> Option<Machine> {
-        if !cfg!(target_arch = "x86_64") {
-            skip(test, "the emulated machine is an x86_64");
-            return None;
-        }
-        for (program, package) in
-            [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")]
-        {
-            if find(program).is_none() {
-                skip(test, &format!("{program} is not installed (apt-get install {package})"));
-                return None;
-            }
-        }
-        let Some((kernel, modules)) = kernel() else {
-            skip(test, "there is no kernel for the emulated machine (tests/it/emulated/fetch)");
-            return None;
-        };
+        let (kernel, modules) = may_be(test)?;
         let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
         let mut archive = Archive::create(&folder.path().join("base.cpio"));
         for directory in

@@ -2,8 +2,11 @@
 
 mod machine;
 
-use crate::support::{binaries, mpi};
+use crate::support::{Running, binaries, hosts, mpi, skip};
 use machine::Machine;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 #[test]
 fn the_whole_path_on_the_oldest_kernel() {
@@ -74,4 +77,22 @@ fn a_gang_that_stands_goes_to_swap_and_comes_back() {
     let Some(machine) = Machine::build(name, &[&pages]) else { return };
     let swap = machine.swap();
     machine.run(include_str!("swap.sh"), Some(&swap));
+}
+
+/// Two machines whose clocks drift, one of which changes its pace meanwhile, beside psched: what psched
+/// shows of their clocks is true within the error that it shows, and programs take turns on both.
+#[test]
+fn hosts_know_the_clock_of_psched_while_theirs_drift() {
+    let name = "emulated::hosts_know_the_clock_of_psched_while_theirs_drift";
+    if machine::may_be(name).is_none() || !hosts::may_be(name) {
+        return;
+    }
+    if !Command::new("python3").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        return skip(name, "python3 is not installed (apt-get install python3)");
+    }
+    let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/hosts/drift");
+    let mut command = Command::new("python3");
+    command.arg(bench).args(["--check", "--minutes", "0.3"]).arg(binaries());
+    // (It has bounds of its own for each thing that it waits for.)
+    println!("{}", Running::start(&mut command).wait(Duration::from_secs(600)).expect(0).out());
 }
