@@ -1,6 +1,7 @@
 //! Daemons of two releases on one machine: an application outlives the upgrade of its apinit, and a
 //! shepherd that is not understood does no harm and comes to none.
 
+use crate::support::hosts::{Cluster, may_be};
 use crate::support::machine::{Daemon, Machine, Way};
 use crate::support::phases::{Flow, Kind};
 use crate::support::release::Later;
@@ -227,4 +228,77 @@ fn one_with_a_newer_shepherd_can_be_ended() {
         expect_good_end(&machine, start(&machine, spread));
         machine.end();
     }
+}
+
+/// Such a one knows neither its part of a placement nor trees of hosts: among others that do, applications
+/// are launched, take turns and end on it as on them, also those whose head it is.
+#[test]
+fn an_apinit_of_the_release_before_is_one_of_several_hosts() {
+    let test = "versions::an_apinit_of_the_release_before_is_one_of_several_hosts";
+    if !may_be(test) {
+        return;
+    }
+    let Some(Later { much_later, .. }) = later(test) else { return };
+    let mut cluster = Cluster::new(4, 1);
+    cluster.certify();
+    cluster.start_psched();
+    for host in [0, 2, 3] {
+        cluster.start_apinit(host, 1);
+    }
+    // Of a current one h3 would be led to through it.
+    cluster.start_apinit_of(1, 1, much_later);
+    cluster.wait_until_up();
+    let command = |host: usize, name: &str, line: &str| cluster.command(host, name, words(line));
+    let variables = "set fan_out=2 application.time_slice=20ms application.max_resident=8";
+    run(&mut command(0, "psmgr", variables)).expect(0);
+    let start = |host, options: &str, script: &str| {
+        let line = words("-q").chain(words(options)).chain(["sh", "-c", script]);
+        Running::start(&mut cluster.command(host, "aprun", line))
+    };
+    let counts = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); sleep 0.02; done; echo $i";
+    for _ in 0..3 {
+        let all = [
+            (0, "-n 8", 8),
+            (1, "-n 8", 8),
+            (2, "-n 4 -L 1,3 --flexible", 4),
+            (3, "-n 2 -L 1", 2),
+            (1, "-n 4 -L 2-3", 4),
+        ];
+        let runs = all.map(|(host, options, pes)| (start(host, options, counts), options, pes));
+        for (running, options, pes) in runs {
+            let ended = running.wait(BOUND).expect(0);
+            assert_eq!(ended.sorted(), vec!["20"; pes], "{options}: {}", ended.stderr);
+        }
+    }
+    let view = run(&mut command(0, "psview", "--json")).expect(0);
+    let view: serde_json::Value = serde_json::from_slice(&view.stdout).expect("JSON");
+    let changes = &view["changes"]["all"]["switches"];
+    assert!(changes.as_u64().is_some_and(|changes| changes > 10), "{changes}");
+    // All of much output comes, and what ends two at once.
+    let writers = [0, 1].map(|host| start(host, "-n 8", "seq 2000"));
+    for writer in writers {
+        assert_eq!(writer.wait(BOUND).expect(0).out().lines().count(), 8 * 2000);
+    }
+    let stay =
+        [(0, "-n 8"), (2, "-n 2 -L 1")].map(|(host, options)| start(host, options, "sleep 1000"));
+    let apids = cluster.wait_for("running", 2);
+    for apid in &apids {
+        // It can't answer, and psched says so for its PEs; those of others have stacks, or why not.
+        let told = run(&mut command(0, "apstat", &format!("--stacks {apid}")));
+        let text = format!("{}{}", told.out(), told.stderr);
+        assert!(text.contains("is of a release that does not know --stacks: upgrade"), "{text}");
+    }
+    for apid in apids {
+        run(&mut command(3, "apkill", &format!("-9 {apid}"))).expect(0);
+    }
+    for running in stay {
+        running.wait(BOUND).expect(137);
+    }
+    // It is upgraded when nothing runs there (its apshepherd is of another release).
+    cluster.wait_until_up();
+    cluster.kill_apinit(1);
+    cluster.start_apinit(1, 1);
+    cluster.wait_until_up();
+    let line = words("-q -n 8 echo good");
+    assert_eq!(run(&mut cluster.command(1, "aprun", line)).expect(0).sorted(), ["good"; 8]);
 }

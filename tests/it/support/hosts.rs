@@ -220,6 +220,12 @@ impl Cluster {
 
     /// The apinit of a host.
     pub fn start_apinit(&mut self, host: usize, nodes: u32) {
+        self.start_apinit_of(host, nodes, binaries());
+    }
+
+    /// The apinit in this folder.
+    #[track_caller]
+    pub fn start_apinit_of(&mut self, host: usize, nodes: u32, programs: &Path) {
         let (first, last) = (host as u32 * nodes, (host as u32 + 1) * nodes - 1);
         let nids = format!("{first}-{last}");
         let psched = match host {
@@ -227,7 +233,8 @@ impl Cluster {
             _ => ["--psched".to_owned(), "h0".to_owned()],
         };
         let rest = ["--nids", &nids, "--certificates", "/run/certs"].map(str::to_owned);
-        let mut command = self.command(host, "apinit", psched.into_iter().chain(rest));
+        let mut command = self.on(host, programs.join("apinit").as_os_str());
+        command.args(psched.into_iter().chain(rest)).env_remove("PSCHED_SOCKET");
         let log = self.log(&host.to_string());
         command.env("PSCHED_LOG", "info").stdout(Stdio::null()).stderr(log);
         self.apinits[host] = Some(command.spawn().expect("apinit starts"));

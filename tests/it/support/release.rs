@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 /// Folders with the apinit and the apshepherd of each.
 pub struct Later {
     pub next: PathBuf,
-    /// One that does not understand the shepherds of this one any more.
+    /// One that does not understand the shepherds of this one any more. To psched its apinit is as one of a
+    /// release before: it wants whole placements, leads to no other hosts, and is asked for no stacks.
     pub much_later: PathBuf,
 }
 
@@ -22,6 +23,8 @@ pub fn later() -> Result<&'static Later, &'static str> {
 }
 
 const SHEPHERD: &str = "src/apteam/protocol/shepherd.rs";
+/// Where an apinit says what it can.
+const SHELL: &str = "src/apinit/host/shell.rs";
 
 /// What differs: file, text (found once), other text.
 fn edits() -> [(&'static str, String, String); 8] {
@@ -154,9 +157,14 @@ fn build() -> Result<Later, String> {
     let next = std::fs::read_to_string(to.join(SHEPHERD)).expect("text");
     let oldest = |n| format!("pub const OLDEST: u32 = {n};");
     let much_later = next.replace(&oldest(OLDEST), &oldest(PROTOCOL + 1));
+    let shell = std::fs::read_to_string(to.join(SHELL)).expect("text");
+    let said = "parts: true,\n            leads_on: true,\n            stacks: true,";
+    assert_eq!(shell.matches(said).count(), 1, "{SHELL} has {said:?} once");
     write(&to.join(SHEPHERD), much_later.as_bytes());
+    write(&to.join(SHELL), shell.replace(said, &said.replace("true", "false")).as_bytes());
     let outcome = compile(&later.much_later);
     write(&to.join(SHEPHERD), next.as_bytes());
+    write(&to.join(SHELL), shell.as_bytes());
     outcome?;
     std::fs::write(done, "").expect("written");
     Ok(later)
