@@ -20,6 +20,7 @@ use crate::rpc::caller::HEADERS_MAX;
 use crate::rpc::listen::Flow;
 use handshakes::Handshakes;
 use hyper_util::rt::TokioIo;
+pub use names::addresses_for_user;
 use refusals::Refusals;
 use rustls::pki_types::ServerName;
 use std::collections::BTreeMap;

@@ -333,7 +333,7 @@ variables! {
     host_silence: Duration, 6 * SECOND => HOUR, default 15 * SECOND,
         "how long a host and psched may hear nothing of each other before they hang up",
         "The nodes of a host that is hung up on are suspect until it calls again: no application is \
-         placed there, and those that are there run on. For as long again no other apinit is \
+         placed there, and the applications that are there run on. For as long again no other apinit is \
          taken for them. An apinit says every 5 s that it is there, and more often if this is less \
          than 15 s; psched answers. A connection on which data is not acknowledged for 20 s ends before.";
     isolation: Isolation, 0 => Isolation::ALL.len() as u64 - 1, default 0,
@@ -401,7 +401,7 @@ variables! {
         "The share with the least attained service for each unit of weight comes first. With \
          account the time of an application counts to the account that it names (--account), to \
          its user if it names none. psched checks which users may name an account only if \
-         psched.yaml has accounts. With application nobody has a share. Shares have an effect only \
+         psched.yaml has accounts. With application there are no shares. Shares have an effect only \
          if there is a floor (application.floor).";
     share_half_life = "share.half_life": Duration, 0 => 365 * DAY, default HOUR,
         "after how long the attained service of a share counts half as much";

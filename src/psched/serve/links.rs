@@ -64,10 +64,33 @@ impl Lost {
             all.insert(apinit);
         }
     }
+}
 
-    /// It is there: whether it had gone.
-    fn found(&self, apinit: &str) -> bool {
-        self.all().remove(apinit)
+/// Whether an apinit is there, for the log.
+struct Presence {
+    lost: Lost,
+    /// Its name in the log, once psched has taken its nodes.
+    apinit: Option<String>,
+}
+
+impl Presence {
+    fn is_there(&mut self, apinit: &str) {
+        if self.lost.all().remove(apinit) {
+            tracing::warn!("{apinit} is back");
+        }
+        self.apinit = Some(apinit.to_owned());
+    }
+
+    fn ended(self, link: LinkId, how: Result<(), Status>) {
+        let why = how.err().map(|status| status.message().to_owned());
+        match self.apinit {
+            Some(apinit) => {
+                let why = why.unwrap_or_else(|| "it has closed its connection".to_owned());
+                tracing::warn!("{apinit} has gone: {why}");
+                self.lost.add(apinit);
+            }
+            None => tracing::info!(link = link.0, why, "an apinit's connection has ended"),
+        }
     }
 }
 
@@ -87,24 +110,11 @@ impl pb::nodes_server::Nodes for Nodes {
         let incoming = Heard::new(request.into_inner(), self.silence.clone());
         let lost = self.lost.clone();
         tokio::spawn(async move {
-            let mut served = None;
-            let talk =
-                listen(incoming, link, from, sender, &inputs, &questions, &mut served, &lost);
-            let ended = tokio::select! {
-                ended = talk => ended,
-                () = stop.cancelled() => {
-                    served = None;
-                    Ok(())
-                }
-            };
-            let why = ended.err().map(|status| status.message().to_owned());
-            match served {
-                Some(apinit) => {
-                    let why = why.unwrap_or_else(|| "it has closed its connection".to_owned());
-                    tracing::warn!("{apinit} has gone: {why}");
-                    lost.add(apinit);
-                }
-                None => tracing::info!(link = link.0, why, "an apinit's connection has ended"),
+            let mut presence = Presence { lost, apinit: None };
+            let talk = listen(incoming, link, from, sender, &inputs, &questions, &mut presence);
+            tokio::select! {
+                ended = talk => presence.ended(link, ended),
+                () = stop.cancelled() => {}
             }
             questions.closed(link);
             let _ = inputs.send(Input::Event(Box::new(Event::LinkClosed { link }))).await;
@@ -199,8 +209,7 @@ async fn listen(
     sender: super::input::LinkSender,
     inputs: &mpsc::Sender<Input>,
     questions: &Questions,
-    served: &mut Option<String>,
-    lost: &Lost,
+    presence: &mut Presence,
 ) -> Result<(), Status> {
     let closed = sender.downgrade();
     let mut sender = Some(sender);
@@ -237,10 +246,7 @@ async fn listen(
                     .collect::<Result<_, _>>()
                     .map_err(malformed)?;
                 // (It has heard its welcome: psched takes its nodes.)
-                if lost.found(&apinit) {
-                    tracing::warn!("{apinit} is back");
-                }
-                *served = Some(apinit.clone());
+                presence.is_there(&apinit);
                 Input::Event(Box::new(Event::Inventory { link, items }))
             }
             (pb::from_node::Message::Foreign(foreign), None) => {

@@ -1,14 +1,17 @@
 //! The addresses of a host's name.
 //!
 //! A lookup can't be ended before its name server answers, and holds a thread that long, also where nobody waits for it
-//! any more. So there is one for each name at a time, and all who want it wait for the same. Names are an
-//! administrator's (`--psched`): what a user chooses is an address.
+//! any more. So there is one for each name at a time, and all who want it wait for the same; names that users choose
+//! have a bound ([`USERS_MAX`]), and those of one user too: whoever asks has a place that the lookup keeps to its end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::net::lookup_host;
 use tokio::sync::watch;
+
+/// Names that users have looked up at once. (The system's lookups have 512 threads, with all other work that waits.)
+const USERS_MAX: usize = 64;
 
 type Found = Result<Vec<SocketAddr>, String>;
 
@@ -29,11 +32,23 @@ impl Drop for Entry {
     }
 }
 
-/// All addresses of `HOST:PORT`; of a numeric one, that one at once.
+/// All addresses of `HOST:PORT`, which an administrator has chosen; of a numeric one, that one at once.
 ///
 /// # Errors
 /// The name is not known, or its server says nothing.
 pub(super) async fn addresses(address: &str) -> Found {
+    look_up(address, usize::MAX, ()).await
+}
+
+/// The same of an address that a user has chosen. `place`: among those of the user.
+///
+/// # Errors
+/// As of others; and users have too many looked up already.
+pub async fn addresses_for_user(address: &str, place: impl Send + 'static) -> Found {
+    look_up(address, USERS_MAX, place).await
+}
+
+async fn look_up(address: &str, most: usize, place: impl Send + 'static) -> Found {
     if let Ok(at) = address.parse() {
         return Ok(vec![at]);
     }
@@ -41,11 +56,17 @@ pub(super) async fn addresses(address: &str) -> Found {
         let mut all = under_way();
         match all.get(address) {
             Some(found) => found.clone(),
+            None if all.len() >= most => {
+                return Err(format!(
+                    "{most} names of other hosts are being looked up already: try again later"
+                ));
+            }
             None => {
                 let (says, found) = watch::channel(None);
                 all.insert(address.to_owned(), found.clone());
                 let entry = Entry(address.to_owned());
                 tokio::spawn(async move {
+                    let _place = place;
                     let found = lookup_host(&entry.0).await.map(Iterator::collect);
                     let found =
                         found.map_err(|e| format!("the name of {} is not known: {e}", entry.0));
