@@ -4,6 +4,8 @@ use crate::support::hand::Hand;
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::users::{self, ANNA, BERT, Bins, User};
 use crate::support::*;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -83,25 +85,42 @@ fn whole(stacks: &str) -> bool {
     both.iter().all(|word| stacks.contains(word))
 }
 
-/// The debugger of a PE whose program is this, held where it is. (It is there for a moment.)
-fn hold_debugger(program: &Path) -> i32 {
+/// Asks, and stops the debugger while it holds its PE; its process. One that has let go before it was stopped is
+/// asked for again.
+fn ask_and_hold(command: &mut Command, program: &Path) -> (Running, i32) {
     let begun = Instant::now();
     while begun.elapsed() < BOUND {
-        let traced = pids().filter(|pid| {
-            let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
-            exe.is_ok_and(|exe| exe == program)
-        });
-        let tracer = |pid: i32| {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-            let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-            tracer.trim().parse::<i32>().ok().filter(|tracer| *tracer > 0)
-        };
-        if let Some(debugger) = traced.filter_map(tracer).next() {
-            kill(debugger, 19);
-            return debugger;
+        let asked = Running::start(command);
+        let mut found = None;
+        while found.is_none() && begun.elapsed() < BOUND {
+            found = tracer_of(program);
         }
+        let debugger = found.expect("no debugger comes");
+        let send = |signal| drop(signal::kill(Pid::from_raw(debugger), signal));
+        send(Signal::SIGSTOP);
+        let stands = || !matches!(state(debugger).as_deref(), Some("R" | "S" | "D"));
+        eventually(BOUND, "the debugger stands", stands);
+        if tracer_of(program) == Some(debugger) {
+            return (asked, debugger);
+        }
+        send(Signal::SIGCONT);
+        asked.wait(BOUND);
     }
-    panic!("no debugger comes");
+    panic!("no debugger is slow enough");
+}
+
+/// What traces the PE of this program.
+fn tracer_of(program: &Path) -> Option<i32> {
+    let runs_it = |pid: &i32| {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+        exe.is_ok_and(|exe| exe == program)
+    };
+    let tracer = |pid: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+        tracer.trim().parse::<i32>().ok().filter(|tracer| *tracer > 0)
+    };
+    pids().filter(runs_it).find_map(tracer)
 }
 
 /// The control group of a process, as the kernel names it.
@@ -205,8 +224,7 @@ fn it_is_the_owners_and_only_the_owner_and_administrators_are_told() {
         .expect(1)
         .says("only that user and administrators are shown its stacks");
     // Also where an administrator has asked.
-    let asked = Running::start(&mut asks(None));
-    let debugger = hold_debugger(&program);
+    let (asked, debugger) = ask_and_hold(&mut asks(None), &program);
     let status = std::fs::read_to_string(format!("/proc/{debugger}/status")).expect("it lives");
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("there");
@@ -245,8 +263,8 @@ fn a_debugger_that_is_killed_and_an_apstat_that_is_change_nothing() {
         eventually(BOUND, what, || state(pid).is_some_and(|state| state == "S" || state == "R"));
     };
     for _ in 0..10 {
-        let asked = Running::start(&mut command);
-        kill(hold_debugger(&program), 9);
+        let (asked, debugger) = ask_and_hold(&mut command, &program);
+        kill(debugger, 9);
         let why = rows(&asked.wait(BOUND).expect(1))[0].2.clone();
         assert!(why.contains("gdb was killed by signal 9"), "{why}");
         runs("it goes on after the debugger");
@@ -254,8 +272,7 @@ fn a_debugger_that_is_killed_and_an_apstat_that_is_change_nothing() {
     // ^C: the debugger, which would work for 20 seconds, ends, and so does the question, which would have a
     // place for 30: a user has eight on a host.
     for _ in 0..10 {
-        let asked = Running::start(&mut command);
-        let debugger = hold_debugger(&program);
+        let (asked, debugger) = ask_and_hold(&mut command, &program);
         assert_eq!(group(debugger), group(pid));
         kill(asked.pid(), 2);
         asked.wait(BOUND);
@@ -263,8 +280,7 @@ fn a_debugger_that_is_killed_and_an_apstat_that_is_change_nothing() {
         runs("it goes on after apstat");
     }
     // An apinit that is killed: whoever asks hears it, and nothing is left of the debugger.
-    let asked = Running::start(&mut command);
-    let debugger = hold_debugger(&program);
+    let (asked, debugger) = ask_and_hold(&mut command, &program);
     kill(instance.daemon("apinit"), 9);
     let told = asked.wait(BOUND).expect(1);
     assert!(rows(&told)[0].2.contains("its apinit has just gone"), "{told:?}");
@@ -286,8 +302,8 @@ fn an_end_does_not_wait_for_a_debugger() {
     let end = instance.directory().join("end");
     let running = start(instance.command("aprun", words("-n 2 -q")), &program, &end);
     let apid = instance.wait_for("running", 1)[0].to_string();
-    let asked = Running::start(&mut instance.command("apstat", ["--stacks", &apid, "--json"]));
-    let debugger = hold_debugger(&program);
+    let mut asks = instance.command("apstat", ["--stacks", &apid, "--json"]);
+    let (asked, debugger) = ask_and_hold(&mut asks, &program);
     let begun = Instant::now();
     instance.run("apkill", ["-9", &apid]).expect(0);
     let killed = running.wait(BOUND).expect(137);
@@ -391,8 +407,7 @@ fn a_stop_that_a_user_wants_outlives_a_debugger_that_is_killed() {
     let apid = instance.wait_for("running", 1)[0].to_string();
     let pid = process(&instance, &apid);
     let mut command = instance.command("apstat", ["--stacks", &apid, "--json"]);
-    let asked = Running::start(&mut command);
-    let debugger = hold_debugger(&program);
+    let (asked, debugger) = ask_and_hold(&mut command, &program);
     instance.run("apkill", ["-s", "STOP", &apid]).expect(0);
     let waits = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
@@ -406,8 +421,7 @@ fn a_stop_that_a_user_wants_outlives_a_debugger_that_is_killed() {
     instance.run("apkill", ["-s", "CONT", &apid]).expect(0);
     eventually(BOUND, "it goes on", || state(pid).is_some_and(|state| state != "T"));
     // By any other program of the user's: that is seen while the debugger holds the PE.
-    let asked = Running::start(&mut command);
-    let debugger = hold_debugger(&program);
+    let (asked, debugger) = ask_and_hold(&mut command, &program);
     kill(pid, 19);
     let begun = Instant::now();
     eventually(BOUND, "time goes by", || begun.elapsed() > Duration::from_millis(500));
@@ -417,8 +431,8 @@ fn a_stop_that_a_user_wants_outlives_a_debugger_that_is_killed() {
     kill(pid, 18);
     // Stopped no more, it is not left so by the next one.
     eventually(BOUND, "it goes on", || state(pid).is_some_and(|state| state != "T"));
-    let asked = Running::start(&mut command);
-    kill(hold_debugger(&program), 9);
+    let (asked, debugger) = ask_and_hold(&mut command, &program);
+    kill(debugger, 9);
     asked.wait(BOUND).expect(1);
     goes_on(running, &end, 1);
 }

@@ -35,7 +35,7 @@ use tokio_util::sync::DropGuard;
 /// Where the tasks tell.
 pub(super) type Events = mpsc::Sender<TaskEvent>;
 
-/// Who asks about a copy of a program waits for this.
+/// Carries a copy of a program to the task that has asked for it.
 pub(super) type Answer = oneshot::Sender<Option<Arc<Copy>>>;
 
 /// What the tasks tell.

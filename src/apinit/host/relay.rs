@@ -118,7 +118,8 @@ impl Relay {
                 Some(slot) => {
                     let found = tls::addresses_for_user(&at.address, slot).await;
                     let found = found.map_err(Status::unavailable)?;
-                    found.first().map_or_else(|| at.address.clone(), SocketAddr::to_string)
+                    let found: Vec<String> = found.iter().map(SocketAddr::to_string).collect();
+                    found.join(",")
                 }
                 None => at.address.clone(),
             };
@@ -187,12 +188,15 @@ impl Relay {
         let away = |why: &dyn std::fmt::Display| {
             Status::unavailable(format!("{what} can't be reached from this host: {why}"))
         };
+        let key = (peer.uid, at.clone());
         let channel = self.channel(peer.uid, at, role).await;
         let mut channel = channel.map_err(|status| match status.code() {
             Code::Unavailable => away(&status.message()),
             _ => status,
         })?;
         let broken = |error: tonic::transport::Error| {
+            // (The host may have another address by now.)
+            self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
             away(&crate::rpc::connect::status_text(Status::from_error(Box::new(error))))
         };
         channel.ready().await.map_err(broken)?.call(request).await.map_err(broken)

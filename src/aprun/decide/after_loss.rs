@@ -11,7 +11,8 @@
 //! which the lost one was a restart. Apids are counted by a store of psched's, so the store counts too. That the
 //! manifest tells the truth is not decided here: psched looks at its seal when the restart is posted.
 //!
-//! The same checkpoint is used twice in a row only if the application ran for [`RUN_MIN`] in between.
+//! The same checkpoint is used twice in a row only if the application ran for [`RUN_MIN`] in between, as far as is
+//! known: aprun hears of a loss when the host is back, or is declared down. So it is used [`TIMES`] in a row at most.
 
 use super::closing::Ended;
 use crate::apteam::Apid;
@@ -24,6 +25,8 @@ use std::time::Duration;
 
 /// How long an application that was restarted has to run before it is restarted from the same checkpoint again.
 pub const RUN_MIN: Duration = Duration::from_secs(60);
+/// How often an application is restarted from the same checkpoint in a row.
+pub const TIMES: u32 = 3;
 /// Applications that are remembered: with one a minute, those of an hour.
 const APIDS_MAX: usize = 64;
 
@@ -48,8 +51,8 @@ pub struct Found<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     apids: VecDeque<Apid>,
-    /// What the latest was restarted from.
-    used: Option<Checksum>,
+    /// What the latest was restarted from, and how often in a row.
+    used: Option<(Checksum, u32)>,
 }
 
 impl Chain {
@@ -66,7 +69,8 @@ impl Chain {
 
     /// It is restarted from this one.
     pub fn uses(&mut self, sum: Checksum) {
-        self.used = Some(sum);
+        let before = self.used.filter(|(used, _)| *used == sum).map_or(0, |(_, times)| times);
+        self.used = Some((sum, before + 1));
     }
 
     /// Whether the latest application, which ran for so long, is to be restarted from this checkpoint by this
@@ -96,7 +100,14 @@ impl Chain {
                 "the checkpoint is of application {of}{whose}, not of application {apid}"
             ));
         }
-        if self.used == Some(sum) && ran < RUN_MIN {
+        let times = self.used.filter(|(used, _)| *used == sum).map_or(0, |(_, times)| times);
+        if times >= TIMES {
+            return Err(format!(
+                "application {apid} was restarted from this checkpoint {times} times, and was lost each time; \
+                 cpr -r restarts it once more"
+            ));
+        }
+        if times > 0 && ran < RUN_MIN {
             return Err(format!(
                 "application {apid} was restarted from this checkpoint, and ran for less than {} before it \
                  was lost, too; cpr -r restarts it once more",
@@ -194,5 +205,13 @@ mod tests {
         assert!(refused.contains("less than 1m"), "{refused}");
         assert_eq!(may(&chain, b"1", RUN_MIN), Ok(()));
         assert_eq!(may(&chain, b"2", Duration::ZERO), Ok(()));
+        // Three times it is restarted, however late its losses are heard of.
+        chain.uses(Checksum::of(b"1"));
+        assert_eq!(may(&chain, b"1", LONG), Ok(()));
+        chain.uses(Checksum::of(b"1"));
+        let refused = may(&chain, b"1", LONG).expect_err("too often");
+        assert!(refused.contains("from this checkpoint 3 times"), "{refused}");
+        chain.uses(Checksum::of(b"2"));
+        assert_eq!(may(&chain, b"1", LONG), Ok(()));
     }
 }

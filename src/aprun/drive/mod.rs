@@ -60,12 +60,14 @@ impl Driver {
         }
     }
 
-    /// The driver of the application that takes the place of this one. Conversations go on to be counted: what
-    /// one of this driver says late is said to nobody.
+    /// Makes the driver of the application that replaces this one. The numbers of conversations go on: a late
+    /// message of a conversation of this driver reaches no other.
     #[must_use]
     pub fn next(&self, setup: Setup) -> Driver {
         let psched = Psched { link: self.psched.link, ..Psched::default() };
-        Driver { psched, apinit: self.apinit, ..Driver::new(setup) }
+        let mut next = Driver { psched, apinit: self.apinit, ..Driver::new(setup) };
+        next.front.keeps_failures_of(&self.front);
+        next
     }
 
     /// The host of a node of the application, where it is known.

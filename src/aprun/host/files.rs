@@ -49,8 +49,8 @@ impl Files {
         self.takes(false) || self.takes(true)
     }
 
-    /// Makes the file of every rank, or cuts it to nothing, but for those that are `made`, which grows by it. The
-    /// error names the file.
+    /// Creates the file of every rank, or truncates it. Files in `made` stay as they are; `made` gets the others.
+    /// The error names the file.
     pub fn make(
         &mut self,
         apid: Apid,

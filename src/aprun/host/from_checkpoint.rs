@@ -24,8 +24,8 @@ use std::time::Duration;
 /// What a request has beside the manifest, in bytes.
 const REST: usize = 1024;
 
-/// The folder of a checkpoint, held, its manifest, and that as it is written. Who sealed it psched finds out; what is
-/// in the images, whoever restores them.
+/// Opens a checkpoint: its folder, locked, its manifest, and the manifest's bytes. psched verifies the seal, and
+/// apinit the images when it restores them.
 ///
 /// # Errors
 /// It can't be restarted from.
@@ -78,7 +78,7 @@ pub fn request(manifest: Vec<u8>) -> Result<pb::PostRequest, Failure> {
     })
 }
 
-/// An application that takes the place of one that has lost a host: all that differs.
+/// What differs for an application that replaces one that has lost a host.
 pub struct Next {
     /// What its course depends on.
     pub setup: Setup,
@@ -102,7 +102,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// That of these options; none: nothing is to be restarted.
+    /// The recovery that these options ask for; none: no restart.
     ///
     /// # Errors
     /// No checkpoint of this user can be in the folder. (There need not be one yet.)

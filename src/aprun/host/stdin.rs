@@ -24,7 +24,7 @@ pub struct Stdin {
     none: bool,
     /// The thread reads.
     reads: bool,
-    /// Nobody waits for what the thread reads: the application that did has been lost.
+    /// The application that asked for what the thread reads now has been lost.
     early: bool,
     /// What was read meanwhile.
     kept: VecDeque<Event>,

@@ -121,7 +121,7 @@ impl Asked {
         }))
     }
 
-    /// Tells its debugger to end, for this reason, if it has one that has not been told.
+    /// Ends the debugger of the question, if it has one that was not told to end before.
     fn end_debugger(&mut self, now_ns: u64, why: impl Into<String>, out: &mut Vec<Action>) {
         if let Some(debugger) = self.debugger.as_mut().filter(|debugger| debugger.ends.is_none()) {
             debugger.ends = Some((why.into(), now_ns));

@@ -73,7 +73,7 @@ const ALONE: &str = "maint set worker-threads 0";
 pub(super) struct Debuggers {
     /// By the slot of their token.
     running: BTreeMap<usize, Running>,
-    /// Those that were killed and do not end, each with its PE.
+    /// Debuggers that were killed and do not end, each with its PE.
     left: BTreeMap<i32, Pid>,
     /// PEs whose debugger was killed: each until when it is looked at.
     after: Vec<(Pid, u64)>,
@@ -138,8 +138,8 @@ impl Debuggers {
     }
 
     /// The debugger of this PE has died: the PE is looked at for a while.
-    fn looks_after(&mut self, pe: Pid) {
-        self.after.push((pe, monotonic_ns().saturating_add(AFTER.as_nanos() as u64)));
+    fn looks_after(&mut self, pe: Pid, how_long: Duration) {
+        self.after.push((pe, monotonic_ns().saturating_add(how_long.as_nanos() as u64)));
     }
 
     /// Its end is waited for no more, and its slot is free.
@@ -244,7 +244,7 @@ fn memory_left(group: BorrowedFd<'_>) -> Option<u64> {
     part_of(&read("memory.max")?, &read("memory.current")?, &read("memory.stat")?)
 }
 
-/// The same by the texts of the group's files. (Pages of files can be had back, those of shared memory not.)
+/// The same, from the contents of the group's files. (The kernel can reclaim pages of files, but not of shared memory.)
 fn part_of(max: &str, current: &str, stat: &str) -> Option<u64> {
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let of = |name: &str| {
@@ -422,7 +422,7 @@ impl Shell {
             return;
         }
         if let Some(pe) = self.debuggers.left.remove(&pid) {
-            return self.debuggers.looks_after(pe);
+            return self.look_after(pe);
         }
         let all = self.debuggers.running.iter();
         let of = all.map(|(slot, one)| (*slot, one.pid.as_raw())).find(|(_, of)| *of == pid);
@@ -439,9 +439,9 @@ impl Shell {
             }
         }
         let _ = self.epoll.delete(&one.output);
-        // (One that has failed may not have detached either.)
+        // (A debugger that has failed may not have detached either.)
         if one.gate.is_none() && change != Change::Exited(0) {
-            self.debuggers.looks_after(one.pe);
+            self.look_after(one.pe);
         }
         let said = match (one.failed(), change) {
             (Some(why), _) => Err(why),
@@ -452,6 +452,13 @@ impl Shell {
             (None, _) => stacks_in(one.tool, &one.said, one.cut),
         };
         self.happens(Event::DebuggerEnded { number: one.number, said });
+    }
+
+    /// The debugger of this PE has died. Without control groups gangs are stopped by signals, too: what stops later
+    /// may be the end of its turn, and it is looked once.
+    fn look_after(&mut self, pe: Pid) {
+        let how_long = if self.groups.is_empty() { Duration::ZERO } else { AFTER };
+        self.debuggers.looks_after(pe, how_long);
     }
 
     /// The PEs of those that were killed.
@@ -491,7 +498,7 @@ impl Shell {
                         let _ = self.epoll.delete(&one.output);
                         // (At its gate it has done nothing.)
                         if one.gate.is_none() {
-                            self.debuggers.looks_after(one.pe);
+                            self.look_after(one.pe);
                         }
                     }
                 }

@@ -335,6 +335,7 @@ impl There {
                 let hosts = match &hosts[..] {
                     [] => String::new(),
                     [host] => format!(" (host {host})"),
+                    [first, second] => format!(" (hosts {first} and {second})"),
                     [first, more @ ..] => format!(" (host {first} and {} others)", more.len()),
                 };
                 let first = nids.first().map_or(0, |nid| nid.0);

@@ -13,7 +13,7 @@ use crate::psched::decide::{Event, LinkId};
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
 use crate::variables::units::format_duration;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,43 +42,58 @@ pub struct Nodes {
     pub questions: Questions,
     /// How long an apinit may say nothing before it is taken for cut off.
     pub silence: watch::Receiver<Duration>,
-    /// Those that have gone.
+    /// The apinits that have gone and not come back.
     pub lost: Lost,
 }
 
-/// Apinits that have gone and not come back, as the log names them.
+/// Apinits that have gone and not come back, as the log names them, by their host.
 #[derive(Clone, Debug, Default)]
-pub struct Lost(Arc<Mutex<BTreeSet<String>>>);
+pub struct Lost(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
 
 impl Lost {
-    /// The most of them. What goes beyond is not said to have come back.
-    const MOST: usize = 16_384;
+    /// The most of a host, and the bytes of a name: what an apinit says of itself has no other bound here. What goes
+    /// beyond is not said to have come back.
+    const MOST: (usize, usize) = (64, 200);
 
-    fn all(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, apinit: String) {
-        let mut all = self.all();
-        if all.len() < Self::MOST {
-            all.insert(apinit);
+    fn name(host: &str, nids: &str) -> String {
+        let shown: String = nids.chars().take(Self::MOST.1).collect();
+        let more = if shown.len() < nids.len() { "..." } else { "" };
+        match host {
+            "" => format!("the apinit of NIDs {shown}{more}"),
+            _ => format!("the apinit of NIDs {shown}{more} (host {host})"),
         }
+    }
+
+    fn add(&self, (host, apinit): (String, String)) {
+        let mut all = self.all();
+        let of_host = all.entry(host).or_default();
+        if of_host.len() < Self::MOST.0 {
+            of_host.insert(apinit);
+        }
+    }
+
+    fn found(&self, (host, apinit): &(String, String)) -> bool {
+        self.all().get_mut(host).is_some_and(|of_host| of_host.remove(apinit))
     }
 }
 
 /// Whether an apinit is there, for the log.
 struct Presence {
     lost: Lost,
-    /// Its name in the log, once psched has taken its nodes.
-    apinit: Option<String>,
+    /// Its host, and its name in the log, once it has said what it has.
+    apinit: Option<(String, String)>,
 }
 
 impl Presence {
-    fn is_there(&mut self, apinit: &str) {
-        if self.lost.all().remove(apinit) {
-            tracing::warn!("{apinit} is back");
+    fn is_there(&mut self, apinit: &(String, String)) {
+        if self.lost.found(apinit) {
+            tracing::warn!("{} is back", apinit.1);
         }
-        self.apinit = Some(apinit.to_owned());
+        self.apinit = Some(apinit.clone());
     }
 
     fn ended(self, link: LinkId, how: Result<(), Status>) {
@@ -86,7 +101,7 @@ impl Presence {
         match self.apinit {
             Some(apinit) => {
                 let why = why.unwrap_or_else(|| "it has closed its connection".to_owned());
-                tracing::warn!("{apinit} has gone: {why}");
+                tracing::warn!("{} has gone: {why}", apinit.1);
                 self.lost.add(apinit);
             }
             None => tracing::info!(link = link.0, why, "an apinit's connection has ended"),
@@ -213,7 +228,7 @@ async fn listen(
 ) -> Result<(), Status> {
     let closed = sender.downgrade();
     let mut sender = Some(sender);
-    let mut apinit = String::new();
+    let mut apinit = (String::new(), String::new());
     loop {
         let Some(message) = incoming.message().await?.and_then(|m| m.message) else {
             return Ok(());
@@ -228,10 +243,7 @@ async fn listen(
                 let nids = format_nids(hello.nids.iter().copied());
                 let (pid, host) = (hello.pid, &hello.host);
                 tracing::info!(link = link.0, pid, host, nids, "an apinit has connected");
-                apinit = match host.is_empty() {
-                    true => format!("the apinit of NIDs {nids}"),
-                    false => format!("the apinit of NIDs {nids} (host {host})"),
-                };
+                apinit = (host.clone(), Lost::name(host, &nids));
                 questions.linked(link, &sender, hello.stacks);
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
@@ -245,7 +257,6 @@ async fn listen(
                     .map(<(Key, Phase)>::try_from)
                     .collect::<Result<_, _>>()
                     .map_err(malformed)?;
-                // (It has heard its welcome: psched takes its nodes.)
                 presence.is_there(&apinit);
                 Input::Event(Box::new(Event::Inventory { link, items }))
             }

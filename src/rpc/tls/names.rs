@@ -1,8 +1,8 @@
 //! The addresses of a host's name.
 //!
-//! A lookup can't be ended before its name server answers, and holds a thread that long, also where nobody waits for it
-//! any more. So there is one for each name at a time, and all who want it wait for the same; names that users choose
-//! have a bound ([`USERS_MAX`]), and those of one user too: whoever asks has a place that the lookup keeps to its end.
+//! A lookup can't be cancelled before its name server answers, and holds a thread that long, also if the request that
+//! needed it has gone. So there is one lookup for each name at a time, which all requests share. Names that users
+//! choose have a bound ([`USERS_MAX`]), and so have those of one user: the lookup keeps the user's place to its end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -32,7 +32,8 @@ impl Drop for Entry {
     }
 }
 
-/// All addresses of `HOST:PORT`, which an administrator has chosen; of a numeric one, that one at once.
+/// All addresses of `HOST:PORT`, which an administrator has chosen; of numeric ones, with commas between them, these at
+/// once.
 ///
 /// # Errors
 /// The name is not known, or its server says nothing.
@@ -49,8 +50,8 @@ pub async fn addresses_for_user(address: &str, place: impl Send + 'static) -> Fo
 }
 
 async fn look_up(address: &str, most: usize, place: impl Send + 'static) -> Found {
-    if let Ok(at) = address.parse() {
-        return Ok(vec![at]);
+    if let Ok(known) = address.split(',').map(str::parse).collect() {
+        return Ok(known);
     }
     let mut found = {
         let mut all = under_way();
@@ -85,18 +86,28 @@ async fn look_up(address: &str, most: usize, place: impl Send + 'static) -> Foun
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
+    use std::task::{Context, Waker};
 
     #[tokio::test]
     async fn a_name_is_looked_up_once_for_all_who_wait() {
         let numeric = addresses("[::1]:7117").await;
         assert_eq!(numeric, Ok(vec!["[::1]:7117".parse().expect("an address")]));
-        let both = tokio::join!(addresses("localhost:7117"), async {
+        let two = addresses("[::1]:7117,10.0.0.1:7118").await.expect("numeric");
+        assert_eq!(two.len(), 2);
+        let own = || under_way().keys().filter(|name| name.starts_with("localhost")).count();
+        let (first, (one, second, still)) = tokio::join!(addresses("localhost:7117"), async {
             // The first has begun.
-            let all = under_way().len();
-            (all, addresses("localhost:7117").await)
+            let one = own();
+            let second = addresses("localhost:7117");
+            tokio::pin!(second);
+            let mut once = Context::from_waker(Waker::noop());
+            assert!(second.as_mut().poll(&mut once).is_pending());
+            (one, second.await, own())
         });
-        assert_eq!(both.0, both.1.1);
-        assert!(both.0.is_ok_and(|found| found.iter().all(|at| at.port() == 7117)));
+        assert_eq!((one, still), (1, 0));
+        assert_eq!(first, second);
+        assert!(first.is_ok_and(|found| found.iter().all(|at| at.port() == 7117)));
         let wrong = addresses("localhost").await.expect_err("it has no port");
         assert!(wrong.contains("the name of localhost is not known"), "{wrong}");
         assert!(!under_way().keys().any(|name| name.starts_with("localhost")));

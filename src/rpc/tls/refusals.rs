@@ -35,7 +35,7 @@ fn reason(why: &str) -> String {
 impl Refusals {
     /// A connection is refused: what the log is to say, if it is to say anything.
     pub fn refused(&mut self, now: Instant, why: &str) -> Option<String> {
-        // (One that has been quiet for long is a new one.)
+        // (A reason that was not given for a long time counts as new.)
         self.0.retain(|_, said| now.duration_since(said.at) < 2 * said.again.max(AGAIN.0 * 30));
         let mut key = reason(why);
         if self.0.len() >= REASONS && !self.0.contains_key(&key) {

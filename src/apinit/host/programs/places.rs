@@ -13,7 +13,7 @@ pub(super) const OF_HOST: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub(in crate::apinit::host) struct Places(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// One that is taken, until it is dropped.
+/// A place that is taken, until it is dropped.
 #[derive(Debug)]
 pub(in crate::apinit::host) struct Place {
     places: Places,

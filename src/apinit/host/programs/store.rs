@@ -93,8 +93,8 @@ impl Copy {
         self.writing().reader.as_ref().is_some_and(is_open_for_writing)
     }
 
-    /// Its application is over: nothing of it stays, also where somebody still sends it or has it sent. Its file, if it
-    /// has one.
+    /// The application is over: nothing of the copy stays, also while a host sends or receives it. Returns its file,
+    /// if it has one.
     fn close(&self) -> Option<File> {
         let mut writing = self.writing();
         writing.file = None;
@@ -248,6 +248,8 @@ pub(in crate::apinit::host) struct Store {
 
 /// Streams on which front ends bring one copy: the one that does, and one of which it is not known yet that it is broken.
 const FRONTS: usize = 2;
+/// A file takes whole pages.
+const PAGE: u64 = 4_096;
 /// A copy counts for so many bytes at least: it takes files too.
 const LEAST: u64 = 64 << 10;
 
@@ -269,9 +271,9 @@ struct Leaving {
 }
 
 /// Gives the memory of a file back whose application is over. Its user may have it open, and would keep the memory
-/// although the file has no name any more. False: somebody executes it (ETXTBSY).
+/// although the file has no name any more. False: a process executes it (ETXTBSY).
 fn empty(file: &File) -> bool {
-    // (An apinit that is not root's could not open its own file, which nobody may write.)
+    // (An apinit that is not root's could not open its own file, whose mode lets no user write.)
     let _ = file.set_permissions(Permissions::from_mode(0o600));
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
     let emptied = File::options().write(true).open(again).and_then(|file| file.set_len(0));
@@ -373,7 +375,7 @@ impl Store {
     pub fn add(&mut self, key: Key, program: WantedProgram, owner: u32, room: Room) -> Arc<Copy> {
         self.let_leave();
         let place = (key, program.part);
-        let size = program.size.max(LEAST);
+        let size = program.size.max(LEAST).next_multiple_of(PAGE);
         self.forget(place);
         let opened = self.room(owner, size, room).and_then(|()| {
             let folder = self.folder.clone()?;
@@ -437,7 +439,7 @@ impl Store {
     }
 
     /// Files that were still executed when their applications were over: those that can be emptied by now count no more.
-    fn let_leave(&mut self) {
+    pub fn let_leave(&mut self) {
         for Leaving { file, owner, bytes } in std::mem::take(&mut self.leaving) {
             match empty(&file) {
                 true => self.discount(owner, bytes),

@@ -413,6 +413,7 @@ impl Shell {
 
     /// Looks whether everything is where it belongs, beside the one task.
     pub(super) fn look_at_places(&mut self, driver: &Driver) {
+        self.programs.let_leave();
         if self.looking {
             return;
         }

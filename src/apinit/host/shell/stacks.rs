@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const ASKED_MAX: usize = 32;
 /// Of one user, who may be an administrator: what psched lets one ask at once of one host.
 const USER_MAX: usize = 8;
-/// After so long nobody waits for an answer any more, withdrawn or not.
+/// A question is forgotten after this time, withdrawn or not: psched has given up by then.
 const FORGOTTEN: Duration = Duration::from_secs(2 * WITHIN.as_secs());
 
 /// A question that waits for its answer.

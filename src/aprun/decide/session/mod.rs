@@ -412,6 +412,11 @@ impl Front {
         self.say(format!("{}: {text}", self.setup.program()));
     }
 
+    /// Output of the application before this one that was lost, or could not be written, decides the status too.
+    pub fn keeps_failures_of(&mut self, before: &Front) {
+        (self.incomplete, self.output_status) = (before.incomplete, before.output_status);
+    }
+
     /// Tells of output that is missing or may be, so that the status is not 0.
     fn tell_of_loss(&mut self, text: impl std::fmt::Display) {
         self.lacks_output = true;
