@@ -96,7 +96,9 @@ fn ask_and_hold(command: &mut Command, program: &Path) -> (Running, i32) {
             found = tracer_of(program);
         }
         let debugger = found.expect("no debugger comes");
-        let send = |signal| drop(signal::kill(Pid::from_raw(debugger), signal));
+        let send = |signal| {
+            let _ = signal::kill(Pid::from_raw(debugger), signal);
+        };
         send(Signal::SIGSTOP);
         let stands = || !matches!(state(debugger).as_deref(), Some("R" | "S" | "D"));
         eventually(BOUND, "the debugger stands", stands);
