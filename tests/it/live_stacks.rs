@@ -85,8 +85,8 @@ fn whole(stacks: &str) -> bool {
     both.iter().all(|word| stacks.contains(word))
 }
 
-/// Asks, and stops the debugger while it holds its PE; its process. One that has let go before it was stopped is
-/// asked for again.
+/// Asks for stacks, and stops the debugger while it holds its PE. Returns the process of the debugger. Asks again if
+/// the debugger has let go before it was stopped.
 fn ask_and_hold(command: &mut Command, program: &Path) -> (Running, i32) {
     let begun = Instant::now();
     while begun.elapsed() < BOUND {

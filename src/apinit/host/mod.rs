@@ -346,10 +346,10 @@ fn for_users(
     let (network, psched, directory) = (Arc::clone(network), psched.clone(), directory.to_owned());
     let helper = Arc::new(helper);
     AbortOnDropHandle::new(tokio::spawn(async move {
-        let (mut tasks, mut said) = (Vec::new(), None);
+        let (mut tasks, mut served) = (Vec::new(), None);
         loop {
             let serves = network.has(Role::Login);
-            if said.replace(serves) != Some(serves) {
+            if served.replace(serves) != Some(serves) {
                 tasks.clear();
                 if serves {
                     tasks = relay::Relay::serve(&network, psched.address(), &directory, &bounds);

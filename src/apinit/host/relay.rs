@@ -23,7 +23,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{OnceCell, watch};
@@ -56,7 +56,7 @@ const REACH: Duration = Duration::from_secs(10);
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
 
 /// A user's connection to an apinit, or to psched.
-type Channels = Mutex<BTreeMap<(u32, HostAddress), Arc<OnceCell<Channel>>>>;
+type Channels = BTreeMap<(u32, HostAddress), Arc<OnceCell<Channel>>>;
 
 /// Bytes of the headers of a user's request.
 const HEADERS_MAX: u32 = 16 * 1024;
@@ -69,7 +69,7 @@ pub(super) struct Relay {
     /// psched's address; none: it is on this host.
     psched: Option<String>,
     boot_id: String,
-    channels: Channels,
+    channels: Mutex<Channels>,
     /// Connections that are being opened, of each user.
     opening: Counted<u32>,
 }
@@ -131,14 +131,18 @@ impl Relay {
         let late = |_| Status::unavailable("it does not answer");
         let opened = opened.map_err(late).and_then(|opened| opened.cloned());
         if opened.is_err() {
-            self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            self.channels().remove(&key);
         }
         opened
     }
 
+    fn channels(&self) -> MutexGuard<'_, Channels> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The place of a connection, for a user who has too many in place of another of his own.
     fn cell(&self, key: &(u32, HostAddress)) -> Arc<OnceCell<Channel>> {
-        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channels = self.channels();
         if let Some(cell) = channels.get(key) {
             return Arc::clone(cell);
         }
@@ -196,7 +200,7 @@ impl Relay {
         })?;
         let broken = |error: tonic::transport::Error| {
             // (The host may have another address by now.)
-            self.channels.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            self.channels().remove(&key);
             away(&crate::rpc::connect::status_text(Status::from_error(Box::new(error))))
         };
         channel.ready().await.map_err(broken)?.call(request).await.map_err(broken)

@@ -11,8 +11,9 @@
 //! which the lost one was a restart. Apids are counted by a store of psched's, so the store counts too. That the
 //! manifest tells the truth is not decided here: psched looks at its seal when the restart is posted.
 //!
-//! The same checkpoint is used twice in a row only if the application ran for [`RUN_MIN`] in between, as far as is
-//! known: aprun hears of a loss when the host is back, or is declared down. So it is used [`TIMES`] in a row at most.
+//! The same checkpoint is used again only if the application ran for [`RUN_MIN`] since. This time is an upper bound:
+//! aprun hears of a loss when the host is back or is declared down. So a checkpoint is used at most [`TIMES`] times in
+//! a row.
 
 use super::closing::Ended;
 use crate::apteam::Apid;
@@ -69,8 +70,12 @@ impl Chain {
 
     /// It is restarted from this one.
     pub fn uses(&mut self, sum: Checksum) {
-        let before = self.used.filter(|(used, _)| *used == sum).map_or(0, |(_, times)| times);
-        self.used = Some((sum, before + 1));
+        self.used = Some((sum, self.times(sum) + 1));
+    }
+
+    /// How often in a row it was restarted from this one, until now.
+    fn times(&self, sum: Checksum) -> u32 {
+        self.used.filter(|(used, _)| *used == sum).map_or(0, |(_, times)| times)
     }
 
     /// Whether the latest application, which ran for so long, is to be restarted from this checkpoint by this
@@ -100,7 +105,7 @@ impl Chain {
                 "the checkpoint is of application {of}{whose}, not of application {apid}"
             ));
         }
-        let times = self.used.filter(|(used, _)| *used == sum).map_or(0, |(_, times)| times);
+        let times = self.times(sum);
         if times >= TIMES {
             return Err(format!(
                 "application {apid} was restarted from this checkpoint {times} times, and was lost each time; \

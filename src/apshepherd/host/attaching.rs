@@ -69,7 +69,7 @@ impl Attaching<'_> {
     /// Makes the process.
     ///
     /// # Errors
-    /// Those of fork and pipe.
+    /// The errors of fork and pipe.
     pub fn start(self, program: &Program) -> io::Result<Waiting> {
         let (waits, gate) = pipe()?;
         let Attaching { index, environment, cpus, nice, stdio, group, placing, failures } = self;

@@ -41,7 +41,8 @@ pub(super) async fn addresses(address: &str) -> Found {
     look_up(address, usize::MAX, ()).await
 }
 
-/// The same of an address that a user has chosen. `place`: among those of the user.
+/// As [`addresses`], for an address that a user has chosen. `place`: one of the user's places, kept to the end of the
+/// lookup.
 ///
 /// # Errors
 /// As of others; and users have too many looked up already.

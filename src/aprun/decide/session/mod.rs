@@ -412,7 +412,8 @@ impl Front {
         self.say(format!("{}: {text}", self.setup.program()));
     }
 
-    /// Output of the application before this one that was lost, or could not be written, decides the status too.
+    /// Takes over that output of the application before this one was lost or could not be written: the exit status
+    /// tells of that, too.
     pub fn keeps_failures_of(&mut self, before: &Front) {
         (self.incomplete, self.output_status) = (before.incomplete, before.output_status);
     }
