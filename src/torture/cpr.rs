@@ -161,7 +161,7 @@ impl World {
         self.note(|| format!("cpr asks for checkpoint {number} of {key}, to end: {end}"));
         self.cpr.drafts.insert(number, Draft { manifest, end, made: None });
         let uid = team.owner.uid;
-        self.apinit_happens(slot, AtApinit::DumpAsked { number, uid, key, end });
+        self.apinit_happens(slot, AtApinit::DumpAsked { number, uid, key, end, afar: false });
         Some(number)
     }
 

@@ -299,8 +299,8 @@ fn a_folder_that_does_not_fit_is_refused() {
     }
 }
 
-/// Images are made on the host of the application: from another one cpr says so, and stops nothing. A program that
-/// saves itself is saved from any host, on any number of hosts.
+/// Images are made of applications on one host: of others cpr says so, and stops nothing. A program that saves itself is
+/// saved from any host, on any number of hosts.
 #[test]
 fn cpr_on_another_host_than_the_application() {
     if !may_be("host_restarts::cpr_on_another_host_than_the_application") {
@@ -313,15 +313,9 @@ fn cpr_on_another_host_than_the_application() {
         let words = words(options).chain(["sleep", "1000"]);
         Running::start(&mut rig.cluster.command(0, "aprun", words))
     };
-    for (options, from, why) in [
-        (
-            "-q -L 1",
-            0,
-            "runs on host h1, where images of its processes are made, and cpr was called on h0",
-        ),
-        ("-q -L 1", 2, "call cpr on h1, with a folder there, or let the program save itself"),
-        ("-q -n 2 -N 1 -L 1-2", 1, "runs on several hosts (h1, h2), and images of processes"),
-    ] {
+    // (Of one on one host: host_images.)
+    let several = "runs on several hosts (h1, h2), and images of processes";
+    for (options, from, why) in [("-q -n 2 -N 1 -L 1-2", 1, several)] {
         let aprun = sleeps(options);
         let apid = rig.cluster.wait_for("running", 1)[0];
         let said = cpr(from, &format!("-c {dir} -k -p {apid}"));

@@ -23,6 +23,7 @@ mod foreign;
 mod fronts;
 mod hand;
 mod host_faults;
+mod host_images;
 mod host_restarts;
 mod hosts;
 mod hosts_manual;

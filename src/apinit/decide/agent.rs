@@ -2,6 +2,7 @@
 
 use super::actions::{Action, Out};
 use super::application::App;
+use super::dumping::Dumping;
 use super::events::{Conn, Event};
 use super::stranger::Stranger;
 use super::streams::{FrontEnd, HeadStream};
@@ -218,8 +219,9 @@ impl Agent {
             Event::Ran(key, ran) => self.ran(now_ns, key, ran, o),
             Event::Rebound(key, result) => self.rebound(now_ns, key, result, o),
             Event::Restored(key, result) => self.restored(now_ns, key, result, o),
-            Event::DumpAsked { number, uid, key, end } => {
-                self.dump_asked(number, uid, key, end, o);
+            Event::DumpAsked { number, uid, key, end, afar } => {
+                let asked = Dumping { number, uid, end, afar, holds: false, until_ns: None };
+                self.dump_asked(asked, key, o);
             }
             Event::Dumped { key, number, made } => self.dumped(now_ns, key, number, made, o),
             Event::DumpSaid { number, word } => self.dump_said(now_ns, number, word, o),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How long one that is to end stands and waits for its checkpoint to get its name.
 pub const NAME_WAIT: Duration = Duration::from_secs(60);
 
-/// The same where others of its parts may have far more memory to write.
+/// The same where others of its parts may have far more memory to write, or its files have to go to another host.
 pub const PARTS_WAIT: Duration = Duration::from_secs(2 * 3600);
 
 /// What whoever has asked for a checkpoint says once it is asked for.
@@ -28,6 +28,8 @@ pub(super) struct Dumping {
     pub(super) uid: u32,
     /// It is ended once that has its name.
     pub(super) end: bool,
+    /// Whoever asked is on another host.
+    pub(super) afar: bool,
     /// It stands when its images are made, until it is said what becomes of it.
     pub(super) holds: bool,
     /// Its images are made: it waits for that until then.

@@ -46,13 +46,14 @@ impl Agent {
     }
 
     /// Somebody wants a checkpoint of it.
-    pub(super) fn dump_asked(&mut self, number: u64, uid: u32, key: Key, end: bool, out: &mut Out) {
+    pub(super) fn dump_asked(&mut self, asked: Dumping, key: Key, out: &mut Out) {
+        let Dumping { number, uid, end, .. } = asked;
         if let Some(why) = self.hinders_dump(uid, key) {
             return out.push(Action::RefuseDump(number, why));
         }
         if let Some(app) = self.apps.get_mut(&key) {
             let holds = end || app.place.host_count() > 1;
-            app.dumping = Some(Dumping { number, uid, end, holds, until_ns: None });
+            app.dumping = Some(Dumping { holds, ..asked });
         }
         out.push(Action::Turns(TurnEvent::Hold(key)));
     }
@@ -171,7 +172,8 @@ impl App {
 
     /// How long it stands when it is dumped.
     fn dump_wait(&self) -> Duration {
-        if self.place.host_count() > 1 { PARTS_WAIT } else { NAME_WAIT }
+        let afar = self.dumping.is_some_and(|dumping| dumping.afar);
+        if afar || self.place.host_count() > 1 { PARTS_WAIT } else { NAME_WAIT }
     }
 
     /// When it goes on, if nobody says anything.

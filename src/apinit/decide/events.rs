@@ -137,6 +137,8 @@ pub enum Event {
         key: Key,
         /// It is ended once the checkpoint has its name.
         end: bool,
+        /// Who asks is on another host.
+        afar: bool,
     },
     /// Answer to [`Action::Dump`]: its images are made, or not; who asked has been told why not.
     Dumped {

@@ -15,6 +15,8 @@ pub(super) struct Asker {
     pub uid: u32,
     /// Likewise.
     pub gid: u32,
+    /// He is on another host.
+    pub afar: bool,
     /// None: it is being dropped.
     pub(super) stream: Option<UnixStream>,
     /// To the thread that listens to him: it closes the stream, for that may wait for what he sent.

@@ -1,5 +1,6 @@
 //! Front ends: the Apinit service.
 
+use super::doorway::Doorway;
 use super::events::{Events, TaskEvent};
 use super::programs;
 use super::runtime::Process;
@@ -20,6 +21,7 @@ use tokio::io::Interest;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -40,13 +42,18 @@ pub(super) fn next_conn() -> Conn {
     Conn(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The service, which tells these events.
-pub(super) fn service(events: Events) -> ApinitServer<AttachService> {
-    ApinitServer::new(AttachService { events }).max_decoding_message_size(MESSAGE_MAX)
+/// The service, which tells these events. `doorway`: the way to its door from other hosts, if it has a door.
+pub(super) fn service(
+    events: Events,
+    doorway: Option<Arc<Doorway>>,
+) -> ApinitServer<AttachService> {
+    let service = AttachService { events, doorway };
+    ApinitServer::new(service).max_decoding_message_size(MESSAGE_MAX)
 }
 
 pub(super) struct AttachService {
     events: Events,
+    doorway: Option<Arc<Doorway>>,
 }
 
 #[tonic::async_trait]
@@ -74,6 +81,19 @@ impl Apinit for AttachService {
         let listens = listen_to(conn, request.into_inner(), events, read);
         tokio::spawn(over.run_until_cancelled_owned(listens));
         Ok(Response::new(Box::pin(told)))
+    }
+
+    type ImagesStream = Pin<Box<dyn Stream<Item = Result<pb::FromDoor, Status>> + Send>>;
+
+    async fn images(
+        &self,
+        request: Request<Streaming<pb::ToDoor>>,
+    ) -> Result<Response<Self::ImagesStream>, Status> {
+        let doorway = self.doorway.as_ref();
+        let doorway = doorway
+            .ok_or_else(|| Status::failed_precondition("this apinit makes no checkpoints"))?;
+        let told = doorway.ask(request).await?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(told))))
     }
 
     async fn hand(
@@ -228,7 +248,7 @@ mod tests {
             flow: Default::default(),
             relayed: None,
         });
-        let service = AttachService { events: events.clone() };
+        let service = AttachService { events: events.clone(), doorway: None };
         let _answer = service.attach(request).await.expect("attached");
         let Some(TaskEvent::FrontOpened { conn, sender, listening, .. }) = told.recv().await else {
             panic!("no stream was told")

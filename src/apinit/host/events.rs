@@ -14,7 +14,6 @@ use super::stream_sender::{FrontSender, Head};
 use crate::apinit::decide::Conn;
 use crate::apinit::decide::clock::Reading;
 use crate::apinit::decide::switcher::News;
-use crate::apteam::Key;
 use crate::apteam::protocol::attach::ToApinit;
 use crate::apteam::protocol::node::{Command, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
@@ -22,6 +21,7 @@ use crate::apteam::protocol::processes::Question;
 use crate::apteam::protocol::programs::{GivenProgram, ProgramOf, WantedProgram};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::apteam::protocol::stacks;
+use crate::apteam::{Key, SealKey};
 use crate::machine::Nid;
 use crate::node::checkpoint::fd_channel::Ask;
 use crate::rpc::listen::Peer as Caller;
@@ -108,6 +108,8 @@ pub(super) enum TaskEvent {
         ask: Ask,
         descriptor: OwnedFd,
     },
+    /// What checkpoints are sealed with, if that is known.
+    SealingAsked(oneshot::Sender<Option<SealKey>>),
     /// Under this number; none: he is gone.
     AskedMore(u64, Option<Ask>),
     /// The folder that came with the question of this number is borrowed, and a dump is begun; or why not.

@@ -138,7 +138,7 @@ fn host(number: usize, nids: &[Nid], directory: &Path, psched: &Psched) -> anyho
         .max_concurrent_streams(4)
         .layer(InterceptorLayer::new(admitted))
         .layer(MapRequestLayer::new(move |request| halves.bound(request)))
-        .add_service(attach::service(events.clone()))
+        .add_service(attach::service(events.clone(), None))
         .add_service(heads::service(events.clone()))
         .serve_with_incoming(connections);
     let served = async move {

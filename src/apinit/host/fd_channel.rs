@@ -35,16 +35,20 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// How many ask, by user.
-type Askers = Arc<Mutex<BTreeMap<u32, usize>>>;
+pub(super) type Askers = Arc<Mutex<BTreeMap<u32, usize>>>;
+
+/// Why a question has no place.
+pub(super) const FULL: &str =
+    "this apinit has the maximum number of checkpoint requests: try again later";
 
 /// One place among those who ask.
-struct Slot {
+pub(super) struct Slot {
     askers: Askers,
     uid: u32,
 }
 
 impl Slot {
-    fn take(askers: &Askers, uid: u32) -> Option<Slot> {
+    pub fn take(askers: &Askers, uid: u32) -> Option<Slot> {
         let mut counts = askers.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = counts.values().sum();
         let own = counts.entry(uid).or_default();
@@ -73,8 +77,7 @@ impl Drop for Slot {
 }
 
 /// Answers at this door, for ever.
-pub(super) async fn serve(listener: UnixListener, events: Events) {
-    let askers = Askers::default();
+pub(super) async fn serve(listener: UnixListener, events: Events, askers: Askers) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -92,9 +95,7 @@ pub(super) async fn serve(listener: UnixListener, events: Events) {
         tokio::task::spawn_blocking(move || {
             let mut stream = stream;
             let Some(_slot) = Slot::take(&askers, ids.uid) else {
-                let why = "this apinit has the maximum number of checkpoint requests: try again \
-                           later";
-                let _ = say(&mut stream, Answer::Refused(why.into()));
+                let _ = say(&mut stream, Answer::Refused(FULL.into()));
                 // (It has no place here in which it could be waited for.)
                 let _ = stream.shutdown(std::net::Shutdown::Both);
                 return rights::close_aside(stream.into());
@@ -105,11 +106,9 @@ pub(super) async fn serve(listener: UnixListener, events: Events) {
 }
 
 fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
-    let asked: std::io::Result<(Ask, OwnedFd, UnixStream)> =
-        hear_first(&mut stream).and_then(|(ask, fd)| Ok((ask, fd, stream.try_clone()?)));
-    let (ask, descriptor, own) = match asked {
+    let (ask, descriptor) = match hear_first(&mut stream) {
         // (What is no folder may be slow to close, which the one task must not wait for.)
-        Ok((_, descriptor, _)) if !is_folder(&descriptor) => {
+        Ok((_, descriptor)) if !is_folder(&descriptor) => {
             let why = "the descriptor that was passed is not a folder";
             let _ = say(&mut stream, Answer::Refused(why.into()));
             return;
@@ -126,11 +125,27 @@ fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
             return;
         }
     };
+    hear(stream, (uid, gid), false, (ask, descriptor), events);
+}
+
+/// Passes on a question of this user, who is here or `afar`, and all that follows on the connection on which it has come, until that ends.
+pub(super) fn hear(
+    mut stream: UnixStream,
+    (uid, gid): (u32, u32),
+    afar: bool,
+    (ask, descriptor): (Ask, OwnedFd),
+    events: &Events,
+) {
+    let Ok(own) = stream.try_clone() else {
+        let why = "no descriptor is left for the request: try again later";
+        let _ = say(&mut stream, Answer::Refused(why.into()));
+        return;
+    };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let deadline = Deadline::after(FIRST_WAIT);
     let (back, closes) = oneshot::channel();
     let (own, back) = (Some(own), Some(back));
-    let asker = Asker { number, uid, gid, stream: own, back, deadline: deadline.clone() };
+    let asker = Asker { number, uid, gid, afar, stream: own, back, deadline: deadline.clone() };
     if events.blocking_send(TaskEvent::Asked { asker, ask, descriptor }).is_err() {
         return;
     }
@@ -189,6 +204,7 @@ mod tests {
             number: 7,
             uid: 1,
             gid: 1,
+            afar: false,
             stream: Some(own),
             back: None,
             deadline: deadline.clone(),

@@ -107,6 +107,11 @@ impl Shelf {
         self.path.join(format!("{key}.dump-{number}"))
     }
 
+    /// The folder for files of checkpoints that come from other hosts, or go there.
+    pub fn stage_afar(&self) -> PathBuf {
+        self.path.with_extension("afar")
+    }
+
     /// Removes what is of none of these.
     pub fn keep_only(&self, keys: &BTreeSet<Key>) {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {

@@ -42,6 +42,7 @@
 mod asker;
 mod attach;
 mod claims;
+mod doorway;
 mod dump;
 mod events;
 mod fake;
@@ -90,6 +91,8 @@ use crate::rpc::listen::{
 use crate::rpc::partial_messages::{HostLimits, Limits, PartialMessages};
 use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
+use doorway::Doorway;
+use fd_channel::Askers;
 use network::{Network, Psched};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -455,15 +458,17 @@ async fn serve(
     let connections = incoming_within(listener, task.bounds());
     task.take_up().await;
     let dialling = task.dial();
-    let door_events = events.clone();
+    let (door_events, askers) = (events.clone(), Askers::default());
+    let stage = task.stage_afar().unwrap_or_else(|| paths.own.with_extension("afar"));
+    let doorway = Arc::new(Doorway::new(stage, askers.clone(), events.clone()));
     let others = match &network {
         Some(network) => {
-            let served = network.serve(events.clone())?;
+            let served = network.serve(events.clone(), Arc::clone(&doorway))?;
             Some((served, for_users(network, &psched, &directory, helper, task.bounds())))
         }
         None => None,
     };
-    let (fronts, heads) = (attach::service(events.clone()), heads::service(events));
+    let (fronts, heads) = (attach::service(events.clone(), Some(doorway)), heads::service(events));
     let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
@@ -479,7 +484,7 @@ async fn serve(
         .add_service(heads)
         .serve_with_incoming(connections);
     let server = tokio::spawn(server);
-    let door = tokio::spawn(fd_channel::serve(door, door_events));
+    let door = tokio::spawn(fd_channel::serve(door, door_events, askers));
     let notify = match options.lifeline {
         None => Notify::from_environment(),
         Some(_) => Notify::default(),

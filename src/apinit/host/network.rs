@@ -1,5 +1,6 @@
 //! apinit on the network: how it reaches psched and other hosts' apinits, and how they reach it.
 
+use super::doorway::Doorway;
 use super::events::Events;
 use super::{Options, attach, heads};
 use crate::apteam::place::HostAddress;
@@ -168,14 +169,18 @@ impl Network {
 
     /// Serves heads on other hosts, and follows changes of certificates, until the handles are
     /// dropped.
-    pub fn serve(&self, events: Events) -> anyhow::Result<[AbortOnDropHandle<()>; 2]> {
+    pub fn serve(
+        &self,
+        events: Events,
+        doorway: Arc<Doorway>,
+    ) -> anyhow::Result<[AbortOnDropHandle<()>; 2]> {
         let listener = tls::listen(self.listen, "--listen chooses it")?;
         let connections = tls::incoming(listener, Arc::clone(&self.keyring))?;
         let halves = PartialMessages::new(super::HALVES, super::HALVES_OF_HOST);
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
-            .add_service(attach::service(events.clone()))
+            .add_service(attach::service(events.clone(), Some(doorway)))
             .add_service(heads::service(events));
         let served = async move {
             // (None of its connections is an error.)

@@ -283,6 +283,7 @@ impl Task {
             parts: true,
             leads_on: true,
             stacks: true,
+            images: true,
         };
         let bounds_of_host = agent.bounds();
         let others = network.is_some();
@@ -340,6 +341,11 @@ impl Task {
         };
         shell.tell_roll_out();
         Ok((Task { driver: Driver::new(agent), shell }, events))
+    }
+
+    /// Where files of checkpoints are kept that come from other hosts, or go there, if `--roll-out` names a folder.
+    pub fn stage_afar(&self) -> Option<std::path::PathBuf> {
+        self.shell.shelf.as_ref().map(Shelf::stage_afar)
     }
 
     /// How many connections there may be, now and later.
@@ -592,6 +598,11 @@ impl Shell {
             }
             TaskEvent::Asked { asker, ask, descriptor } => {
                 return self.asked(agent, asker, ask, descriptor);
+            }
+            TaskEvent::SealingAsked(answer) => {
+                // (An Err: whoever asked is gone.)
+                let _ = answer.send(self.sealing.clone());
+                return;
             }
             TaskEvent::AskedMore(number, ask) => return self.asked_more(number, ask),
             TaskEvent::Prepared(number, prepared) => return self.prepared(number, prepared),

@@ -179,9 +179,9 @@ impl Driver {
             }
             Action::Attach { at, first } => {
                 self.apinit += 1;
-                let sockets = self.front.other_sockets().map(str::to_owned).collect();
+                let hosts = self.front.other_hosts();
                 let elsewhere = self.front.is_elsewhere();
-                out.attach(self.apinit, at, first, Others { sockets, elsewhere });
+                out.attach(self.apinit, at, first, Others { hosts, elsewhere });
                 Vec::new()
             }
             Action::Send(message) => {

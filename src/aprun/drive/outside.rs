@@ -11,8 +11,8 @@ use crate::machine::Nid;
 /// Where else the application is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
-    /// The sockets of its apinits but the first.
-    pub sockets: Vec<String>,
+    /// Where its apinits are reached but the first.
+    pub hosts: Vec<HostAddress>,
     /// Some of its PEs are on other hosts than this one: these know a program by its digest.
     pub elsewhere: bool,
 }

@@ -1,31 +1,33 @@
 //! How the folder of a checkpoint comes to the apinit that restores it.
 //!
-//! It goes through the apinit's door before the launch, as a descriptor: root follows no path of a user's.
+//! It goes through the apinit's door before the launch, as a descriptor: root follows no path of a user's. To the apinit
+//! of another host its files go ([`super::door`]).
 
+use super::attach::Target;
+use super::door::ask;
 use crate::aprun::decide::session::Event;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::{Key, Ticket};
 use crate::node::checkpoint::dir::Dir;
-use crate::node::checkpoint::fd_channel::{Answer, Ask, Door, ask, beside};
+use crate::node::checkpoint::fd_channel::{Answer, Ask, Door, beside};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an apinit may take for an answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// How long an apinit may take for an answer: of this host, or of another, to which all files go before.
+const ANSWER_WAIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(2 * 3600));
 /// How long it may take until it has heard of the placement, which psched tells it and us at once.
 const PLACE_WAIT: Duration = Duration::from_secs(10);
 /// Between two questions whether it has: at first, for mostly it is about to hear, and at last.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
-/// Gives the apinit that has this socket the folder. The door stays open as long as cpr waits for what is
+/// Gives this apinit the folder. The door stays open as long as cpr waits for what is
 /// restored.
 ///
 /// # Errors
 /// It does not take it: what has happened instead of the launch.
 pub async fn pass(
-    socket: &Path,
+    target: &Target,
     key: Key,
     ticket: Ticket,
     folder: Option<Arc<Dir>>,
@@ -33,12 +35,7 @@ pub async fn pass(
     let Some(folder) = folder else {
         return Err(refused("its checkpoint was released, because it has already run".into()));
     };
-    let socket: PathBuf = socket.to_owned();
-    let passing = tokio::task::spawn_blocking(move || {
-        pass_it(&socket, &Ask::Restore { key, ticket }, &folder)
-    });
-    let lost = || down("the thread that asked apinit was lost".into());
-    passing.await.unwrap_or_else(|_| Err(lost()))
+    pass_it(target, &Ask::Restore { key, ticket }, &folder).await
 }
 
 fn refused(text: String) -> Event {
@@ -55,23 +52,28 @@ fn down(text: String) -> Event {
     Event::ApinitDown { text, connected: false }
 }
 
-fn pass_it(socket: &Path, question: &Ask, folder: &Dir) -> Result<Door, Event> {
+async fn pass_it(target: &Target, question: &Ask, folder: &Dir) -> Result<Door, Event> {
     // (Where its socket is gone too it is being restarted.)
-    if socket.exists() && !beside(socket).exists() {
+    if target.head.is_none() && target.socket.exists() && !beside(&target.socket).exists() {
         return Err(refused(
             "its apinit is of an older release, which can't restart applications: upgrade apinit"
                 .into(),
         ));
     }
+    let wait = if target.head.is_none() { ANSWER_WAIT.0 } else { ANSWER_WAIT.1 };
+    let lost = |_| down("the thread that asked apinit was lost".into());
     let begun = Instant::now();
     let mut pause = PAUSES.0;
     loop {
-        let mut door = ask(socket, question, folder.as_fd()).map_err(|e| down(e.to_string()))?;
-        match door.answer(ANSWER_WAIT) {
+        let door = ask(target, question, folder.as_fd()).await;
+        let mut door = door.map_err(|e| down(e.to_string()))?;
+        let hears = tokio::task::spawn_blocking(move || (door.answer(wait), door));
+        let (answer, door) = hears.await.map_err(lost)?;
+        match answer {
             Ok(Answer::Taken) => return Ok(door),
             Ok(Answer::Refused(why)) => return Err(refused(why)),
             Ok(Answer::NotYet) if begun.elapsed() < PLACE_WAIT => {
-                std::thread::sleep(pause);
+                tokio::time::sleep(pause).await;
                 pause = (2 * pause).min(PAUSES.1);
             }
             Ok(Answer::NotYet) => return Err(not_now()),

@@ -4,8 +4,9 @@
 //! anything), and enters the loop ([`shell`]). There is one thread, until output or stdin has to wait
 //! for somebody: starting an application should cost no more than it must.
 
-mod attach;
+pub mod attach;
 mod caller;
+pub mod door;
 mod dry;
 mod files;
 pub(crate) mod from_checkpoint;

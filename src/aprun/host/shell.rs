@@ -524,8 +524,9 @@ impl Outside for Shell {
         self.hands.clear();
         let (folder, programs) = (self.restart.held.clone(), Arc::clone(&self.programs));
         let kept = Arc::clone(&self.copies);
-        let Others { sockets, elsewhere } = others;
-        let others: Vec<PathBuf> = sockets.into_iter().map(PathBuf::from).collect();
+        let Others { hosts, elsewhere } = others;
+        let others = hosts.into_iter().map(|at| attach::Target::new(at, &self.socket));
+        let others: Vec<attach::Target> = others.collect();
         self.apinit.replace(async move {
             let first = match elsewhere {
                 true => for_others(*first, programs, kept, &notes).await,
@@ -536,8 +537,8 @@ impl Outside for Shell {
             // Its apinits have the images before the first has the launch, which goes on to the others.
             let mut doors = Vec::new();
             if let Some((key, ticket)) = passed {
-                for socket in std::iter::once(&target.socket).chain(&others) {
-                    match images::pass(socket, key, ticket, folder.clone()).await {
+                for target in std::iter::once(&target).chain(&others) {
+                    match images::pass(target, key, ticket, folder.clone()).await {
                         Ok(door) => doors.push(door),
                         Err(event) => {
                             let _ = notes.send(Note::Apinit { link, event }).await;

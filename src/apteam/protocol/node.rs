@@ -150,6 +150,9 @@ pub struct Hello {
     /// It can be asked for stacks of PEs.
     #[serde(default)]
     pub stacks: bool,
+    /// Checkpoints of its applications are made and restored from other hosts.
+    #[serde(default)]
+    pub images: bool,
 }
 
 /// Whether an apinit can bring the memory of a gang that stands to swap, or else into a checkpoint.

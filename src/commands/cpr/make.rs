@@ -12,19 +12,22 @@ use super::endings::{ANSWER_BOUND, DUMP_BOUND, Ends, ended, no_checkpoint};
 use super::saving::of_saving;
 use super::wanted::{After, Make, made};
 use super::{parts, problem};
+use crate::aprun::host::attach::Target;
+use crate::aprun::host::door;
 use crate::apteam::Key;
+use crate::apteam::place::HostAddress;
 use crate::checkpoint::Flaw;
 use crate::commands::question::{answer, asked};
 use crate::console::stdout::write_out;
 use crate::console::table::clean;
 use crate::node::checkpoint::dir::{Partial, Spot};
-use crate::node::checkpoint::fd_channel::{self, Answer, Ask, Door};
+use crate::node::checkpoint::fd_channel::{Answer, Ask, Door};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
 use pb::checkpoint_reply::Found;
 use pb::psched_client::PschedClient;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tonic::transport::Channel;
 
@@ -61,7 +64,7 @@ async fn of_running(
     options: &Make,
 ) -> Result<String, String> {
     let of_dir = |flaw: Flaw| problem(&options.dir, &flaw);
-    let pb::RunningCheckpoint { key, socket, draft, more_sockets } = running;
+    let pb::RunningCheckpoint { key, socket, draft, more_sockets, host, address } = running;
     let key = key.and_then(|key| Key::try_from(key).ok());
     let key = key.ok_or(
         "psched's answer lacks the application: install cpr and psched of one \
@@ -77,7 +80,8 @@ async fn of_running(
     }
     let partial = Partial::create(spot).map_err(of_dir)?;
     let ask = Ask::Dump { key, draft, end };
-    let door = fd_channel::ask(Path::new(&socket), &ask, partial.as_fd());
+    let at = HostAddress { host, address, socket };
+    let door = door::ask(&Target::new(at, &socket_path()), &ask, partial.as_fd()).await;
     let door = door.map_err(|e| e.to_string())?;
     let (door, dumped) = until_dumped(door, &mut ends).await?;
     let Answer::Dumped { bytes, frozen, total, .. } = dumped else {

@@ -50,6 +50,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The largest first frame, in bytes: a draft has neither environment nor files.
 pub const FRAME_MAX: usize = 1024 * 1024;
@@ -223,6 +224,37 @@ fn frame(message: &impl Message) -> Vec<u8> {
     [&length.to_le_bytes()[..], &bytes].concat()
 }
 
+/// What is asked, as it goes over a door.
+pub fn frame_of(ask: Ask) -> Vec<u8> {
+    frame(&pb::DoorAsk::from(ask))
+}
+
+/// What is answered, likewise.
+pub fn answer_frame(answer: Answer) -> Vec<u8> {
+    frame(&pb::DoorAnswer::from(answer))
+}
+
+/// The next frame on a connection that is passed on ([`crate::rpc::pb::ToDoor`]); none: it has ended.
+///
+/// # Errors
+/// It is not understood, or the connection is broken.
+pub async fn next_frame<M: Message + Default>(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<M>> {
+    let mut length = [0; 4];
+    if stream.read(&mut length[..1]).await? == 0 {
+        return Ok(None);
+    }
+    stream.read_exact(&mut length[1..]).await?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length > PARTS_MAX {
+        return Err(strange());
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    M::decode(&*bytes).map(Some).map_err(|_| strange())
+}
+
 /// Says it.
 ///
 /// # Errors
@@ -326,6 +358,13 @@ fn rest<M: Message + Default>(
 #[derive(Debug)]
 pub struct Door {
     stream: UnixStream,
+}
+
+impl From<UnixStream> for Door {
+    /// One that is passed on to another host by whoever has the other end.
+    fn from(stream: UnixStream) -> Door {
+        Door { stream }
+    }
 }
 
 /// Asks the apinit that has this socket, and passes it the descriptor.

@@ -9,10 +9,10 @@
 //! # Approach
 //! The record says where it comes from ([`Origin`]), and these are all differences:
 //!
-//! - *One host.* That of cpr, which has the folder. Of several apinits there each is tried alone, that of the lowest
-//!   NID first ([`Scheduler::place_for`]). Gates, shape and what was chosen of nodes hold as before. Where its images are of
-//!   several, each part goes to nodes of one apinit, no two to the same, in their order on the line: so its
-//!   nodes lie across the borders of apinits as they did.
+//! - *One host.* Of several apinits each is tried alone, that of the lowest NID first ([`Scheduler::place_for`]). Gates,
+//!   shape and what was chosen of nodes hold as before. Where its images are of several, each part goes to nodes of one
+//!   apinit of cpr's host, no two to the same, in their order on the line: so its nodes lie across the borders of apinits
+//!   as they did.
 //! - *Time.* What it had run counts against its time limit (its nodes see to that) and as time that it has
 //!   had.
 //! - *Locked.* Until its processes are there nothing is done with it but that it gets a place: it is
@@ -32,7 +32,7 @@ use super::Scheduler;
 use super::postings::place_of;
 use super::scheduler::Link;
 use crate::apteam::choice::Choice;
-use crate::apteam::place::PlacementList;
+use crate::apteam::place::{HostPart, PlacementList};
 use crate::apteam::posting::Posting;
 use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Incarnation};
@@ -42,6 +42,8 @@ use crate::psched::decide::Origin;
 use crate::psched::reason::{Reason, Wait};
 use std::collections::BTreeSet;
 
+/// What the names of back ends begin with that restore images.
+const CRIU: &str = "criu ";
 /// Ways to lay the parts of a flexible application on apinits that are tried. (Where nodes have to be contiguous
 /// there are no more than borders between apinits.)
 const WAYS_MAX: usize = 256;
@@ -70,6 +72,13 @@ impl Scheduler {
     pub fn has_nodes_of(&self, host: &str, own: bool) -> bool {
         let is_of = |name: &str| name == host && !host.is_empty() || own && name.is_empty();
         self.machine.nodes.values().any(|node| is_of(&node.host))
+    }
+
+    /// Whether the apinit of this part of an application makes checkpoints for a cpr of another host.
+    pub fn images_go_from(&self, part: &HostPart) -> bool {
+        let of = |link: &&Link| link.hello.host == part.host && link.hello.socket == part.socket;
+        let link = self.links.values().find(of);
+        !part.address.is_empty() && link.is_some_and(|link| link.hello.images)
     }
 
     fn has_nobody(&self, apid: Apid) -> bool {
@@ -106,18 +115,22 @@ impl Scheduler {
     /// those of which each part has an apinit; that of the lowest NID first.
     fn on_hosts(&self, team: &Apteam) -> Option<Vec<Posting>> {
         let restart = team.restart.as_ref()?;
-        // The folder with the images is given to apinits of the front end's host, as a descriptor.
+        // (Parts are connected with each other by addresses of their host.)
+        let whole = restart.parts.is_empty();
         let front =
             team.front.as_ref().map(|front| front.host.split('/').next().unwrap_or_default());
         let is_there = |link: &Link| match front {
             None => true,
+            _ if whole && link.hello.images && !link.hello.address.is_empty() => true,
             Some("") => !link.hello.remote,
             Some(host) => link.hello.host == host,
         };
+        let restores = |link: &Link| link.hello.back_ends.iter().any(|name| name.starts_with(CRIU));
+        let any = self.links.values().any(|link| is_there(link) && restores(link));
         let mut hosts: Vec<BTreeSet<Nid>> = self
             .links
             .iter()
-            .filter(|(_, link)| is_there(link))
+            .filter(|(_, link)| is_there(link) && (restores(link) || !any))
             .map(|(id, link)| (id, link.hello.nids.iter()))
             .map(|(id, nids)| nids.filter(|nid| self.offered.get(nid) == Some(id)))
             .map(|nids| nids.copied().collect())

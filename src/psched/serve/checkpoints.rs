@@ -26,12 +26,12 @@ const DEPOSIT_WAIT: Duration = Duration::from_secs(10);
 /// Hosts of an application that are named.
 const NAMED: usize = 8;
 
-/// Whether a cpr of this host (empty: it has no certificate) can have the application dumped: the apinits there are
-/// given the folder.
+/// Whether a cpr of this host (empty: it has no certificate) can have the application dumped. `far`: the apinit of its
+/// PE 0 takes requests of other hosts.
 ///
 /// # Errors
 /// It can't; why, and what to do instead.
-fn dumped_there(team: &Apteam, cpr: &str) -> Result<(), String> {
+fn dumped_there(team: &Apteam, cpr: &str, far: bool) -> Result<(), String> {
     let apid = team.apid;
     // (The host of a part is not named where its apinit takes no connections of other hosts.)
     let of = |host: &'_ HostPart| match &host.host[..] {
@@ -42,10 +42,13 @@ fn dumped_there(team: &Apteam, cpr: &str) -> Result<(), String> {
     let own = "or let the program save itself (aprun --checkpoint)";
     let mut names = hosts.iter().map(String::as_str);
     match (names.next(), names.next()) {
-        (Some(host), None) if host != cpr => Err(format!(
-            "application {apid} runs on host {host}, where images of its processes are made, and cpr was \
-             called on {}: call cpr on {host}, with a folder there, {own}",
-            if cpr.is_empty() { "another one" } else { cpr }
+        (Some(host), None) if host != cpr && team.hosts.len() > 1 => Err(format!(
+            "application {apid} is on nodes of several apinits of host {host}, and images of such an application are \
+             made by a cpr of its host: call cpr on {host}, with a folder there, {own}"
+        )),
+        (Some(host), None) if host != cpr && !far => Err(format!(
+            "application {apid} runs on host {host}, whose apinit is of an older release, or unreachable now: images \
+             of its processes go to no other host; call cpr on {host}, with a folder there, {own}"
         )),
         (Some(first), Some(second)) => {
             let all = [first, second].into_iter().chain(names).take(NAMED).collect::<Vec<_>>();
@@ -75,9 +78,10 @@ impl Service {
         let peer = caller(&request)?;
         let apid = Apid(request.into_inner().apid);
         let known = |s: &Scheduler, team: &Apteam| {
-            (team.clone(), s.attained(team.apid, host::monotonic_ns()))
+            let far = team.hosts.first().is_some_and(|part| s.images_go_from(part));
+            (team.clone(), s.attained(team.apid, host::monotonic_ns()), far)
         };
-        let (team, run) = self.known(&peer, apid, known).await?;
+        let (team, run, far) = self.known(&peer, apid, known).await?;
         // An administrator may end it, and not have what it has in its memory.
         if peer.uid != team.owner.uid && peer.uid != 0 {
             let why = format!(
@@ -98,8 +102,9 @@ impl Service {
         let recovery = Recovery::of(&team, run);
         let files = Vec::new();
         let dumped = kind.is_dumped();
+        let cpr = self.host_of(&peer);
         if dumped {
-            dumped_there(&team, &self.host_of(&peer)).map_err(Status::failed_precondition)?;
+            dumped_there(&team, &cpr, far).map_err(Status::failed_precondition)?;
         }
         let mut launch = if dumped { None } else { Some(self.launch_of(peer.uid, apid).await?) };
         if let (Kind::Running { .. }, Some(launch)) = (&kind, &mut launch) {
@@ -122,11 +127,14 @@ impl Service {
             }
             (Kind::Running { .. }, hosts) => {
                 let mut sockets = hosts.iter().map(|host| host.socket.clone());
+                let at = hosts.first().map(|host| host.reached_from(&cpr)).unwrap_or_default();
                 pb::checkpoint_reply::Found::Running(pb::RunningCheckpoint {
                     key: Some(team.key().into()),
                     socket: sockets.next().unwrap_or_default(),
                     draft: manifest.draft(&key).into(),
                     more_sockets: sockets.collect(),
+                    host: at.host,
+                    address: at.address,
                 })
             }
         };
@@ -212,26 +220,31 @@ mod tests {
     use crate::psched::serve::tests::team;
 
     #[test]
-    fn images_are_made_where_cpr_is() {
+    fn images_are_made_of_what_is_on_one_host() {
         let on = |hosts: &[&str]| {
             let part = |host: &&str| HostPart { host: (*host).into(), ..HostPart::default() };
             Apteam { hosts: hosts.iter().map(part).collect(), ..team(5, State::Running) }
         };
-        for (hosts, cpr) in
-            [(&["h1"][..], "h1"), (&["h1", "h1"], "h1"), (&["", ""], ""), (&[""], "h0")]
-        {
-            assert_eq!(dumped_there(&on(hosts), cpr), Ok(()), "{hosts:?}");
+        let own: [(&[&str], _); 4] =
+            [(&["h1"], "h1"), (&["h1", "h1"], "h1"), (&["", ""], ""), (&[""], "h0")];
+        for (hosts, cpr) in own {
+            assert_eq!(dumped_there(&on(hosts), cpr, false), Ok(()), "{hosts:?}");
         }
-        let refused = |hosts: &[&str], cpr| dumped_there(&on(hosts), cpr).expect_err("elsewhere");
-        assert_eq!(
-            refused(&["h1"], "h0"),
-            "application 5 runs on host h1, where images of its processes are made, and cpr was called on \
-             h0: call cpr on h1, with a folder there, or let the program save itself (aprun --checkpoint)"
+        assert_eq!(dumped_there(&on(&["h1"]), "h0", true), Ok(()));
+        let refused =
+            |hosts: &[&str], far| dumped_there(&on(hosts), "h0", far).expect_err("elsewhere");
+        let why = refused(&["h1"], false);
+        assert!(
+            why.contains("host h1, whose apinit is of an older release, or unreachable"),
+            "{why}"
         );
-        let why = refused(&["h1", "h2"], "h1");
+        assert!(why.ends_with("call cpr on h1, with a folder there, or let the program save itself (aprun --checkpoint)"), "{why}");
+        let why = refused(&["h1", "h1"], true);
+        assert!(why.contains("several apinits of host h1"), "{why}");
+        let why = refused(&["h1", "h2"], true);
         assert!(why.starts_with("application 5 runs on several hosts (h1, h2), and "), "{why}");
         let names: Vec<String> = (0..20).map(|n| format!("h{n:02}")).collect();
-        let why = refused(&names.iter().map(String::as_str).collect::<Vec<_>>(), "h1");
+        let why = refused(&names.iter().map(String::as_str).collect::<Vec<_>>(), true);
         assert!(why.contains("h07, ...)"), "{why}");
     }
 }

@@ -78,7 +78,8 @@ fn is_its_own(team: &Apteam, owner: &Owner, posting: &Posting) -> bool {
 }
 
 impl Service {
-    /// Whether images can be restored on the host of this caller: the apinit there is given the folder.
+    /// Whether images of several parts can be restored on the host of this caller: they are connected with each other
+    /// by addresses of one host.
     ///
     /// # Errors
     /// They can't, whatever else runs.
@@ -88,7 +89,7 @@ impl Service {
         match self.read(peer.uid, move |s| s.has_nodes_of(&named, own)).await? {
             true => Ok(()),
             false => Err(Status::failed_precondition(format!(
-                "it has images of processes, which are restored on the host where cpr or aprun runs, and {} \
+                "it has images of several apinits, which are restored on the host where cpr or aprun runs, and {} \
                  offers no nodes: call cpr -r on a host with nodes, where the folder must be too",
                 match &*host {
                     "" => "this host".to_owned(),

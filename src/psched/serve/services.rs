@@ -372,7 +372,9 @@ impl pb::psched_server::Psched for Service {
             true => (Posting::try_from(request).map_err(malformed)?, owner, None),
             false => {
                 let recovered = self.recover(&request, &owner).await?;
-                if matches!(recovered.origin, crate::psched::decide::Origin::Running(_)) {
+                if let crate::psched::decide::Origin::Running(restart) = &recovered.origin
+                    && !restart.parts.is_empty()
+                {
                     self.can_restore(&peer).await?;
                 }
                 (recovered.posting, recovered.owner, Some(recovered.origin))

@@ -53,6 +53,7 @@ message! {
     parts: Same,
     leads_on: Same,
     stacks: Same,
+    images: Same,
     // The kernel tells it.
     here pid: 0,
     here remote: false,

@@ -510,6 +510,7 @@ fn node_hello() -> impl Strategy<Value = node::Hello> {
                 parts: memory % 2 == 0,
                 leads_on: memory % 3 == 0,
                 stacks: memory % 5 == 0,
+                images: memory % 7 == 0,
             }
         },
     )

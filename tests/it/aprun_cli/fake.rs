@@ -364,6 +364,15 @@ impl Apinit for Services {
         Ok(Response::new(UnboundedReceiverStream::new(stream)))
     }
 
+    type ImagesStream = UnboundedReceiverStream<Result<pb::FromDoor, Status>>;
+
+    async fn images(
+        &self,
+        _: Request<Streaming<pb::ToDoor>>,
+    ) -> Result<Response<Self::ImagesStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn hand(
         &self,
         _: Request<Streaming<pb::HandPiece>>,

@@ -51,6 +51,8 @@ pub struct Cluster {
     hosts: Vec<Holder>,
     psched: Option<Child>,
     apinits: Vec<Option<Child>>,
+    /// The CRIU of its apinits, if it is not the one that they find by themselves.
+    criu: Option<PathBuf>,
 }
 
 /// Whether there may be such hosts here; the test is skipped, by name, where not.
@@ -94,7 +96,7 @@ impl Cluster {
             ip(host, &["link", "set", "eth0", "up"]);
         }
         let apinits = (0..count).map(|_| None).collect();
-        let cluster = Cluster { folder, switch, hosts, psched: None, apinits };
+        let cluster = Cluster { folder, switch, hosts, psched: None, apinits, criu: None };
         let mut config = format!(
             "network: {NETWORK}.1:7117\ncertificates: /run/certs\nlistening: \
              /run/psched/psched.sock\nstate: {}/state\nnodes:\n",
@@ -116,7 +118,14 @@ impl Cluster {
     /// A cluster with certificates and daemons, whose nodes are all up.
     #[track_caller]
     pub fn start(count: usize, nodes: u32) -> Cluster {
+        Cluster::start_with(count, nodes, None)
+    }
+
+    /// The same whose apinits have this CRIU.
+    #[track_caller]
+    pub fn start_with(count: usize, nodes: u32, criu: Option<PathBuf>) -> Cluster {
         let mut cluster = Cluster::new(count, nodes);
+        cluster.criu = criu;
         cluster.certify();
         cluster.start_psched();
         for i in 0..count {
@@ -235,6 +244,7 @@ impl Cluster {
         let rest = ["--nids", &nids, "--certificates", "/run/certs"].map(str::to_owned);
         let mut command = self.on(host, programs.join("apinit").as_os_str());
         command.args(psched.into_iter().chain(rest)).env_remove("PSCHED_SOCKET");
+        command.envs(self.criu.as_ref().map(|criu| ("PSCHED_CRIU", criu)));
         let log = self.log(&host.to_string());
         command.env("PSCHED_LOG", "info").stdout(Stdio::null()).stderr(log);
         self.apinits[host] = Some(command.spawn().expect("apinit starts"));

@@ -158,7 +158,7 @@ fn build() -> Result<Later, String> {
     let oldest = |n| format!("pub const OLDEST: u32 = {n};");
     let much_later = next.replace(&oldest(OLDEST), &oldest(PROTOCOL + 1));
     let shell = std::fs::read_to_string(to.join(SHELL)).expect("text");
-    let said = "parts: true,\n            leads_on: true,\n            stacks: true,";
+    let said = "parts: true,\n            leads_on: true,\n            stacks: true,\n            images: true,";
     assert_eq!(shell.matches(said).count(), 1, "{SHELL} has {said:?} once");
     write(&to.join(SHEPHERD), much_later.as_bytes());
     write(&to.join(SHELL), shell.replace(said, &said.replace("true", "false")).as_bytes());

@@ -18,7 +18,7 @@ fn running() -> (Agent, Key) {
 }
 
 fn asked(number: u64, uid: u32, key: Key, end: bool) -> Event {
-    Event::DumpAsked { number, uid, key, end }
+    Event::DumpAsked { number, uid, key, end, afar: false }
 }
 
 fn lifted(key: Key, stands: bool) -> Event {

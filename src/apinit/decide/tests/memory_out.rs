@@ -99,7 +99,11 @@ fn what_stands_in_the_way_is_told_and_it_stays() {
     assert!(stays.ends_with(&[seated(key), rolled_out(key, 0, Some("disk full"))]), "{stays:?}");
 
     // While somebody checkpoints it, it stays as well.
-    act(&mut agent, 7 * S, Event::DumpAsked { number: 1, uid: OWNER, key, end: false });
+    act(
+        &mut agent,
+        7 * S,
+        Event::DumpAsked { number: 1, uid: OWNER, key, end: false, afar: false },
+    );
     let told = act(&mut agent, 7 * S, Event::Turns(News::GoesOut(key)));
     let why = "it is being checkpointed by another cpr: try again when that has ended";
     assert_eq!(told, [rolled_out(key, 0, Some(why))]);
@@ -192,7 +196,7 @@ fn one_that_can_t_be_brought_back_ends_and_says_why() {
 #[test]
 fn one_that_is_out_is_brought_back_to_be_checkpointed() {
     let (mut agent, key) = with_one_out();
-    let asked = Event::DumpAsked { number: 1, uid: OWNER, key, end: false };
+    let asked = Event::DumpAsked { number: 1, uid: OWNER, key, end: false, afar: false };
     assert_eq!(act(&mut agent, 6 * S, asked), [Action::Turns(Turn::Hold(key))]);
     brings_back(&act(&mut agent, 6 * S, Event::Turns(News::Held(key, true))));
     let actions = act(&mut agent, 7 * S, back(key));

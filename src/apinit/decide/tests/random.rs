@@ -111,8 +111,9 @@ fn any_dump() -> impl Strategy<Value = Event> {
     use crate::apinit::decide::DumpWord::{AllImaged, Gone, Named};
     let word = prop_oneof![Just(AllImaged), Just(Named), Just(Gone)];
     prop_oneof![
-        (any_key(), 0..3u64, any::<bool>())
-            .prop_map(|(key, number, end)| { Event::DumpAsked { number, uid: 0, key, end } }),
+        (any_key(), 0..3u64, any::<bool>()).prop_map(|(key, number, end)| {
+            Event::DumpAsked { number, uid: 0, key, end, afar: number % 3 == 0 }
+        }),
         (any_key(), any::<bool>()).prop_map(|(key, stands)| Event::Turns(News::Held(key, stands))),
         (any_key(), 0..3u64, any::<bool>()).prop_map(|(key, number, made)| Event::Dumped {
             key,

@@ -296,8 +296,9 @@ impl Shell {
         if gone {
             return self.give_up(number, None);
         }
-        let (uid, key, end) = (wanted.asker.uid, wanted.key, wanted.end);
-        self.happens(Event::DumpAsked { number, uid, key, end });
+        let (uid, afar) = (wanted.asker.uid, wanted.asker.afar);
+        let (key, end) = (wanted.key, wanted.end);
+        self.happens(Event::DumpAsked { number, uid, key, end, afar });
     }
 
     /// Gives back what was lent, and then tells whoever asked, if there is something to tell, for the last time.
@@ -509,7 +510,8 @@ impl Shell {
             }
             wanted.stage = Stage::Sealed;
             // The application has gone on by then; and his place here is another's.
-            let wait = if wanted.part.is_some() { PARTS_WAIT } else { NAME_WAIT };
+            let long = wanted.part.is_some() || wanted.asker.afar;
+            let wait = if long { PARTS_WAIT } else { NAME_WAIT };
             wanted.asker.expect_within(wait + NAME_MARGIN);
             wanted.asker.say_much(Answer::Dumped { bytes, frozen, total, part });
         }

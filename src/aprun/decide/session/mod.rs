@@ -46,7 +46,7 @@ mod signals;
 mod stdin;
 
 use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
-use crate::apteam::place::HostPart;
+use crate::apteam::place::{HostAddress, HostPart};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
 use crate::variables::units::format_duration;
@@ -358,10 +358,11 @@ impl Front {
         Some(&host.host[..]).filter(|name| !name.is_empty())
     }
 
-    /// The sockets of the apinits that have it but the first, while it has a place.
-    pub fn other_sockets(&self) -> impl Iterator<Item = &str> {
-        let hosts = self.placement.iter().flat_map(|placement| placement.hosts.iter().skip(1));
-        hosts.map(|host| &host.socket[..])
+    /// Where the apinits are reached that have it but the first, while it has a place.
+    pub fn other_hosts(&self) -> Vec<HostAddress> {
+        let Some(placement) = &self.placement else { return Vec::new() };
+        let others = placement.hosts.iter().skip(1);
+        others.map(|host| host.reached_from(&placement.front_host)).collect()
     }
 
     /// Whether some of its PEs have a place on another host than this one.

@@ -31,6 +31,7 @@ mod borrowed_dir;
 mod each;
 mod key;
 mod partial;
+mod pieces;
 mod remove;
 mod sealing;
 #[cfg(test)]
@@ -39,6 +40,7 @@ mod tests;
 pub use borrowed_dir::BorrowedDir;
 pub use key::{KEY_FILE, load_key, load_or_make_key};
 pub use partial::{Partial, publish};
+pub use pieces::{Incoming, PIECE_MAX};
 pub use remove::{Leftover, leftovers, remove, remove_leftover};
 
 use crate::checkpoint::{FILES_MAX, Files, Flaw, Image, Summing, folders};

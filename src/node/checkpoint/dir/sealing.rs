@@ -168,7 +168,7 @@ impl Dir {
     }
 
     /// A file of it, for reading.
-    fn plain(&self, name: &str) -> Result<File, Flaw> {
+    pub(super) fn plain(&self, name: &str) -> Result<File, Flaw> {
         let there = self.place(name)?;
         let opened = there.map(|(folder, file)| open_plain(folder.as_fd(), file, name));
         opened.transpose()?.flatten().ok_or_else(|| Flaw::Missing { file: name.to_owned() })

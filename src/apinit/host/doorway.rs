@@ -1,0 +1,435 @@
+//! The way to this apinit's door ([`super::fd_channel`]) from other hosts.
+//!
+//! # Problem
+//! A cpr or an aprun on another host can pass no descriptor of a folder to this apinit.
+//!
+//! # Approach
+//! The folder at the door is one of this apinit's own, below a folder that only root can enter, and its files come and go
+//! in pieces:
+//!
+//! ```text
+//!   cpr        its host's apinit     here, a folder and one end of a socket    the door, as for a cpr of this host
+//!   Dump   ->  ------------------->  passes it on                        ->    makes the checkpoint in the folder
+//!   writes <-  <-------------------  the files, and then the answer      <-    Dumped
+//!   Restore -> ------------------->  passes it on                        ->    may he? the folder, which is empty
+//!   reads  <-  <-------------------  the answer                          <-    Taken
+//!   files  ->  ------------------->  looks at the seal of the manifest, which comes first, and writes the others
+//! ```
+//!
+//! Everything else that is said goes as it is. So what is looked at is what is looked at for a cpr of this host: who
+//! asks, as his host's apinit has it from the kernel, whether psched has sealed what it said of the application, and, of
+//! what comes back, the seal and the sum of each file. Nothing is written here for one who has no ticket, and no more
+//! than the manifest has.
+//!
+//! The folder goes when the question is over and nobody writes into it any more; what a killed apinit leaves goes when
+//! the next one starts.
+
+use super::events::{Events, TaskEvent};
+use super::fd_channel::{Askers, FULL, Slot, hear};
+use super::image_space::has_room;
+use super::runtime::fresh_folder;
+use crate::apteam::SealKey;
+use crate::checkpoint::manifest_of;
+use crate::node::checkpoint::dir::{Dir, Incoming};
+use crate::node::checkpoint::fd_channel::{Answer, Ask, frame_of, next_frame};
+use crate::rpc::listen::Peer;
+use crate::rpc::pb;
+use pb::from_door::Message as Told;
+use pb::to_door::Message as Said;
+use rustix::fs::{Gid, Uid};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use tonic::{Request, Status, Streaming};
+
+/// How long the first word may take.
+const FIRST: Duration = Duration::from_secs(10);
+/// How long one piece may take, in either direction.
+const PIECE_WAIT: Duration = Duration::from_secs(60);
+/// Bytes in a second, on average, that whoever reads or sends files has to reach after that time: until they have come or
+/// gone they take room here.
+const PACE: u64 = 1 << 20;
+/// How long whoever has brought a checkpoint may wait for what is restored.
+const RESTORED_WAIT: Duration = Duration::from_secs(2 * 3600);
+/// Messages that wait to be sent.
+const QUEUE: usize = 4;
+
+type Sender = mpsc::Sender<Result<pb::FromDoor, Status>>;
+
+/// Where questions come from other hosts.
+pub(super) struct Doorway {
+    /// The folders of those that are open are in there.
+    folder: PathBuf,
+    askers: Askers,
+    events: Events,
+    next: AtomicU64,
+}
+
+impl Doorway {
+    /// Keeps its folders below this one, which is made when it is needed. `askers`: who asks, at the door too.
+    pub fn new(folder: PathBuf, askers: Askers, events: Events) -> Doorway {
+        let _ = fs::remove_dir_all(&folder);
+        Doorway { folder, askers, events, next: AtomicU64::new(0) }
+    }
+
+    /// Passes on a question, and gives what is answered.
+    ///
+    /// # Errors
+    /// It can't be passed on.
+    pub async fn ask(
+        &self,
+        request: Request<Streaming<pb::ToDoor>>,
+    ) -> Result<mpsc::Receiver<Result<pb::FromDoor, Status>>, Status> {
+        let unknown = || Status::internal("the kernel does not report the caller's user id");
+        let peer = request.extensions().get::<Peer>().ok_or_else(unknown)?;
+        let user = (peer.uid, peer.gid);
+        let slot = Slot::take(&self.askers, user.0);
+        let slot = slot.ok_or_else(|| Status::resource_exhausted(FULL))?;
+        let mut said = request.into_inner();
+        let first = timeout(FIRST, said.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no request was received"))??;
+        let strange =
+            || Status::invalid_argument("the first message asks for no checkpoint and no restart");
+        let Some(Said::Ask(ask)) = first.and_then(|said| said.message) else {
+            return Err(strange());
+        };
+        let ask = Ask::try_from(ask).map_err(|e| Status::invalid_argument(e.to_string()))?;
+        if !matches!(ask, Ask::Dump { .. } | Ask::Restore { .. }) {
+            return Err(strange());
+        }
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let folder = Folder(self.folder.join(number.to_string()));
+        let (made, folder) = blocking(move || (folder.make(user), folder)).await?;
+        let failed = |e: std::io::Error| {
+            Status::unavailable(format!("no folder can be made for the checkpoint: {e}"))
+        };
+        let (dir, descriptor) = made.map_err(failed)?;
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
+        let events = self.events.clone();
+        tokio::task::spawn_blocking(move || {
+            let _slot = slot;
+            hear(theirs, user, true, (ask, descriptor), &events);
+        });
+        let (tells, told) = mpsc::channel(QUEUE);
+        let passing = Passing { said, tells, folder, dir, events: self.events.clone() };
+        tokio::spawn(passing.pass(ours));
+        Ok(told)
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Status> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.map_err(|error| Status::internal(error.to_string()))
+}
+
+/// A folder of this apinit's, removed when this is dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes it, for this user, who can't come to it: twice opened.
+    fn make(&self, user: (u32, u32)) -> std::io::Result<(Dir, OwnedFd)> {
+        use std::os::unix::fs::DirBuilderExt;
+        if let Some(above) = self.0.parent() {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
+        }
+        let made = fresh_folder(&self.0)?;
+        if rustix::process::geteuid().is_root() {
+            rustix::fs::fchown(&made, Some(Uid::from_raw(user.0)), Some(Gid::from_raw(user.1)))?;
+        }
+        let dir = Dir::new(made.try_clone()?).map_err(|e| std::io::Error::other(e.to_string()))?;
+        Ok((dir, made))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let path = std::mem::take(&mut self.0);
+        // (There may be much to remove, which nobody is to wait for.)
+        let removes = move || drop(fs::remove_dir_all(path));
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(removes)),
+            Err(_) => removes(),
+        }
+    }
+}
+
+/// A question that is passed on.
+struct Passing {
+    said: Streaming<pb::ToDoor>,
+    tells: Sender,
+    folder: Folder,
+    dir: Dir,
+    events: Events,
+}
+
+impl Passing {
+    /// Passes on all that is said, until one of both ends it.
+    async fn pass(self, door: tokio::net::UnixStream) {
+        let Passing { mut said, tells, folder, dir, events } = self;
+        let (mut reader, mut writer) = door.into_split();
+        let (answers, mut answered) = mpsc::channel(QUEUE);
+        let reads = tokio::spawn(async move {
+            while let Ok(Some(answer)) = next_frame::<pb::DoorAnswer>(&mut reader).await {
+                // (One who is gone: until the door closes somebody may write into the folder.)
+                let _ = answers.send(answer).await;
+            }
+        });
+        let (mut dir, mut folder) = (Some(dir), Some(folder));
+        loop {
+            let answer = tokio::select! {
+                answer = answered.recv() => answer,
+                message = said.message() => match message {
+                    Ok(Some(pb::ToDoor { message: Some(Said::Ask(ask)) })) => {
+                        let Ok(ask) = Ask::try_from(ask) else { break };
+                        if writer.write_all(&frame_of(ask)).await.is_err() {
+                            break;
+                        }
+                        continue;
+                    }
+                    // He is gone, or says what nobody has asked for.
+                    _ => break,
+                },
+            };
+            let Some(wire) = answer else { break };
+            let Ok(answer) = Answer::try_from(wire.clone()) else { break };
+            let passed = match (&answer, dir.take()) {
+                (Answer::Dumped { .. }, Some(dir)) => {
+                    let brought = bring(dir, &tells).await;
+                    // (It is sealed: nobody writes into it any more.)
+                    folder = None;
+                    match brought {
+                        Ok(()) => tell(&tells, Told::Answer(wire)).await,
+                        Err(why) => refuse(&tells, why).await,
+                    }
+                }
+                (Answer::Taken, Some(dir)) => {
+                    if !tell(&tells, Told::Answer(wire)).await {
+                        break;
+                    }
+                    let at = folder.as_ref().map(|folder| folder.0.clone()).unwrap_or_default();
+                    let stored = store(dir, at, &mut said, &events).await;
+                    match stored {
+                        Ok(()) => tell(&tells, Told::Stored(pb::DoorWord {})).await,
+                        Err(why) => refuse(&tells, why).await,
+                    };
+                    // The folder stays for as long as it is waited for what is restored of it.
+                    let _ = timeout(RESTORED_WAIT, said.message()).await;
+                    break;
+                }
+                (_, kept) => {
+                    dir = kept;
+                    tell(&tells, Told::Answer(wire)).await
+                }
+            };
+            if !passed {
+                break;
+            }
+        }
+        // What is begun is given up, and the folder goes when nobody writes into it any more.
+        drop(answered);
+        let _ = writer.shutdown().await;
+        let _ = reads.await;
+        drop(folder);
+    }
+}
+
+/// How fast files come or go.
+struct Pace {
+    began: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { began: Instant::now(), bytes: 0 }
+    }
+
+    /// So much more has come or gone; false: that was too slow.
+    fn holds(&mut self, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.began.elapsed() <= PIECE_WAIT + Duration::from_secs(self.bytes / PACE)
+    }
+}
+
+/// Tells him; false: he is gone, or does not read.
+async fn tell(tells: &Sender, message: Told) -> bool {
+    let message = pb::FromDoor { message: Some(message) };
+    matches!(timeout(PIECE_WAIT, tells.send(Ok(message))).await, Ok(Ok(())))
+}
+
+/// Tells him why there is no checkpoint, or no restart; false: that was the last word.
+async fn refuse(tells: &Sender, why: String) -> bool {
+    tell(tells, Told::Answer(Answer::Refused(why).into())).await;
+    false
+}
+
+/// Sends all files of a folder.
+async fn bring(dir: Dir, tells: &Sender) -> Result<(), String> {
+    let (tells, runtime) = (tells.clone(), Handle::current());
+    let sent = tokio::task::spawn_blocking(move || {
+        let (mut gone, mut pace) = (false, Pace::new());
+        let read = dir.pieces(&mut |name, data| {
+            let piece =
+                pb::ImagePiece { name: name.to_owned(), data: data.to_vec().into(), last: false };
+            gone = !runtime.block_on(tell(&tells, Told::Piece(piece))) || !pace.holds(data.len());
+            !gone
+        });
+        match gone {
+            true => Err("cpr does not read the files, or too slowly".to_owned()),
+            false => read.map_err(|flaw| flaw.to_string()),
+        }
+    });
+    sent.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// Writes all files that come.
+async fn store(
+    dir: Dir,
+    folder: PathBuf,
+    said: &mut Streaming<pb::ToDoor>,
+    events: &Events,
+) -> Result<(), String> {
+    let (pieces, mut come) = mpsc::channel::<pb::ImagePiece>(QUEUE);
+    let mut pace = Pace::new();
+    let (tells, key) = oneshot::channel();
+    let gone = || "apinit is ending".to_owned();
+    events.send(TaskEvent::SealingAsked(tells)).await.map_err(|_| gone())?;
+    let key = key.await.map_err(|_| gone())?;
+    let key =
+        key.ok_or("psched has sent no key to verify checkpoints with: see the log of psched")?;
+    let writes = tokio::task::spawn_blocking(move || write(dir, &folder, &key, &mut come));
+    let failed = loop {
+        match timeout(PIECE_WAIT, said.message()).await {
+            Ok(Ok(Some(pb::ToDoor { message: Some(Said::Piece(piece)) }))) => {
+                let last = piece.last;
+                if !pace.holds(piece.data.len()) {
+                    break Some("the files of the checkpoint come too slowly".to_owned());
+                }
+                // (Not taken: it says why.)
+                if pieces.send(piece).await.is_err() || last {
+                    break None;
+                }
+            }
+            Ok(Ok(_)) => break Some("the files of the checkpoint did not all come".to_owned()),
+            Ok(Err(status)) => break Some(status.message().to_owned()),
+            Err(_) => break Some(format!("no piece came within {} s", PIECE_WAIT.as_secs())),
+        }
+    };
+    drop(pieces);
+    let written = writes.await.unwrap_or_else(|error| Err(error.to_string()));
+    failed.map_or(written, Err)
+}
+
+/// Writes these pieces, of a checkpoint that this key has sealed.
+fn write(
+    dir: Dir,
+    folder: &Path,
+    key: &SealKey,
+    come: &mut mpsc::Receiver<pb::ImagePiece>,
+) -> Result<(), String> {
+    let flawed = |flaw: crate::checkpoint::Flaw| format!("its checkpoint can't be used: {flaw}");
+    let mut incoming = Incoming::new(dir, false);
+    let mut sealed = false;
+    while let Some(piece) = come.blocking_recv() {
+        // The first file is the manifest, and nothing of another is written before its seal is verified.
+        let next = piece.last || !piece.name.is_empty();
+        if !sealed && next && incoming.files() == 1 {
+            incoming.close().map_err(flawed)?;
+            let manifest = manifest_of(incoming.dir(), Some(key)).map_err(flawed)?;
+            has_room(folder, manifest.bytes())?;
+            incoming.expect(&manifest);
+            sealed = true;
+        }
+        if piece.last {
+            return match sealed {
+                true => incoming.done().map_err(flawed),
+                false => Err("no file of the checkpoint has come".to_owned()),
+            };
+        }
+        if !sealed && next && piece.name != crate::checkpoint::MANIFEST {
+            return Err("the first file of the checkpoint is not its manifest".to_owned());
+        }
+        incoming.take(&piece.name, &piece.data).map_err(flawed)?;
+    }
+    Err("the files of the checkpoint did not all come".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::{Checksum, Image, MANIFEST, Manifest, example};
+
+    const KEY: SealKey = SealKey([7; 32]);
+
+    /// What becomes of these pieces in an empty folder, and the names of what is there then.
+    async fn written(
+        pieces: Vec<(&str, Vec<u8>)>,
+        last: bool,
+    ) -> (Result<(), String>, Vec<String>) {
+        let folder = tempfile::tempdir().expect("made");
+        let dir = Dir::new(fs::File::open(folder.path()).expect("opened").into()).expect("one");
+        let (sends, mut come) = mpsc::channel(16);
+        for (name, data) in pieces {
+            let piece = pb::ImagePiece { name: name.into(), data: data.into(), last: false };
+            sends.send(piece).await.expect("room");
+        }
+        if last {
+            let piece = pb::ImagePiece { last: true, ..pb::ImagePiece::default() };
+            sends.send(piece).await.expect("room");
+        }
+        drop(sends);
+        let path = folder.path().to_owned();
+        let result = blocking(move || write(dir, &path, &KEY, &mut come)).await.expect("done");
+        let dir = Dir::new(fs::File::open(folder.path()).expect("opened").into()).expect("one");
+        let mut names = crate::checkpoint::Files::names(&dir).expect("readable");
+        names.sort();
+        (result, names)
+    }
+
+    fn manifest(key: &SealKey) -> Vec<u8> {
+        let image = |data: &[u8]| Image {
+            name: "host-0/a.img".into(),
+            size: data.len() as u64,
+            sum: Checksum::of(data),
+        };
+        let manifest = Manifest { files: vec![image(b"abc")], ..example() };
+        manifest.seal(key).expect("sound").into_bytes()
+    }
+
+    /// A folder has as many bytes as psched's own key has sealed, and nothing is written before that is known.
+    #[tokio::test]
+    async fn no_more_is_written_than_was_sealed() {
+        let image = |data: &[u8]| ("host-0/a.img", data.to_vec());
+        let good = (MANIFEST, manifest(&KEY));
+        let (result, names) = written(vec![good.clone(), image(b"abc")], true).await;
+        assert_eq!((result, names.len()), (Ok(()), 2));
+        for (pieces, last, why, left) in [
+            (vec![image(b"abc"), good.clone()], true, "is not its manifest", 0),
+            (vec![(MANIFEST, manifest(&SealKey([8; 32]))), image(b"abc")], true, "seal", 1),
+            (vec![(MANIFEST, manifest(&SealKey([8; 32])))], true, "seal", 1),
+            (vec![good.clone(), image(b"abcd")], true, "a.img has more", 2),
+            (vec![good.clone(), ("host-0/b.img", Vec::new())], true, "b.img", 1),
+            (vec![good.clone(), good.clone()], true, "manifest.json", 1),
+            (vec![good.clone()], true, "a.img", 1),
+            (vec![good.clone(), image(b"abc")], false, "did not all come", 2),
+            (Vec::new(), true, "no file", 0),
+            (vec![("", b"x".to_vec())], true, "", 0),
+        ] {
+            let (result, names) = written(pieces, last).await;
+            let said = result.expect_err(why);
+            assert!(said.contains(why), "{said:?} has no {why:?}");
+            assert_eq!(names.len(), left, "{why}: {names:?}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The door of an apinit ([`crate::node::checkpoint::fd_channel`]), on this host or on another.
+//!
+//! To an apinit of another host no descriptor of a folder can go. What is said at its door goes through an apinit of this
+//! host, and the files of the folder with it, in pieces ([`pb::FromDoor`]). They are read and written here, with the rights
+//! of the user alone. Whoever asks sees no difference: once the answer is `Dumped` the files are in the folder, and on
+//! disk; once it is `Taken` they are where they are restored.
+
+use super::attach::Target;
+use crate::node::checkpoint::CheckpointError;
+use crate::node::checkpoint::dir::{Dir, Incoming};
+use crate::node::checkpoint::fd_channel::{
+    self, Answer, Ask, Door, PARTS_MAX, answer_frame, next_frame,
+};
+use crate::rpc::caller::HEAD_HEADER;
+use crate::rpc::connect::{connect, status_text};
+use crate::rpc::pb;
+use pb::apinit_client::ApinitClient;
+use pb::from_door::Message as Told;
+use pb::to_door::Message as Said;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status, Streaming};
+
+/// Messages that wait to be sent, and pieces that wait to be written.
+const QUEUE: usize = 4;
+/// What a message has beside the longest answer, in bytes.
+const BESIDE: usize = 1024;
+
+/// Asks this apinit, with a folder of the caller's.
+///
+/// # Errors
+/// It can't be reached, or has no door.
+pub async fn ask(
+    target: &Target,
+    ask: &Ask,
+    folder: BorrowedFd<'_>,
+) -> Result<Door, CheckpointError> {
+    let Some(head) = &target.head else { return fd_channel::ask(&target.socket, ask, folder) };
+    let failed = |error: std::io::Error| CheckpointError::new(error.to_string());
+    let folder = folder.try_clone_to_owned().map_err(failed)?;
+    let dir = Dir::new(folder).map_err(|flaw| CheckpointError::new(flaw.to_string()))?;
+    let channel = connect(&target.socket).await;
+    let channel = channel.map_err(|error| CheckpointError::new(error.to_string()))?;
+    let (says, said) = mpsc::channel(QUEUE);
+    let first = pb::ToDoor { message: Some(Said::Ask(ask.clone().into())) };
+    // (There is room for it.)
+    let _ = says.send(first).await;
+    let mut request = Request::new(ReceiverStream::new(said));
+    request.metadata_mut().insert(HEAD_HEADER, head.clone());
+    let mut client = ApinitClient::new(channel).max_decoding_message_size(PARTS_MAX + BESIDE);
+    let told = client.images(request).await.map_err(refused)?.into_inner();
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    theirs.set_nonblocking(true).map_err(failed)?;
+    let theirs = tokio::net::UnixStream::from_std(theirs).map_err(failed)?;
+    tokio::spawn(pass(theirs, says, told, dir));
+    Ok(Door::from(ours))
+}
+
+fn refused(status: Status) -> CheckpointError {
+    CheckpointError::new(match status.code() {
+        Code::Unimplemented => {
+            "its apinit is of an older release, which makes and restores checkpoints on its own \
+                                host only: upgrade apinit"
+                .to_owned()
+        }
+        _ => status_text(status),
+    })
+}
+
+/// What can be said to whoever has asked.
+struct Outlet(OwnedWriteHalf);
+
+impl Outlet {
+    /// Says it; false: he is gone.
+    async fn say(&mut self, answer: Answer) -> bool {
+        self.0.write_all(&answer_frame(answer)).await.is_ok()
+    }
+
+    async fn refuse(&mut self, why: String) {
+        self.say(Answer::Refused(why)).await;
+    }
+}
+
+/// Passes on what is said, until one of both ends it. When this ends nobody reads or writes the folder any more.
+async fn pass(
+    door: tokio::net::UnixStream,
+    says: mpsc::Sender<pb::ToDoor>,
+    mut told: Streaming<pb::FromDoor>,
+    dir: Dir,
+) {
+    let (mut reader, writer) = door.into_split();
+    let mut outlet = Outlet(writer);
+    let (asks, mut asked) = mpsc::channel(QUEUE);
+    let reads = tokio::spawn(async move {
+        while let Ok(Some(ask)) = next_frame::<pb::DoorAsk>(&mut reader).await {
+            if asks.send(ask).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut folder = Folder::Idle(dir);
+    let mut sent: Option<JoinHandle<Result<(), String>>> = None;
+    loop {
+        let message = tokio::select! {
+            ask = asked.recv() => match ask {
+                Some(ask) => {
+                    let message = pb::ToDoor { message: Some(Said::Ask(ask)) };
+                    match says.send(message).await {
+                        Ok(()) => continue,
+                        Err(_) => break,
+                    }
+                }
+                // It is given up.
+                None => break,
+            },
+            why = failure(&mut sent) => {
+                outlet.refuse(why).await;
+                break;
+            }
+            message = told.message() => message,
+        };
+        let message = match message {
+            Ok(Some(pb::FromDoor { message: Some(message) })) => message,
+            Ok(_) => break,
+            Err(status) => {
+                outlet.refuse(status_text(status)).await;
+                break;
+            }
+        };
+        let goes_on = match message {
+            Told::Piece(piece) => match folder.write(piece).await {
+                Ok(()) => true,
+                Err(why) => {
+                    outlet.refuse(why).await;
+                    false
+                }
+            },
+            // All of it is there now, for which the answer was kept back.
+            Told::Stored(_) => outlet.say(Answer::Taken).await,
+            Told::Answer(answer) => match Answer::try_from(answer) {
+                Ok(Answer::Taken) => {
+                    sent = folder.read(&says);
+                    true
+                }
+                Ok(answer @ Answer::Dumped { .. }) => match folder.written().await {
+                    Ok(()) => outlet.say(answer).await,
+                    Err(why) => {
+                        outlet.refuse(why).await;
+                        false
+                    }
+                },
+                Ok(answer) => outlet.say(answer).await,
+                Err(error) => {
+                    outlet.refuse(error.to_string()).await;
+                    false
+                }
+            },
+        };
+        if !goes_on {
+            break;
+        }
+    }
+    drop((told, says, asked));
+    let _ = folder.written().await;
+    if let Some(sent) = sent {
+        let _ = sent.await;
+    }
+    reads.abort();
+}
+
+/// Why the files could not be sent, when that is known.
+async fn failure(sent: &mut Option<JoinHandle<Result<(), String>>>) -> String {
+    let Some(handle) = sent else { return std::future::pending().await };
+    let result = handle.await.unwrap_or_else(|error| Err(error.to_string()));
+    *sent = None;
+    match result {
+        Err(why) => why,
+        Ok(()) => std::future::pending().await,
+    }
+}
+
+/// The folder of the question.
+enum Folder {
+    Idle(Dir),
+    /// A thread writes what comes.
+    Written(mpsc::Sender<pb::ImagePiece>, JoinHandle<Result<(), String>>),
+    /// Another one has it, or it is done.
+    Over,
+}
+
+impl Folder {
+    /// Writes a piece.
+    async fn write(&mut self, piece: pb::ImagePiece) -> Result<(), String> {
+        if let Folder::Idle(_) = self
+            && let Folder::Idle(dir) = std::mem::replace(self, Folder::Over)
+        {
+            let (pieces, mut come) = mpsc::channel::<pb::ImagePiece>(QUEUE);
+            let writes = tokio::task::spawn_blocking(move || {
+                let mut incoming = Incoming::new(dir, true);
+                while let Some(piece) = come.blocking_recv() {
+                    incoming.take(&piece.name, &piece.data).map_err(|flaw| flaw.to_string())?;
+                }
+                incoming.done().map_err(|flaw| flaw.to_string())
+            });
+            *self = Folder::Written(pieces, writes);
+        }
+        match self {
+            Folder::Written(pieces, _) if pieces.send(piece).await.is_ok() => Ok(()),
+            Folder::Written(..) => {
+                let why = self.written().await.err();
+                Err(why.unwrap_or_else(|| "its files can't be written".to_owned()))
+            }
+            _ => Err("apinit sent files for which nobody had asked".to_owned()),
+        }
+    }
+
+    /// All has come that is to come, and is on disk.
+    async fn written(&mut self) -> Result<(), String> {
+        match std::mem::replace(self, Folder::Over) {
+            Folder::Written(pieces, writes) => {
+                drop(pieces);
+                writes.await.unwrap_or_else(|error| Err(error.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends all files of it.
+    fn read(&mut self, says: &mpsc::Sender<pb::ToDoor>) -> Option<JoinHandle<Result<(), String>>> {
+        let Folder::Idle(dir) = std::mem::replace(self, Folder::Over) else { return None };
+        let says = says.clone();
+        Some(tokio::task::spawn_blocking(move || {
+            let say = |name: &str, data: &[u8], last| {
+                let data = data.to_vec().into();
+                let piece = pb::ImagePiece { name: name.to_owned(), data, last };
+                // An Err: nobody takes them any more, and says why.
+                says.blocking_send(pb::ToDoor { message: Some(Said::Piece(piece)) }).is_ok()
+            };
+            dir.pieces(&mut |name, data| say(name, data, false))
+                .map_err(|flaw| flaw.to_string())?;
+            say("", &[], true);
+            Ok(())
+        }))
+    }
+}
