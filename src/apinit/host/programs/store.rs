@@ -308,17 +308,22 @@ impl Store {
 
     /// In a folder that is there.
     #[cfg(test)]
-    pub fn in_folder(folder: PathBuf) -> Store {
-        Store { folder: Ok(folder), ..Store::none("") }
+    pub fn in_folder(folder: PathBuf, known: &BTreeMap<Key, u32>) -> Store {
+        let found = keep_only(&folder, known);
+        Store::with(folder, found)
     }
 
     /// In this folder, over which root's apinit mounts a tmpfs. What is there of applications other than these, each with
     /// its owner, goes.
     pub fn open(folder: PathBuf, known: &BTreeMap<Key, u32>) -> Store {
         let made = make(&folder);
-        let opened = made.and_then(|()| keep_only(&folder, known));
+        let found = made.and_then(|()| keep_only(&folder, known));
+        Store::with(folder, found)
+    }
+
+    fn with(folder: PathBuf, found: io::Result<BTreeMap<Key, (u32, u64)>>) -> Store {
         let mut kept = BTreeMap::new();
-        let folder = match opened {
+        let folder = match found {
             Ok(found) => {
                 kept = found;
                 Ok(folder)
@@ -454,12 +459,16 @@ impl Store {
         for place in own {
             self.forget(place);
         }
-        if let Some((owner, bytes)) = self.kept.remove(&key) {
-            self.discount(owner, bytes);
+        if let Some((owner, mut left)) = self.kept.remove(&key) {
             let own = self.folder.as_ref().map(|folder| folder.join(key.to_string()));
-            for (path, _) in own.iter().flat_map(|own| files_below(own)) {
-                let _ = File::open(path).map(|file| empty(&file));
+            for (path, size) in own.iter().flat_map(|own| files_below(own)) {
+                if let Some(file) = File::open(path).ok().filter(|file| !empty(file)) {
+                    let bytes = size.max(LEAST).min(left);
+                    left -= bytes;
+                    self.leaving.push(Leaving { file, owner, bytes });
+                }
             }
+            self.discount(owner, left);
         }
         if let Ok(folder) = &self.folder {
             // An Err: it had none.

@@ -3,6 +3,7 @@ use super::{Places, give};
 use crate::apteam::Key;
 use crate::apteam::protocol::programs::WantedProgram;
 use crate::os::regular::digest;
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ fn program(part: u32, size: u64) -> WantedProgram {
 /// A store in a folder of the test's. (What lies on a tmpfs of its own, as it is for root, is tried over several
 /// hosts.)
 fn store(folder: &std::path::Path) -> Store {
-    Store::in_folder(folder.to_owned())
+    Store::in_folder(folder.to_owned(), &BTreeMap::new())
 }
 
 fn sha(bytes: &[u8]) -> [u8; 32] {
@@ -113,9 +114,21 @@ fn what_is_held_open_gives_its_memory_back() {
     assert_eq!(held.metadata().expect("open").size(), 0);
     // (As it is executed, it has its room still.)
     store.remove(key(2));
-    let _third = add(&mut store, 3);
+    let third = add(&mut store, 3);
     let full = store.add(key(4), program(0, 1), own, small(size)).no_room();
     assert!(full.is_some_and(|why| why.contains("program_memory")));
+    // It is so, too, if another apinit goes on here.
+    let mut again = Store::in_folder(folder.path().into(), &[(key(3), own)].into());
+    let mut other = std::process::Command::new(third).arg("60").spawn().expect("executed");
+    again.remove(key(3));
+    let full = |store: &mut Store, number| {
+        let full = store.add(key(number), program(0, 1), own, small(size / 2)).no_room().is_some();
+        store.remove(key(number));
+        full
+    };
+    assert!(full(&mut again, 6));
+    other.kill().and_then(|()| other.wait()).expect("ended");
+    assert!(!full(&mut again, 7));
     executed.kill().and_then(|()| executed.wait()).expect("ended");
     store.remove(key(4));
     add(&mut store, 5);
