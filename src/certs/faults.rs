@@ -41,6 +41,31 @@ pub fn sentence(peer: &str, error: &Error) -> String {
     }
 }
 
+/// The kind of fault, by which the log tells reasons apart.
+pub fn kind(error: &Error) -> &'static str {
+    use CertificateError as Wrong;
+    match error {
+        Error::InvalidCertificate(wrong) => match wrong {
+            Wrong::Expired | Wrong::ExpiredContext { .. } => "expired",
+            Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => "not yet valid",
+            Wrong::Revoked => "revoked",
+            Wrong::UnknownIssuer | Wrong::BadSignature => "authority",
+            _ => "certificate",
+        },
+        Error::NoCertificatesPresented => "no certificate",
+        Error::AlertReceived(alert) => match alert {
+            AlertDescription::CertificateExpired => "told: expired",
+            AlertDescription::UnknownCA | AlertDescription::DecryptError => "told: authority",
+            AlertDescription::CertificateRevoked => "told: revoked",
+            AlertDescription::BadCertificate => "told: name",
+            AlertDescription::AccessDenied => "told: role",
+            _ => "told",
+        },
+        Error::InvalidMessage(_) => "no TLS",
+        _ => "TLS",
+    }
+}
+
 /// Why this side refuses.
 fn refused(peer: &str, wrong: &CertificateError) -> String {
     match wrong {
@@ -103,10 +128,15 @@ fn told(peer: &str, alert: AlertDescription) -> String {
         AlertDescription::CertificateRequired => {
             "it has presented no certificate: check the folder of certificates of this host"
         }
-        AlertDescription::BadCertificate
-        | AlertDescription::CertificateUnknown
-        | AlertDescription::UnsupportedCertificate
-        | AlertDescription::AccessDenied => {
+        AlertDescription::BadCertificate => {
+            "it expects the certificate of another host: check the address that it has for this \
+             host, and which folder of certificates was copied here"
+        }
+        AlertDescription::AccessDenied => {
+            "the certificate of this host lacks a role that it needs there: check the address \
+             that is configured there, or make another certificate with `psched certs host`"
+        }
+        AlertDescription::CertificateUnknown | AlertDescription::UnsupportedCertificate => {
             "its certificate is not accepted there: the log of the daemon there says why"
         }
         other => return format!("TLS with {peer} failed: the other side says {other:?}"),

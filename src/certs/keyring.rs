@@ -33,8 +33,10 @@ pub struct Keys {
     pub own: HostCertificate,
     /// For connections that come.
     pub server: Arc<ServerConfig>,
-    /// For connections that are opened.
+    /// For connections that are opened. It accepts any host of the cluster.
     pub client: Arc<ClientConfig>,
+    /// By what it does.
+    pub any_host: Arc<dyn ServerCertVerifier>,
     /// Serial numbers of certificates that were revoked, in hexadecimal digits.
     pub revoked: Arc<BTreeSet<String>>,
 }
@@ -109,6 +111,12 @@ impl Keyring {
         }
     }
 
+    /// Has other keys in force than those of the files, until these change.
+    #[cfg(test)]
+    pub fn alter(&self, alter: impl FnOnce(&mut Keys)) {
+        alter(&mut self.state.lock().expect("nobody has panicked").keys);
+    }
+
     /// Revoked serial numbers, now and later.
     pub fn revocations(&self) -> watch::Receiver<Arc<BTreeSet<String>>> {
         self.revoked.subscribe()
@@ -171,18 +179,20 @@ fn load(folder: &Path) -> Result<Keys, CertsError> {
         .with_client_cert_verifier(clients)
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(mismatch)?;
+    let any_host: Arc<dyn ServerCertVerifier> = Arc::new(AnyHost(servers));
     let mut client = tls13(ClientConfig::builder_with_provider, &provider)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyHost(servers)))
+        .with_custom_certificate_verifier(Arc::clone(&any_host))
         .with_client_auth_cert(chain, key)
         .map_err(mismatch)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
     client.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Keys { own, server: Arc::new(server), client: Arc::new(client), revoked: Arc::new(revoked) })
+    let (server, client, revoked) = (Arc::new(server), Arc::new(client), Arc::new(revoked));
+    Ok(Keys { own, server, client, any_host, revoked })
 }
 
 /// Accepts the certificate of any host of the cluster. Which host it is, and what it may do, is
-/// compared after the handshake, by the side that opened the connection: hosts are known by their names in
+/// compared by the side that opens the connection: hosts are known by their names in
 /// psched.yaml, which need not be what a name service calls them, and psched by its role.
 #[derive(Debug)]
 struct AnyHost(Arc<WebPkiServerVerifier>);

@@ -256,12 +256,28 @@ impl Workshop {
         days: u32,
         here: bool,
     ) -> Result<PathBuf, CertsError> {
+        let now = OffsetDateTime::now_utc();
+        let valid = (now - BACKDATED, now + Duration::days(i64::from(days)));
+        self.issue_for(name, roles, valid, here)
+    }
+
+    /// As [`Workshop::issue`], for the time between two moments.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn issue_for(
+        &self,
+        name: &str,
+        roles: &Roles,
+        valid: (OffsetDateTime, OffsetDateTime),
+        here: bool,
+    ) -> Result<PathBuf, CertsError> {
         // (It becomes the name of a folder.)
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || !is_host(name) || !name.chars().all(plain) || name.starts_with('.') {
             return Err(CertsError::new(format!("{name:?} is not the name of a host")));
         }
-        let made = self.newest()?.issue(name, roles, days)?;
+        let made = self.newest()?.issue(name, roles, valid)?;
         let folder = if here { self.folder.clone() } else { self.of_host(name) };
         make_folder(&folder)?;
         self.keep_replaced(name, &folder.join(HOST))?;
@@ -435,7 +451,12 @@ fn new_authority(name: &str) -> Result<Made, CertsError> {
 }
 
 impl Authority {
-    fn issue(&self, name: &str, roles: &Roles, days: u32) -> Result<Made, CertsError> {
+    fn issue(
+        &self,
+        name: &str,
+        roles: &Roles,
+        valid: (OffsetDateTime, OffsetDateTime),
+    ) -> Result<Made, CertsError> {
         let mut params = CertificateParams::new(vec![name.to_owned()]).map_err(failed)?;
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -449,8 +470,7 @@ impl Authority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        params.not_before = OffsetDateTime::now_utc() - BACKDATED;
-        params.not_after = OffsetDateTime::now_utc() + Duration::days(i64::from(days));
+        (params.not_before, params.not_after) = valid;
         let key = KeyPair::generate().map_err(failed)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
         Ok(Made { certificate: certificate.pem(), key: key.serialize_pem() })

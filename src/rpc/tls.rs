@@ -10,18 +10,21 @@
 //! A host has many connections, of its daemons and of its users, whose requests its apinit passes on. Some are kept for
 //! the daemons ([`HostPeer::carries_users`]).
 
+mod expected;
 mod handshakes;
 mod names;
 mod refusals;
 
-use crate::certs::faults::{sentence, tls_error};
+use crate::certs::faults::{kind, sentence, tls_error};
 use crate::certs::{HostCertificate, Keyring, Role, Roles};
 use crate::rpc::caller::HEADERS_MAX;
 use crate::rpc::listen::Flow;
+use expected::ExpectedHost;
 use handshakes::Handshakes;
 use hyper_util::rt::TokioIo;
 pub use names::addresses_for_user;
-use refusals::Refusals;
+use refusals::Refusal;
+pub use refusals::RefusalLog;
 use rustls::pki_types::ServerName;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -34,13 +37,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::server::Connected;
-use tonic::transport::{Channel, Server};
+use tonic::transport::{Channel, Endpoint, Server};
 
 /// The TCP port of psched where no other is named.
 pub const PORT_PSCHED: u16 = 7117;
@@ -107,6 +110,8 @@ pub struct HostPeer {
     pub flow: Arc<Flow>,
     /// The place of this connection among those that carry requests of users.
     pub users: Arc<UsersPlace>,
+    /// Where it is said that requests of it are refused.
+    pub log: RefusalLog,
 }
 
 /// A place of a connection among those of its host that carry requests of users, once it carries one.
@@ -148,23 +153,25 @@ impl HostPeer {
         )))
     }
 
-    /// Whether it has this role.
+    /// Whether it has this role. If not, the log says so.
     ///
     /// # Errors
     /// It has not, in a sentence for both sides. `wants`: what it asks for, `offer nodes`.
-    pub fn needs(&self, role: Role, wants: &str) -> Result<(), tonic::Status> {
-        match self.roles.has(role) {
-            true => Ok(()),
-            false => Err(tonic::Status::permission_denied(format!(
-                "the host {} may not {wants}: the roles of its certificate are {}, and it needs \
-                 {}; make it another one with `psched certs host {} --role {}`",
-                self.name,
-                self.roles,
-                role.name(),
-                self.name,
-                self.roles.with(role)
-            ))),
+    pub fn needs(&self, role: Role, wants: &'static str) -> Result<(), tonic::Status> {
+        if self.roles.has(role) {
+            return Ok(());
         }
+        let why = format!(
+            "the host {} may not {wants}: the roles of its certificate are {}, and it needs {}; \
+             make it another one with `psched certs host {} --role {}`",
+            self.name,
+            self.roles,
+            role.name(),
+            self.name,
+            self.roles.with(role)
+        );
+        self.log.request(&Refusal { kind: wants, of: self.name.to_string(), why: why.clone() });
+        Err(tonic::Status::permission_denied(why))
     }
 }
 
@@ -201,7 +208,7 @@ impl HostStream {
         certificate: HostCertificate,
         address: SocketAddr,
         keyring: &Keyring,
-        accepted: Option<(Slot, Counted<Arc<str>>)>,
+        accepted: Option<(Slot, Counted<Arc<str>>, RefusalLog)>,
     ) -> HostStream {
         let hang_up = CancellationToken::new();
         let serial: Arc<str> = certificate.serial.into();
@@ -222,10 +229,12 @@ impl HostStream {
             hang_up: hang_up.clone(),
             flow: Arc::default(),
             users: Arc::default(),
+            log: RefusalLog::default(),
         };
         let hung_up = Box::pin(hang_up.cancelled_owned());
         let mut new = HostStream { stream, first, peer, hung_up, silent: None, _slot: None };
-        if let Some((slot, counts)) = accepted {
+        if let Some((slot, counts, log)) = accepted {
+            new.peer.log = log;
             new.peer.users = Arc::new(UsersPlace { counts, taken: OnceLock::new() });
             new.silent = Some(Box::pin(sleep(SPEAKS)));
             new._slot = Some(slot);
@@ -442,7 +451,7 @@ async fn accept(
 ) {
     let shaking = Shaking::new(Mutex::new(Handshakes::new(HANDSHAKES_MAX)));
     let hosts = Hosts::default();
-    let said = Arc::new(Mutex::new(Refusals::default()));
+    let said = RefusalLog::default();
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -455,28 +464,34 @@ async fn accept(
         };
         let end = CancellationToken::new();
         let Some((id, gone)) = lock(&shaking).begin(address.ip(), end.clone()) else {
-            say(&said, &format!("{address} is refused: too many connections wait to be served"));
+            let why = format!("{address} is refused: too many connections wait to be served");
+            said.connection(&refusal("many wait", address, why));
             continue;
         };
         if let Some((from, end)) = gone {
             end.cancel();
-            say(&said, &format!("{from} has too many handshakes under way: the oldest is ended"));
+            let why = format!("{from} has too many handshakes under way: the oldest is ended");
+            said.connection(&Refusal { kind: "many handshakes", of: from.to_string(), why });
         }
         let place = Place { shaking: Arc::clone(&shaking), id };
         let (keyring, accepted) = (Arc::clone(&keyring), accepted.clone());
-        let (hosts, said) = (hosts.clone(), Arc::clone(&said));
+        let (hosts, said) = (hosts.clone(), said.clone());
         tokio::spawn(async move {
-            let shakes = timeout(HANDSHAKE, shake(stream, address, &keyring, &hosts, &place));
+            let shakes = shake(stream, address, &keyring, &hosts, &place, &said);
+            let shakes = timeout(HANDSHAKE, shakes);
             // (None: it has given its place to another, which was said.)
             let Some(shaken) = end.run_until_cancelled(shakes).await else { return };
-            let late = || Err(format!("{address} has not ended its handshake in 10 s"));
+            let late = || {
+                let why = format!("{address} has not ended its handshake in 10 s");
+                Err(refusal("late", address, why))
+            };
             match shaken.unwrap_or_else(|_| late()) {
                 Ok(stream) => {
                     lock(&place.shaking).over(place.id);
                     // An Err: the listener is gone.
                     let _ = accepted.send(Ok(stream)).await;
                 }
-                Err(why) => say(&said, &why),
+                Err(refusal) => said.connection(&refusal),
             }
         });
     }
@@ -514,40 +529,44 @@ async fn shake(
     keyring: &Keyring,
     hosts: &Hosts,
     place: &Place,
-) -> Result<HostStream, String> {
-    set_options(&stream).map_err(|error| format!("{address}: {error}"))?;
+    log: &RefusalLog,
+) -> Result<HostStream, Refusal> {
+    let no_options = |error| refusal("socket", address, format!("{address}: {error}"));
+    set_options(&stream).map_err(no_options)?;
     let _ = stream.peek(&mut [0]).await;
     lock(&place.shaking).speaks(place.id);
     let acceptor = TlsAcceptor::from(keyring.keys().server);
-    let stream =
-        acceptor.accept(stream).await.map_err(|error| why(&address.to_string(), &error))?;
+    let stream = acceptor.accept(stream).await.map_err(|error| {
+        let kind = tls_error(&error).map_or("closed", kind);
+        refusal(kind, address, why(&address.to_string(), &error))
+    })?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let read = shown.map(|der| HostCertificate::read(der));
     let certificate = match read {
         Some(Ok(certificate)) => certificate,
         Some(Err(wrong)) => {
-            return Err(format!("the certificate of {address} is not accepted: {wrong}"));
+            let why = format!("the certificate of {address} is not accepted: {wrong}");
+            return Err(refusal("certificate", address, why));
         }
-        None => return Err(format!("{address} presents no certificate")),
+        None => {
+            let why = format!("{address} presents no certificate");
+            return Err(refusal("no certificate", address, why));
+        }
     };
     let slot = hosts.all.take(certificate.name.clone(), HOST_CONNECTIONS_MAX, usize::MAX);
     let Some(slot) = slot else {
-        return Err(format!(
-            "the host {} has {HOST_CONNECTIONS_MAX} connections already",
-            certificate.name
-        ));
+        let why =
+            format!("the host {} has {HOST_CONNECTIONS_MAX} connections already", certificate.name);
+        return Err(Refusal { kind: "many connections", of: certificate.name, why });
     };
     let stream = TlsStream::Server(stream);
-    let accepted = Some((slot, hosts.users.clone()));
+    let accepted = Some((slot, hosts.users.clone(), log.clone()));
     Ok(HostStream::new(stream, Vec::new(), certificate, address, keyring, accepted))
 }
 
-/// Logs that a connection is refused, if it was not said a moment ago.
-fn say(said: &Mutex<Refusals>, why: &str) {
-    let line = said.lock().unwrap_or_else(PoisonError::into_inner).refused(Instant::now(), why);
-    if let Some(line) = line {
-        tracing::warn!("{line}");
-    }
+/// A connection from this address is refused. (Its port is another one for each connection.)
+fn refusal(kind: &'static str, address: SocketAddr, why: String) -> Refusal {
+    Refusal { kind, of: address.ip().to_string(), why }
 }
 
 fn set_options(stream: &TcpStream) -> io::Result<()> {
@@ -595,33 +614,22 @@ async fn open_now(address: &str, expect: &Expect, keyring: &Keyring) -> Result<H
     let stream = dial(address).await?;
     let at = stream.peer_addr().map_err(|error| format!("{address}: {error}"))?;
     set_options(&stream).map_err(|error| format!("{address}: {error}"))?;
-    // The certificate is judged by its authority; its name and roles are compared below.
+    // (No name of a name service counts: the name in the certificate is compared with that in psched.yaml.)
     let name = ServerName::IpAddress(at.ip().into());
-    let connector = TlsConnector::from(keyring.keys().client);
-    let mut stream = connector.connect(name, stream).await.map_err(|error| why(address, &error))?;
+    let keys = keyring.keys();
+    let expected = ExpectedHost::new(keys.any_host, expect, address);
+    let connector = TlsConnector::from(expected.config(&keys.client));
+    let mut stream = connector.connect(name, stream).await.map_err(|error| {
+        let wrong = expected.wrong().cloned();
+        wrong.unwrap_or_else(|| why(address, &error))
+    })?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let read = shown.map(|der| HostCertificate::read(der));
     let Some(Ok(certificate)) = read else {
         return Err(format!("{address} presents a certificate of no host"));
     };
-    if let Some(expected) = &expect.name
-        && *expected != certificate.name
-    {
-        return Err(format!(
-            "{address} presents a certificate of {}, not of {expected}: check the address, or \
-             which folder of certificates was copied there",
-            certificate.name
-        ));
-    }
-    if !certificate.roles.has(expect.role) {
-        return Err(format!(
-            "the host {} at {address} has not the role {}: the roles of its certificate are {}; \
-             check the address, or make it another certificate with `psched certs host`",
-            certificate.name,
-            expect.role.name(),
-            certificate.roles
-        ));
-    }
+    // (As the handshake has done.)
+    expect.compare(address, &certificate).map_err(|(why, _)| why)?;
     // Only with the first bytes of the other side it is known that it takes our certificate.
     let mut first = vec![0; FIRST_BYTES];
     let peer = format!("the host {}", certificate.name);
@@ -629,6 +637,9 @@ async fn open_now(address: &str, expect: &Expect, keyring: &Keyring) -> Result<H
         Ok(0) => return Err(format!("{peer} has closed the connection: its log says why")),
         Ok(count) => first.truncate(count),
         Err(error) => return Err(why(&peer, &error)),
+    }
+    if expect.role == Role::Control {
+        names::runs_psched(&certificate.name);
     }
     Ok(HostStream::new(TlsStream::Client(stream), first, certificate, at, keyring, None))
 }
@@ -668,6 +679,22 @@ pub async fn connect(
     connect_to_cut(address, expect, keyring).await.map(|(channel, _)| channel)
 }
 
+/// As [`connect`], with HTTP/2's windows, in bytes, of a stream and of the connection: what may wait here to be read.
+///
+/// # Errors
+/// As there.
+pub async fn connect_within(
+    address: &str,
+    expect: Expect,
+    keyring: Arc<Keyring>,
+    windows: (u32, u32),
+) -> Result<Channel, DialError> {
+    let endpoint = super::connect::endpoint()
+        .initial_stream_window_size(windows.0)
+        .initial_connection_window_size(windows.1);
+    connect_by(endpoint, address, expect, keyring).await.map(|(channel, _)| channel)
+}
+
 /// Closes the connection of a channel at once, with all that waits to be sent on it.
 #[derive(Clone, Debug, Default)]
 pub struct Cut(Arc<Mutex<CancellationToken>>);
@@ -693,6 +720,15 @@ pub async fn connect_to_cut(
     expect: Expect,
     keyring: Arc<Keyring>,
 ) -> Result<(Channel, Cut), DialError> {
+    connect_by(super::connect::endpoint(), address, expect, keyring).await
+}
+
+async fn connect_by(
+    endpoint: Endpoint,
+    address: &str,
+    expect: Expect,
+    keyring: Arc<Keyring>,
+) -> Result<(Channel, Cut), DialError> {
     let mut first = Some(open(address, &expect, &keyring).await?);
     let at = address.to_owned();
     let cut = Cut::default();
@@ -711,7 +747,7 @@ pub async fn connect_to_cut(
         }
     });
     let (interval, wait) = KEEPALIVE;
-    let channel = super::connect::endpoint()
+    let channel = endpoint
         .http2_keep_alive_interval(interval)
         .keep_alive_timeout(wait)
         .keep_alive_while_idle(true)

@@ -1,16 +1,30 @@
-//! How often the log says that connections are refused.
+//! How often the log says that connections and requests are refused.
 //!
 //! A host whose certificate has been revoked calls for as long as it is on, and a stranger as often as he likes. The log
-//! says each reason at once, and then more and more rarely, with the number of connections since.
+//! says each reason at once, and then more and more rarely, with the number of refusals since. A reason is of a kind
+//! (`expired`) and concerns a host or an address. Kinds are few, and each has places of its own: many addresses with one
+//! reason hide no other reason.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Until a reason is said again: the second time, and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3_600));
-/// Reasons that are told apart. Beyond them all others count as one.
-const REASONS: usize = 64;
+/// Hosts and addresses that are told apart of one kind. Beyond them all others count as one.
+const OF_KIND: usize = 64;
+
+/// Why something is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// What kind of reason it is. (A text of the program: nobody outside chooses it.)
+    pub kind: &'static str,
+    /// The host or the address that it concerns.
+    pub of: String,
+    /// The sentence.
+    pub why: String,
+}
 
 #[derive(Debug)]
 struct Said {
@@ -19,31 +33,22 @@ struct Said {
     left_out: u64,
 }
 
-/// What was said, by reason.
+/// What was said, by kind and by what it concerns.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(BTreeMap<String, Said>);
-
-/// The reason without the numbers of ports, which are other ones for each connection.
-fn reason(why: &str) -> String {
-    let mut pieces = why.split(':');
-    let first = pieces.next().unwrap_or_default().to_owned();
-    pieces.fold(first, |text, piece| {
-        text + ":" + piece.trim_start_matches(|c: char| c.is_ascii_digit())
-    })
-}
+struct Refusals(BTreeMap<&'static str, BTreeMap<String, Said>>);
 
 impl Refusals {
-    /// A connection is refused: what the log is to say, if it is to say anything.
-    pub fn refused(&mut self, now: Instant, why: &str) -> Option<String> {
+    /// Something is refused: what the log is to say, if it is to say anything.
+    fn refused(&mut self, now: Instant, what: &str, refusal: &Refusal) -> Option<String> {
+        let of_kind = self.0.entry(refusal.kind).or_default();
         // (A reason that was not given for a long time counts as new.)
-        self.0.retain(|_, said| now.duration_since(said.at) < 2 * said.again.max(AGAIN.0 * 30));
-        let mut key = reason(why);
-        if self.0.len() >= REASONS && !self.0.contains_key(&key) {
-            key = String::new();
-        }
-        let Some(said) = self.0.get_mut(&key) else {
-            self.0.insert(key, Said { at: now, again: AGAIN.0, left_out: 0 });
-            return Some(format!("a connection is refused: {why}"));
+        of_kind.retain(|_, said| now.duration_since(said.at) < 2 * said.again.max(AGAIN.0 * 30));
+        let known = of_kind.len() < OF_KIND || of_kind.contains_key(&refusal.of);
+        let of = if known { refusal.of.as_str() } else { "" };
+        let why = &refusal.why;
+        let Some(said) = of_kind.get_mut(of) else {
+            of_kind.insert(of.to_owned(), Said { at: now, again: AGAIN.0, left_out: 0 });
+            return Some(format!("a {what} is refused: {why}"));
         };
         if now.duration_since(said.at) < said.again {
             said.left_out += 1;
@@ -52,15 +57,42 @@ impl Refusals {
         let before = std::mem::take(&mut said.left_out);
         *said = Said { at: now, again: (2 * said.again).min(AGAIN.1), left_out: 0 };
         Some(match before {
-            0 => format!("a connection is refused: {why}"),
-            more => format!("a connection is refused (and {more} before it): {why}"),
+            0 => format!("a {what} is refused: {why}"),
+            more => format!("a {what} is refused (and {more} before it): {why}"),
         })
+    }
+}
+
+/// The log of what a listener refuses.
+#[derive(Clone, Debug, Default)]
+pub struct RefusalLog(Arc<Mutex<Refusals>>);
+
+impl RefusalLog {
+    /// Logs that a connection is refused, if it was not said a moment ago.
+    pub(super) fn connection(&self, refusal: &Refusal) {
+        self.say("connection", refusal);
+    }
+
+    /// Logs that a request is refused, likewise.
+    pub(super) fn request(&self, refusal: &Refusal) {
+        self.say("request", refusal);
+    }
+
+    fn say(&self, what: &str, refusal: &Refusal) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = said.refused(Instant::now(), what, refusal) {
+            tracing::warn!("{line}");
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refusal(kind: &'static str, of: &str, why: &str) -> Refusal {
+        Refusal { kind, of: of.to_owned(), why: why.to_owned() }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_reason_is_said_more_and_more_rarely() {
@@ -69,7 +101,8 @@ mod tests {
         for second in 0..86_400 {
             let now = begun + Duration::from_secs(second);
             let why = format!("10.77.0.4:{}: revoked", 30_000 + second);
-            if let Some(line) = refusals.refused(now, &why) {
+            let refusal = refusal("revoked", "10.77.0.4", &why);
+            if let Some(line) = refusals.refused(now, "connection", &refusal) {
                 said.push((second, line));
             }
         }
@@ -82,17 +115,25 @@ mod tests {
         assert!(said.len() < 40, "{} lines in a day", said.len());
         // Another reason is said at once, and this one after it has been quiet.
         let day = begun + Duration::from_secs(86_400);
-        assert!(refusals.refused(day, "10.77.0.5:1: expired").is_some());
-        assert!(refusals.refused(day, "10.77.0.4:1: revoked").is_none());
-        let later = day + Duration::from_secs(10_000);
-        assert!(refusals.refused(later, "10.77.0.4:1: revoked").is_some());
+        let mut says = |now, kind, of| {
+            let line = refusals.refused(now, "connection", &refusal(kind, of, kind));
+            line.is_some()
+        };
+        assert!(says(day, "expired", "10.77.0.5") && says(day, "expired", "10.77.0.4"));
+        assert!(!says(day, "revoked", "10.77.0.4"));
+        assert!(says(day + Duration::from_secs(10_000), "revoked", "10.77.0.4"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_reasons_have_a_bound() {
+    async fn the_addresses_of_a_reason_have_a_bound_and_hide_no_other_reason() {
         let (mut refusals, now) = (Refusals::default(), Instant::now());
-        let said = (0..10_000).filter_map(|n| refusals.refused(now, &format!("{n}.0: no")));
-        assert_eq!(said.count(), REASONS + 1);
-        assert_eq!(refusals.0.len(), REASONS + 1);
+        let mut says = |kind, n: usize| {
+            let refusal = refusal(kind, &format!("10.0.0.{n}"), kind);
+            refusals.refused(now, "connection", &refusal).is_some()
+        };
+        assert_eq!((0..10_000).filter(|n| says("late", *n)).count(), OF_KIND + 1);
+        assert!(says("expired", 20_000), "a new reason is said at once");
+        assert!(says("none", 1) && !says("none", 1));
+        assert_eq!(refusals.0["late"].len(), OF_KIND + 1);
     }
 }

@@ -1,3 +1,5 @@
+mod faults;
+
 use super::*;
 use crate::certs::tests::Place;
 use crate::certs::{AUTHORITIES, REVOKED};
@@ -37,6 +39,7 @@ pub(in crate::rpc) fn host_peer(name: &str) -> HostPeer {
         hang_up: CancellationToken::new(),
         flow: Arc::default(),
         users: Arc::default(),
+        log: RefusalLog::default(),
     }
 }
 
