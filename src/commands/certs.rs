@@ -158,15 +158,28 @@ fn init(folder: &Path, name: Option<String>) -> Result<String, CertsError> {
 
 fn next(folder: &Path) -> Result<String, CertsError> {
     let authorities = read_certificates(&folder.join(AUTHORITIES))?;
-    let (old, _) = authority(&authorities[0]).map_err(CertsError)?;
-    let cluster = old.split(',').next().unwrap_or(&old);
-    Workshop::new(folder).next(&format!("{cluster}, {}", today()))?;
+    let names = authorities.iter().map(|der| authority(der).map(|(name, _)| name));
+    let names: Vec<String> = names.collect::<Result<_, _>>().map_err(CertsError)?;
+    Workshop::new(folder).next(&next_name(&names, &today()))?;
     Ok(format!(
         "two authorities are accepted; copy {AUTHORITIES} from {} to {FOLDER_DEFAULT} of every \
          host, then run `psched certs renew --all`, copy the certificates, and end the older \
          authority with `psched certs init --retire`\n",
         folder.display()
     ))
+}
+
+/// The name of the authority that follows these, the newest of which is first. They are told apart by their names, also
+/// where they are of the same day.
+fn next_name(names: &[String], day: &str) -> String {
+    let newest = names.first().map_or("", String::as_str);
+    let cluster = newest.split(',').next().unwrap_or(newest);
+    let named = |number: usize| match number {
+        1 => format!("{cluster}, {day}"),
+        _ => format!("{cluster}, {day} ({number})"),
+    };
+    let mut free = (1..=names.len() + 1).map(named).filter(|name| !names.contains(name));
+    free.next().unwrap_or_else(|| named(names.len() + 2))
 }
 
 fn renew(folder: &Path, names: &[String], all: bool, days: u32) -> Result<String, CertsError> {
@@ -270,6 +283,22 @@ fn today() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_authority_of_the_same_day_has_another_name() {
+        let next = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            next_name(&names, "2026-11-30")
+        };
+        assert_eq!(next(&["authority of h0, 2025-01-02"]), "authority of h0, 2026-11-30");
+        let same = "authority of h0, 2026-11-30";
+        assert_eq!(next(&[same]), "authority of h0, 2026-11-30 (2)");
+        assert_eq!(
+            next(&["authority of h0, 2026-11-30 (2)", same]),
+            "authority of h0, 2026-11-30 (3)"
+        );
+        assert_eq!(next(&["authority of h0, 2026-11-30 (2)"]), same);
+    }
 
     #[test]
     fn a_certificate_is_due_when_two_thirds_of_its_time_are_over() {
