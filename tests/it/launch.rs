@@ -371,13 +371,6 @@ fn mpirun_is_the_same_program() {
     assert_eq!(run.out(), "x\nx\n");
 }
 
-/// Memory that a process has in RAM.
-fn resident_kib(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("it has memory");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}
-
 #[test]
 fn a_slow_reader_delays_no_one_else() {
     let instance = instance(1, 2);

@@ -36,6 +36,7 @@ mod launch;
 mod limits;
 mod live_stacks;
 mod load;
+mod login_hosts;
 mod logs;
 mod lossless;
 mod manuals;

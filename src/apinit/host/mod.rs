@@ -57,6 +57,7 @@ mod memory_out;
 mod network;
 mod notes;
 mod open_link;
+mod passed;
 mod peer_queue;
 mod peers;
 mod places;

@@ -2,8 +2,13 @@
 //!
 //! A user talks to a unix socket of his own host, where the kernel says who he is. What he asks of
 //! psched, and what his aprun says to the apinit of PE 0, is passed on as it is over TLS, with a
-//! header that says who he is ([`caller`]). Each user has connections of his own, so that a user who
-//! does not read his answers fills the windows of his own connections only.
+//! header that says who he is ([`caller`]). Each user has connections of his own to each other host,
+//! which all his commands share. The window of such a connection has room for the windows of all requests that he may
+//! have ([`REQUESTS_MAX`]): a stopped aprun, which reads nothing, fills the window of its own request, and its
+//! application waits; his other applications do not. What waits here for a user is bounded by the same windows, and
+//! by what HTTP/2 is given at a time towards him ([`Passed`]).
+//!
+//! When the certificate of this host loses the role login, all that is being passed on ends.
 //!
 //! | socket, in the runtime directory | what is passed on |
 //! | --- | --- |
@@ -11,13 +16,13 @@
 //! | `relay.sock` | the service Apinit, to the apinit that the header `psched-head` names |
 
 use super::network::Network;
+use super::passed::Passed;
 use crate::apteam::place::HostAddress;
 use crate::certs::Role;
 use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET};
 use crate::rpc::listen::{Bounds, Peer, admitted, incoming_within, listen};
 use crate::rpc::partial_messages::{Limits, PartialMessages};
-use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX};
-use crate::variables::Variables;
+use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX, Slot};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,8 +31,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
@@ -44,6 +50,17 @@ const PSCHED_SOCKET: &str = "psched.sock";
 const HALVES: Limits = Limits { small: 128 * 1024, large: 8, halves: 1_024, requests: 4_096 };
 /// HTTP/2's windows, in bytes, of a stream and of a connection of a user.
 const WINDOWS: (u32, u32) = (128 * 1024, 256 * 1024);
+/// Requests of a user that are passed on at once. An aprun has two, and a user as many apruns as he may have connections
+/// (`connections_user_max`).
+const REQUESTS_MAX: usize = 4_096;
+/// Those of them that have no answer yet; more wait here, each for so long at most.
+const UNANSWERED_MAX: usize = 256;
+const TURN: Duration = Duration::from_secs(5);
+/// Requests on a connection at once; more wait at the caller. An aprun has one on each of its two.
+const STREAMS_MAX: u32 = 32;
+/// HTTP/2's windows, in bytes, of a request and of a connection to another host: all requests of a user have room.
+const WINDOW_AWAY: u32 = 64 * 1024;
+const WINDOWS_AWAY: (u32, u32) = (WINDOW_AWAY, WINDOW_AWAY * REQUESTS_MAX as u32);
 /// Connections to other hosts that are kept: for all users, and for one.
 const CHANNELS_MAX: usize = HOST_USERS_MAX;
 const CHANNELS_USER_MAX: usize = 64;
@@ -72,6 +89,12 @@ pub(super) struct Relay {
     channels: Mutex<Channels>,
     /// Connections that are being opened, of each user.
     opening: Counted<u32>,
+    /// Requests that are being passed on, of each user.
+    requests: Counted<u32>,
+    /// The turns of requests that have no answer yet, of each user.
+    turns: Mutex<BTreeMap<u32, Arc<Semaphore>>>,
+    /// Ends what is being passed on: this host does not speak for its users any more.
+    over: CancellationToken,
 }
 
 impl Relay {
@@ -89,12 +112,23 @@ impl Relay {
             boot_id: crate::os::host::boot_id(),
             channels: Mutex::default(),
             opening: Counted::default(),
+            requests: Counted::default(),
+            turns: Mutex::default(),
+            over: CancellationToken::new(),
         });
+        let over = relay.over.clone().drop_guard();
         let mut sockets = vec![directory.join(RELAY_SOCKET)];
         sockets.extend(away.then(|| directory.join(PSCHED_SOCKET)));
         let listens =
             sockets.into_iter().map(|socket| keep(socket, Arc::clone(&relay), bounds.clone()));
-        listens.map(|kept| AbortOnDropHandle::new(tokio::spawn(kept))).collect()
+        let mut tasks: Vec<_> =
+            listens.map(|kept| AbortOnDropHandle::new(tokio::spawn(kept))).collect();
+        // (A connection that has been accepted is served by a task of its own.)
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(async move {
+            let _over = over;
+            std::future::pending().await
+        })));
+        tasks
     }
 
     /// A user's connection to a host, which is opened if there is none.
@@ -123,7 +157,8 @@ impl Relay {
                 }
                 None => at.address.clone(),
             };
-            let opened = tls::connect(&address, expect, self.network.keyring()).await;
+            let keyring = self.network.keyring();
+            let opened = tls::connect_within(&address, expect, keyring, WINDOWS_AWAY).await;
             opened.map_err(|error| Status::unavailable(error.0))
         };
         // Who wants the same connection waits with the first, and no longer.
@@ -160,40 +195,86 @@ impl Relay {
         Arc::clone(channels.entry(key.clone()).or_default())
     }
 
-    async fn to_psched(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
+    /// Whether a request may be passed on, and for whom.
+    fn begins(&self, request: &Request<Body>) -> Result<Begun, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let unknown = || Status::internal("the kernel does not report the caller's user id");
+        let peer = peer.ok_or_else(unknown)?;
+        // (The listeners are gone a moment later than the role.)
+        if self.over.is_cancelled() || !self.network.has(Role::Login) {
+            return Err(withdrawn());
+        }
+        let place = self.place(peer.uid)?;
+        Ok(Begun { peer, place })
+    }
+
+    /// The turn of a request among those of its user that have no answer yet.
+    async fn turn(&self, begun: &Begun) -> Option<OwnedSemaphorePermit> {
+        begun.place.as_ref()?;
+        let turns = {
+            let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, turns| turns.available_permits() < UNANSWERED_MAX);
+            let new = || Arc::new(Semaphore::new(UNANSWERED_MAX));
+            Arc::clone(all.entry(begun.peer.uid).or_insert_with(new))
+        };
+        // (Some answers take as long as a checkpoint does: they hold no other request up for longer.)
+        timeout(TURN, turns.acquire_owned()).await.ok()?.ok()
+    }
+
+    async fn pass(
+        &self,
+        to: To,
+        request: Request<Body>,
+        begun: Begun,
+    ) -> Result<Response<Body>, Status> {
+        match to {
+            To::Psched => self.to_psched(request, begun).await,
+            To::Head => self.to_head(request, begun).await,
+        }
+    }
+
+    async fn to_psched(
+        &self,
+        request: Request<Body>,
+        begun: Begun,
+    ) -> Result<Response<Body>, Status> {
         let Some(address) = &self.psched else {
             return Err(Status::unimplemented("psched has a socket of its own on this host"));
         };
         let at = HostAddress { address: address.clone(), ..HostAddress::default() };
         let what = format!("psched on {address}");
-        self.pass_on(request, at, Role::Control, &what).await
+        self.pass_on(request, begun, at, Role::Control, &what).await
     }
 
-    async fn to_head(&self, request: Request<Body>) -> Result<Response<Body>, Status> {
+    async fn to_head(
+        &self,
+        request: Request<Body>,
+        begun: Begun,
+    ) -> Result<Response<Body>, Status> {
         let at = head_of(request.headers()).ok_or_else(|| {
             Status::invalid_argument("the header psched-head names no apinit of another host")
         })?;
         let what = format!("the apinit of host {}", at.host);
-        self.pass_on(request, at, Role::Node, &what).await
+        self.pass_on(request, begun, at, Role::Node, &what).await
     }
 
     /// Passes a request on; `what`: to whom, in words.
     async fn pass_on(
         &self,
         mut request: Request<Body>,
+        begun: Begun,
         at: HostAddress,
         role: Role,
         what: &str,
     ) -> Result<Response<Body>, Status> {
-        let peer = request.extensions().get::<Peer>().cloned();
-        let unknown = || Status::internal("the kernel does not report the caller's user id");
-        let peer = peer.ok_or_else(unknown)?;
+        let Begun { peer, place } = begun;
         caller::pass_on(request.headers_mut(), &peer, &self.boot_id)?;
         let away = |why: &dyn std::fmt::Display| {
             Status::unavailable(format!("{what} can't be reached from this host: {why}"))
         };
         let key = (peer.uid, at.clone());
-        let channel = self.channel(peer.uid, at, role).await;
+        let channel = self.over.run_until_cancelled(self.channel(peer.uid, at, role)).await;
+        let channel = channel.unwrap_or_else(|| Err(withdrawn()));
         let mut channel = channel.map_err(|status| match status.code() {
             Code::Unavailable => away(&status.message()),
             _ => status,
@@ -203,8 +284,35 @@ impl Relay {
             self.channels().remove(&key);
             away(&crate::rpc::connect::status_text(Status::from_error(Box::new(error))))
         };
-        channel.ready().await.map_err(broken)?.call(request).await.map_err(broken)
+        let request = request.map(|body| Body::new(Passed::to_host(body, self.over.clone())));
+        let passed = async { channel.ready().await?.call(request).await };
+        let passed = self.over.run_until_cancelled(passed).await.ok_or_else(withdrawn)?;
+        let response = passed.map_err(broken)?;
+        let (over, flow) = (self.over.clone(), Arc::clone(&peer.flow));
+        Ok(response.map(|body| Body::new(Passed::to_user(body, over, flow, place))))
     }
+
+    /// The place of a user's request. (Those of root and of our own user are not counted.)
+    fn place(&self, uid: u32) -> Result<Option<Slot>, Status> {
+        if uid == 0 || uid == nix::unistd::geteuid().as_raw() {
+            return Ok(None);
+        }
+        let place = self.requests.take(uid, REQUESTS_MAX, usize::MAX);
+        place.map(Some).ok_or_else(|| {
+            Status::resource_exhausted(format!(
+                "you have {REQUESTS_MAX} requests to other hosts under way: try again when some \
+                 of them have ended"
+            ))
+        })
+    }
+}
+
+/// This host does not speak for its users any more.
+pub(super) fn withdrawn() -> Status {
+    Status::permission_denied(
+        "the certificate of this host does not have the role login any more: applications are \
+         started from other hosts; ask the administrator of the cluster",
+    )
 }
 
 /// The apinit that a header names.
@@ -235,7 +343,7 @@ async fn keep(socket: PathBuf, relay: Arc<Relay>, bounds: watch::Receiver<Bounds
                     .http2_keepalive_interval(Some(Duration::from_secs(30)))
                     .http2_keepalive_timeout(Some(Duration::from_secs(20)))
                     .http2_max_header_list_size(HEADERS_MAX)
-                    .max_concurrent_streams(u32::try_from(Variables::default().streams_max()).ok())
+                    .max_concurrent_streams(STREAMS_MAX)
                     .layer(InterceptorLayer::new(admitted))
                     .layer(MapRequestLayer::new(move |request| halves.bound(request)))
                     .add_service(ToPsched(Arc::clone(&relay)))
@@ -263,7 +371,32 @@ impl Drop for Removed {
     }
 }
 
-type Passed = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// A request that may be passed on.
+struct Begun {
+    peer: Peer,
+    place: Option<Slot>,
+}
+
+/// To whom.
+#[derive(Clone, Copy)]
+enum To {
+    Psched,
+    Head,
+}
+
+/// Passes a request on in its turn. What is refused, and what waits, takes little memory.
+fn pass(relay: Arc<Relay>, to: To, request: Request<Body>) -> Answering {
+    let begun = match relay.begins(&request) {
+        Ok(begun) => begun,
+        Err(status) => return Box::pin(std::future::ready(answer(Err(status)))),
+    };
+    Box::pin(async move {
+        let _turn = relay.turn(&begun).await;
+        answer(Box::pin(relay.pass(to, request, begun)).await)
+    })
+}
 
 /// The service Psched, on another host.
 #[derive(Clone)]
@@ -276,15 +409,14 @@ impl NamedService for ToPsched {
 impl Service<Request<Body>> for ToPsched {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Passed;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Passed {
-        let relay = Arc::clone(&self.0);
-        Box::pin(async move { answer(relay.to_psched(request).await) })
+    fn call(&mut self, request: Request<Body>) -> Answering {
+        pass(Arc::clone(&self.0), To::Psched, request)
     }
 }
 
@@ -299,15 +431,14 @@ impl NamedService for ToHead {
 impl Service<Request<Body>> for ToHead {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Passed;
+    type Future = Answering;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Passed {
-        let relay = Arc::clone(&self.0);
-        Box::pin(async move { answer(relay.to_head(request).await) })
+    fn call(&mut self, request: Request<Body>) -> Answering {
+        pass(Arc::clone(&self.0), To::Head, request)
     }
 }
 

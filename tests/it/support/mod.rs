@@ -215,6 +215,13 @@ pub fn binaries() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_psched")).parent().expect("it is in a folder")
 }
 
+/// Memory that a process has in RAM.
+pub fn resident_kib(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
 /// All processes.
 pub fn pids() -> impl Iterator<Item = i32> {
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();
