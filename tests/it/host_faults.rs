@@ -38,7 +38,7 @@ fn wait_until_begun(cluster: &Cluster, name: &str, pes: u32) {
 
 /// No process of an application is left on these hosts, and psched has none on record.
 #[track_caller]
-fn nothing_is_left(cluster: &Cluster, hosts: impl Iterator<Item = usize>) {
+pub fn nothing_is_left(cluster: &Cluster, hosts: impl Iterator<Item = usize>) {
     for host in hosts {
         let mut left = Vec::new();
         let until = Instant::now() + BOUND;

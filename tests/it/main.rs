@@ -6,6 +6,7 @@ mod backup;
 mod bad;
 mod bounds;
 mod cables;
+mod certificates;
 mod check;
 mod checkpoint;
 mod copies;
