@@ -169,8 +169,8 @@ fn next(folder: &Path) -> Result<String, CertsError> {
     ))
 }
 
-/// The name of the authority that follows these, the newest of which is first. They are told apart by their names, also
-/// where they are of the same day.
+/// The name of the authority that follows these, the newest of which is first. They are told apart
+/// by their names, also where they are of the same day.
 fn next_name(names: &[String], day: &str) -> String {
     let newest = names.first().map_or("", String::as_str);
     let cluster = newest.split(',').next().unwrap_or(newest);

@@ -614,7 +614,8 @@ async fn open_now(address: &str, expect: &Expect, keyring: &Keyring) -> Result<H
     let stream = dial(address).await?;
     let at = stream.peer_addr().map_err(|error| format!("{address}: {error}"))?;
     set_options(&stream).map_err(|error| format!("{address}: {error}"))?;
-    // (No name of a name service counts: the name in the certificate is compared with that in psched.yaml.)
+    // (No name of a name service counts: the name in the certificate is compared with that in
+    // psched.yaml.)
     let name = ServerName::IpAddress(at.ip().into());
     let keys = keyring.keys();
     let expected = ExpectedHost::new(keys.any_host, expect, address);
@@ -679,7 +680,8 @@ pub async fn connect(
     connect_to_cut(address, expect, keyring).await.map(|(channel, _)| channel)
 }
 
-/// As [`connect`], with HTTP/2's windows, in bytes, of a stream and of the connection: what may wait here to be read.
+/// As [`connect`], with HTTP/2's windows, in bytes, of a stream and of the connection: what may
+/// wait here to be read.
 ///
 /// # Errors
 /// As there.

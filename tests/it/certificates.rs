@@ -1,5 +1,5 @@
-//! Certificates that are renewed, replaced with their authority and revoked, while applications start, write, wire up and
-//! take turns on all hosts.
+//! Certificates that are renewed, replaced with their authority and revoked, while applications
+//! start, write, wire up and take turns on all hosts.
 
 use crate::host_faults::nothing_is_left;
 use crate::support::hosts::{Cluster, NETWORK, may_be};
@@ -38,7 +38,8 @@ fn made(cluster: &Cluster, host: usize) -> PathBuf {
     }
 }
 
-/// The serial number of the certificate that a daemon shows in a handshake: the apinit of a host, or psched.
+/// The serial number of the certificate that a daemon shows in a handshake: the apinit of a host,
+/// or psched.
 fn shown(cluster: &Cluster, host: usize, port: u16, role: Role) -> String {
     let network = cluster.root(0).parent().expect("of a process").join("ns/net");
     let address = format!("{NETWORK}.{}:{port}", host + 1);
@@ -88,8 +89,8 @@ fn copy(cluster: &Cluster, host: usize, file: &str) {
     std::fs::rename(to.join("new"), to.join(file)).expect("named");
 }
 
-/// Applications from each host, one after the other, until they are to stop. Each is of another user, so that each has
-/// new connections.
+/// Applications from each host, one after the other, until they are to stop. Each is of another
+/// user, so that each has new connections.
 struct Launches<'a> {
     cluster: &'a Cluster,
     bins: Bins,
@@ -103,7 +104,7 @@ impl<'a> Launches<'a> {
         Launches { cluster, bins: Bins::new(), stop: AtomicBool::new(false), done }
     }
 
-    /// Those from one host.
+    /// Starts applications from one host.
     fn from(&self, host: usize) {
         let expected: Vec<String> = (0..self.done.len()).map(|host| format!("h{host}")).collect();
         let options = format!("-q -n {} -N 1 hostname", expected.len());
@@ -244,8 +245,8 @@ fn certificates_and_authorities_are_replaced_under_load() {
     nothing_is_left(&cluster, 0..3);
 }
 
-/// One host is revoked while applications on it and on the others start, wire up and write. Those on the others do not
-/// notice; those on the revoked host end well, or are said to be lost.
+/// One host is revoked while applications on it and on the others start, wire up and write. Those
+/// on the others do not notice; those on the revoked host end well, or are said to be lost.
 #[test]
 fn a_host_is_revoked_under_load() {
     let test = "certificates::a_host_is_revoked_under_load";

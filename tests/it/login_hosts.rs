@@ -1,4 +1,5 @@
-//! Login hosts, whose apinits pass on what their users ask: output that nobody reads, and a role that is withdrawn.
+//! Login hosts, whose apinits pass on what their users ask: output that nobody reads, and a role
+//! that is withdrawn.
 
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::users::ANNA;
@@ -31,8 +32,8 @@ fn written(cluster: &Cluster, host: usize) -> Vec<(i32, u64)> {
     seqs.filter_map(|(pid, _)| Some((pid, of(pid)?))).collect()
 }
 
-/// All commands of a user on a login host share a connection to each other host. Stopped apruns, which read nothing, slow
-/// their own applications and no other one.
+/// All commands of a user on a login host share a connection to each other host. Stopped apruns,
+/// which read nothing, slow their own applications and no other one.
 #[test]
 fn stopped_apruns_on_a_login_host_delay_no_other_application() {
     if !may_be("login_hosts::stopped_apruns_on_a_login_host_delay_no_other_application") {
@@ -78,8 +79,8 @@ fn stopped_apruns_on_a_login_host_delay_no_other_application() {
     cluster.wait_until_up();
 }
 
-/// The certificate is renewed with other roles. What was open is not served on: neither requests on connections that
-/// are open, nor a conversation that has begun.
+/// The certificate is renewed with other roles. What was open is not served on: neither requests on
+/// connections that are open, nor a conversation that has begun.
 #[test]
 fn nothing_is_passed_on_once_the_role_login_is_withdrawn() {
     if !may_be("login_hosts::nothing_is_passed_on_once_the_role_login_is_withdrawn") {
@@ -136,7 +137,8 @@ fn apinit_kib(cluster: &Cluster, host: usize) -> u64 {
     resident_kib(pids().find(is_apinit).expect("its apinit runs"))
 }
 
-/// Requests for the list of all applications, as HTTP/2 has them: the preface, and streams that are not read.
+/// Requests for the list of all applications, as HTTP/2 has them: the preface, and streams that are
+/// not read.
 fn requests(streams: u32) -> Vec<u8> {
     let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
         let length = u32::try_from(payload.len()).expect("short").to_be_bytes();

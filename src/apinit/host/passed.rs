@@ -1,4 +1,5 @@
-//! The body of a request or of an answer that is passed on between a user of this host and another host.
+//! The body of a request or of an answer that is passed on between a user of this host and another
+//! host.
 
 use super::relay::withdrawn;
 use crate::rpc::listen::Flow;
@@ -14,8 +15,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::HeaderMap;
 
-/// What HTTP/2 is given of an answer before all that it had has been written. (It would take 400 KiB, whether the user
-/// reads or not.)
+/// What HTTP/2 is given of an answer before all that it had has been written. (It would take 400
+/// KiB, whether the user reads or not.)
 const GIVEN_MAX: usize = 64 * 1024;
 /// What it is given at a time.
 const PIECE: usize = 16 * 1024;

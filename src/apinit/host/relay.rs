@@ -2,11 +2,12 @@
 //!
 //! A user talks to a unix socket of his own host, where the kernel says who he is. What he asks of
 //! psched, and what his aprun says to the apinit of PE 0, is passed on as it is over TLS, with a
-//! header that says who he is ([`caller`]). Each user has connections of his own to each other host,
-//! which all his commands share. The window of such a connection has room for the windows of all requests that he may
-//! have ([`REQUESTS_MAX`]): a stopped aprun, which reads nothing, fills the window of its own request, and its
-//! application waits; his other applications do not. What waits here for a user is bounded by the same windows, and
-//! by what HTTP/2 is given at a time towards him ([`Passed`]).
+//! header that says who he is ([`caller`]). Each user has connections of his own to each other
+//! host, which all his commands share. The window of such a connection has room for the windows of
+//! all requests that he may have ([`REQUESTS_MAX`]): a stopped aprun, which reads nothing, fills
+//! the window of its own request, and its application waits; his other applications do not. What
+//! waits here for a user is bounded by the same windows, and by what HTTP/2 is given at a time
+//! towards him ([`Passed`]).
 //!
 //! When the certificate of this host loses the role login, all that is being passed on ends.
 //!
@@ -50,15 +51,16 @@ const PSCHED_SOCKET: &str = "psched.sock";
 const HALVES: Limits = Limits { small: 128 * 1024, large: 8, halves: 1_024, requests: 4_096 };
 /// HTTP/2's windows, in bytes, of a stream and of a connection of a user.
 const WINDOWS: (u32, u32) = (128 * 1024, 256 * 1024);
-/// Requests of a user that are passed on at once. An aprun has two, and a user as many apruns as he may have connections
-/// (`connections_user_max`).
+/// Requests of a user that are passed on at once. An aprun has two, and a user as many apruns as he
+/// may have connections (`connections_user_max`).
 const REQUESTS_MAX: usize = 4_096;
-/// Those of them that have no answer yet; more wait here, each for so long at most.
+/// Requests of a user that have no answer yet; more of them wait here, each for [`TURN`] at most.
 const UNANSWERED_MAX: usize = 256;
 const TURN: Duration = Duration::from_secs(5);
 /// Requests on a connection at once; more wait at the caller. An aprun has one on each of its two.
 const STREAMS_MAX: u32 = 32;
-/// HTTP/2's windows, in bytes, of a request and of a connection to another host: all requests of a user have room.
+/// HTTP/2's windows, in bytes, of a request and of a connection to another host: all requests of a
+/// user have room.
 const WINDOW_AWAY: u32 = 64 * 1024;
 const WINDOWS_AWAY: (u32, u32) = (WINDOW_AWAY, WINDOW_AWAY * REQUESTS_MAX as u32);
 /// Connections to other hosts that are kept: for all users, and for one.
@@ -217,7 +219,8 @@ impl Relay {
             let new = || Arc::new(Semaphore::new(UNANSWERED_MAX));
             Arc::clone(all.entry(begun.peer.uid).or_insert_with(new))
         };
-        // (Some answers take as long as a checkpoint does: they hold no other request up for longer.)
+        // (Some answers take as long as a checkpoint does: they hold no other request up for
+        // longer.)
         timeout(TURN, turns.acquire_owned()).await.ok()?.ok()
     }
 

@@ -1,7 +1,8 @@
 //! The host that is expected at an address, and what is not accepted in its place.
 //!
-//! The side that opens a connection compares while the handshake is under way, so that its refusal is part of the
-//! handshake: TLS tells the other side, whose log says then why the connection has ended.
+//! The side that opens a connection compares while the handshake is under way, so that its refusal
+//! is part of the handshake: TLS tells the other side, whose log says then why the connection has
+//! ended.
 
 use super::Expect;
 use crate::certs::HostCertificate;
@@ -65,7 +66,8 @@ impl ExpectedHost {
         Arc::new(ExpectedHost { any_host, expect, address, wrong: OnceLock::new() })
     }
 
-    /// A configuration that accepts it only. (In a session that was taken up again TLS would not ask.)
+    /// A configuration that accepts it only. (In a session that was taken up again TLS would not
+    /// ask.)
     pub fn config(self: &Arc<Self>, config: &ClientConfig) -> Arc<ClientConfig> {
         let mut config = config.clone();
         config.resumption = Resumption::disabled();

@@ -3,9 +3,9 @@
 //! A lookup can't be cancelled before its name server answers, and holds a thread that long, also if the request that
 //! needed it has gone. So there is one lookup for each name at a time, which all requests share. Names that users
 //! choose have a bound ([`USERS_MAX`]), and so have those of one user: the lookup keeps the user's place to its end.
-//! A user may have many user ids, though (a user namespace has 65,536), whose lookups take all places together. The
-//! hosts that run psched, on which applications of everybody may have their PE 0, are looked up without a place
-//! ([`runs_psched`]).
+//! A user may have many user ids, though (a user namespace has 65,536), whose lookups take all
+//! places together. The hosts that run psched, on which applications of everybody may have their PE
+//! 0, are looked up without a place ([`runs_psched`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -36,8 +36,8 @@ fn under_way() -> MutexGuard<'static, UnderWay> {
     lock(&UNDER_WAY)
 }
 
-/// The host of this name has shown a certificate with the role control: from now on its name can be looked up however
-/// many other lookups are under way.
+/// The host of this name has shown a certificate with the role control: from now on its name can be
+/// looked up however many other lookups are under way.
 pub(super) fn runs_psched(name: &str) {
     let mut known = lock(&RUN_PSCHED);
     if known.iter().any(|one| one == name) {

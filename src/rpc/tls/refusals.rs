@@ -1,9 +1,9 @@
 //! How often the log says that connections and requests are refused.
 //!
 //! A host whose certificate has been revoked calls for as long as it is on, and a stranger as often as he likes. The log
-//! says each reason at once, and then more and more rarely, with the number of refusals since. A reason is of a kind
-//! (`expired`) and concerns a host or an address. Kinds are few, and each has places of its own: many addresses with one
-//! reason hide no other reason.
+//! says each reason at once, and then more and more rarely, with the number of refusals since. A
+//! reason is of a kind (`expired`) and concerns a host or an address. Kinds are few, and each has
+//! places of its own: many addresses with one reason hide no other reason.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ const OF_KIND: usize = 64;
 /// Why something is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// What kind of reason it is. (A text of the program: nobody outside chooses it.)
+    /// The kind of the reason, which is a text of the program and none from outside.
     pub kind: &'static str,
     /// The host or the address that it concerns.
     pub of: String,

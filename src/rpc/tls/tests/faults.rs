@@ -1,5 +1,5 @@
-//! Every fault of a certificate, by a real handshake: the sentence of the side that calls, and that in the log of the
-//! side that is called.
+//! Every fault of a certificate, by a real handshake: the sentence of the side that calls, and that
+//! in the log of the side that is called.
 
 use super::*;
 use crate::certs::keyring::Keys;
@@ -52,7 +52,8 @@ impl Log {
     }
 }
 
-/// A server and a client whose keys may be other ones than those in their folders, and what both say.
+/// A server and a client whose keys may be other ones than those in their folders, and what both
+/// say.
 struct Both<'a> {
     fault: &'a str,
     /// The folders of the server and of the client.
@@ -81,9 +82,11 @@ impl Both<'_> {
 fn nothing(_: &mut Keys, _: &mut Keys) {}
 
 /// What the host that is refused hears, or logs, of its own certificate's time.
-const BY_THE_CLOCK_THERE: &str = "refuses this host: its certificate has expired or is not valid yet by the clock there: renew \
+const BY_THE_CLOCK_THERE: &str = "refuses this host: its certificate has expired or is not \
+     valid yet by the clock there: renew \
      it with `psched certs renew`, or set the clock that is wrong";
-const NOT_KNOWN_THERE: &str = "refuses this host: it is signed by an authority that is not known there: copy the \
+const NOT_KNOWN_THERE: &str = "refuses this host: it is signed by an authority that is not \
+     known there: copy the \
      authorities.pem of the cluster to both hosts";
 
 /// A host of this name whose certificate is valid between two days, counted from now.
@@ -127,7 +130,8 @@ impl TimeProvider for Off {
     }
 }
 
-/// The certificates are good. By the clock of one host they are, and by that of the other one they are not.
+/// The certificates are good. By the clock of one host they are, and by that of the other one they
+/// are not.
 #[tokio::test]
 async fn a_clock_that_is_wrong() {
     let place = Place::cluster("fault-clock");
