@@ -114,7 +114,7 @@ impl Keyring {
     /// Has other keys in force than those of the files, until these change.
     #[cfg(test)]
     pub fn alter(&self, alter: impl FnOnce(&mut Keys)) {
-        alter(&mut self.state.lock().expect("nobody has panicked").keys);
+        alter(&mut self.state.lock().expect("not poisoned").keys);
     }
 
     /// Revoked serial numbers, now and later.

@@ -20,7 +20,7 @@ struct Kept(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Kept {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("nobody has panicked").extend(bytes);
+        self.0.lock().expect("not poisoned").extend(bytes);
         Ok(bytes.len())
     }
 
