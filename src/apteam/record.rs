@@ -160,6 +160,9 @@ pub struct Apteam {
     pub last_signal: u64,
     /// The administrator who holds it, if it is held: it is not placed, and where it is does not run.
     pub held: Option<By>,
+    /// The user who has stopped its PEs (SIGSTOP through psched), until the user has them go on or ends them.
+    #[serde(default)]
+    pub stopped: Option<By>,
     /// The domain of the machine that it is scheduled in, from its posting on.
     pub domain: Arc<str>,
     /// What has been moved of it.

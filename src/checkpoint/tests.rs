@@ -225,6 +225,7 @@ fn apteam(state: State) -> Apteam {
         signals: Vec::new(),
         last_signal: 0,
         held: None,
+        stopped: None,
         domain: recovery.domain.into(),
         moves: Default::default(),
         restart: None,

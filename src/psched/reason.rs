@@ -246,6 +246,13 @@ pub enum There {
     Launching(Vec<Nid>),
     /// It runs.
     Runs(Vec<Nid>),
+    /// A signal has stopped its PEs.
+    Stopped {
+        /// The application.
+        apid: Apid,
+        /// The user who has sent it.
+        by: By,
+    },
     /// Its memory is out.
     Out,
     /// Its memory is going out.

@@ -33,6 +33,10 @@ fn node(machine: &Machine, nid: u64) -> serde_json::Value {
     nodes.clone().find(|node| node["nid"] == nid).expect("this node").clone()
 }
 
+fn output(machine: &Machine, name: &str, line: &str) -> String {
+    run(&mut machine.command(name, words(line))).expect(0).out()
+}
+
 /// Short: an application comes to its end, and another is posted, while the daemon is stopped.
 fn stopped_for_seconds(way: Way, daemon: Daemon) {
     let machine = Machine::start(way);
@@ -140,7 +144,10 @@ fn an_apinit_that_is_silent_for_long_is_suspect_and_keeps_what_it_has() {
     // Nothing is freed, and nothing new is placed there.
     assert_eq!(node(&machine, 1)["pl"], 1);
     let rows = machine.apstat("-a");
-    assert_eq!(rows["applications"][0]["state"], "running", "{rows}");
+    let row = &rows["applications"][0];
+    assert_eq!((&row["state"], &row["turn"]), (&"running".into(), &"suspect".into()), "{rows}");
+    let shown = output(&machine, "psview", "");
+    assert!(shown.contains(" suspect "), "{shown}");
     let mut command = machine.command("aprun", ["-q", "-n", "2", "-N", "1", "echo", "later"]);
     let mut later = Running::start(&mut command);
     eventually(BOUND, "it waits for a place", || {
@@ -152,5 +159,53 @@ fn an_apinit_that_is_silent_for_long_is_suspect_and_keeps_what_it_has() {
     drop(stopped);
     flow.ends_well(&machine);
     assert_eq!(later.wait(BOUND).expect(0).out(), "later\nlater\n");
+    machine.end();
+}
+
+/// With apkill, by its user: it is shown everywhere, also by a psched that was started since.
+#[test]
+fn an_application_that_its_user_has_stopped_is_shown_as_such() {
+    let mut machine = Machine::start(Way::ByHand);
+    let mut flow = Flow::running(&machine, ON_BOTH);
+    let turn = |machine: &Machine| {
+        let rows = machine.apstat("-a");
+        rows["applications"][0]["turn"].as_str().unwrap_or_default().to_owned()
+    };
+    let apid = machine.apstat("-a")["applications"][0]["apid"].to_string();
+    let pes = machine.apstat(&format!("-A {apid} --pids"));
+    let pids: Vec<u64> = pes["processes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|p| p["pid"].as_u64())
+        .collect();
+    let stand = || {
+        let stands = |pid: &u64| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+        };
+        pids.len() == 2 && pids.iter().all(stands)
+    };
+    // A PE has no terminal: TSTP does not stop it, unless its program says so.
+    output(&machine, "apkill", &format!("-TSTP {apid}"));
+    assert_eq!(turn(&machine), "runs");
+    output(&machine, "apkill", &format!("-STOP {apid}"));
+    eventually(BOUND, "they stand", stand);
+    assert_eq!(turn(&machine), "stopped");
+    assert!(output(&machine, "apstat", "").contains(" stopped "));
+    assert!(output(&machine, "psview", "").contains(" stopped "));
+    let why = output(&machine, "apstat", &format!("--why {apid}"));
+    assert!(why.contains(&format!("application {apid} is stopped")), "{why}");
+    assert!(why.contains("has stopped it (apkill -STOP)"), "{why}");
+    machine.kill(Daemon::Psched, Duration::ZERO);
+    eventually(BOUND, "psched and apinits are back", || turn(&machine) == "stopped");
+    assert!(stand() && flow.runs());
+    let goes_on = words("-CONT").chain([&*apid]);
+    let goes_on: Vec<&str> = goes_on.collect();
+    eventually(BOUND, "its nodes are connected", || {
+        run(&mut machine.command("apkill", &goes_on)).status == 0
+    });
+    assert_eq!(turn(&machine), "runs");
+    flow.ends_well(&machine);
     machine.end();
 }

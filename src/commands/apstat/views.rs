@@ -77,6 +77,13 @@ fn state(row: &pb::ApplicationRow) -> &str {
     }
 }
 
+/// The nodes of an application whose apinits do not answer.
+fn unreachable(row: &pb::ApplicationRow) -> String {
+    let is_away =
+        |nid: &u32| row.unreachable.iter().any(|away| (away.first..=away.last).contains(nid));
+    format_nids(row.places.iter().map(|place| place.nid).filter(is_away).map(Nid))
+}
+
 /// `KILL in 4m50s`, of an application that is being ended.
 fn ends(row: &pb::ApplicationRow) -> Option<String> {
     Some(format!("KILL in {}", whole_seconds(row.kill_in_ns?)))
@@ -113,19 +120,24 @@ fn decision(row: &pb::ApplicationRow) -> String {
 }
 
 /// `runs`, `frozen 0.8s` (until its next turn), `held`; of an application that is being ended, when
-/// it gets KILL.
+/// it gets KILL. `suspect` comes before its turn, of one on a node whose apinit does not answer, and `stopped`, of
+/// one that its user has stopped.
 fn turn(row: &pb::ApplicationRow) -> Cell {
     use pb::turn::Kind;
     if let Some(ends) = ends(row) {
         return Cell::Text(ends);
     }
+    if !row.unreachable.is_empty() {
+        return Cell::text("suspect");
+    }
     let Some(turn) = &row.turn else { return Cell::None };
     match turn.kind() {
+        Kind::Held => Cell::text("held"),
+        _ if row.stopped.is_some() => Cell::text("stopped"),
         Kind::Unknown => Cell::None,
         Kind::Always | Kind::Leads | Kind::Promoted => Cell::text("runs"),
         Kind::Frozen if turn.left_ns == 0 => Cell::text("frozen"),
         Kind::Frozen => Cell::Text(format!("frozen {}", short(turn.left_ns))),
-        Kind::Held => Cell::text("held"),
     }
 }
 
@@ -179,7 +191,6 @@ pub fn applications(reply: &pb::ListReply, verbose: bool) -> Table {
 }
 
 fn application_row(row: &pb::ApplicationRow, now_ns: u64, verbose: bool) -> Vec<Cell> {
-    let is_frozen = row.turn.is_some_and(|turn| turn.kind() == pb::turn::Kind::Frozen);
     let nodes = row.places.len() as u64;
     let mut cells = vec![
         Cell::Number(apid(row)),
@@ -190,8 +201,11 @@ fn application_row(row: &pb::ApplicationRow, now_ns: u64, verbose: bool) -> Vec<
         if nodes == 0 { Cell::None } else { Cell::Number(nodes) },
         age(row.posted_at_ns, now_ns),
         Cell::text(state(row)),
-        // (When it runs again has a column of its own.)
-        if verbose && is_frozen && ends(row).is_none() { Cell::text("frozen") } else { turn(row) },
+        match turn(row) {
+            // (When it runs again has a column of its own.)
+            Cell::Text(text) if verbose && text.starts_with("frozen") => Cell::text("frozen"),
+            turn => turn,
+        },
     ];
     if verbose {
         cells.extend(share(row));
@@ -274,6 +288,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         ("Posted", moment(row.posted_at_ns, zone)),
         ("Launched", moment(row.launched_at_ns, zone)),
     ];
+    if !row.unreachable.is_empty() {
+        facts.push(("Unreachable", Cell::Text(unreachable(row))));
+    }
     if row.turn.is_some() {
         let [_, had, due, run] = share(row);
         facts.extend([("Turn", turn(row)), ("Share had", had), ("Share due", due), ("Run", run)]);
@@ -862,6 +879,31 @@ Apid ResId User  PEs Nodes     Age State   Turn   Next   Had   Due Run Command
   13     - bob     8     -   0h02m posted  -         -     -     -   - big
 ";
         assert_eq!(text([applications(&reply(), true)]), golden);
+    }
+
+    #[test]
+    fn an_application_that_is_stopped_or_out_of_reach_is_marked() {
+        let mut told = reply();
+        told.applications[0].stopped = Some(pb::By { uid: 61234, ..Default::default() });
+        for verbose in [false, true] {
+            let text = text([applications(&told, verbose)]);
+            assert!(text.contains(" 0h02m running stopped "), "{text}");
+        }
+        let json = of([applications(&told, false)]).json();
+        assert!(json.contains("\"turn\": \"stopped\""), "{json}");
+        let word = |told: &pb::ListReply| turn(&told.applications[0]);
+        told.applications[0].unreachable = vec![pb::NidRange { first: 1, last: u32::MAX }];
+        assert_eq!(word(&told), Cell::text("suspect"));
+        let report = application(&told, Apid(7), &TimeZone::UTC).expect("it is there");
+        assert!(report.text().contains("\nUnreachable:   1\n"), "{}", report.text());
+        told.applications[0].kill_in_ns = Some(NOW);
+        assert!(matches!(word(&told), Cell::Text(text) if text.starts_with("KILL in ")));
+        told.applications[0] = pb::ApplicationRow {
+            stopped: Some(pb::By::default()),
+            turn: Some(pb::Turn { kind: pb::turn::Kind::Held.into(), ..Default::default() }),
+            ..Default::default()
+        };
+        assert_eq!(word(&told), Cell::text("held"));
     }
 
     #[test]

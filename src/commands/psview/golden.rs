@@ -423,3 +423,18 @@ fn long_plans_are_shown_from_now_on() {
     assert_eq!(rows[63], "  164  0.1s *1  in 6.3s");
     assert!(page.contains("(136 more parties)"), "{page}");
 }
+
+#[test]
+fn what_is_stopped_or_out_of_reach_is_marked() {
+    let mut row = application(3, 0..4, turn(Kind::Frozen, 250, 498, 500));
+    assert_eq!(super::page::turn(&row), "frozen");
+    row.stopped = Some(pb::By::default());
+    assert_eq!(super::page::turn(&row), "stopped");
+    row.unreachable = vec![pb::NidRange { first: 2, last: 9 }];
+    assert_eq!(super::page::turn(&row), "suspect");
+    let reply = pb::TurnsReply { applications: vec![row], ..Default::default() };
+    let json = super::json::json(&reply);
+    let of = &json["applications"][0];
+    assert_eq!(of["unreachable"], serde_json::json!([2, 3]));
+    assert_eq!((&of["stopped"], &of["turn"]), (&true.into(), &"suspect".into()));
+}

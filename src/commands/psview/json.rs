@@ -54,6 +54,8 @@ pub fn json(reply: &pb::TurnsReply) -> Value {
 
 fn application(row: &pb::ApplicationRow) -> Value {
     let turn = row.turn.unwrap_or_default();
+    let unreachable =
+        |nid: &u32| row.unreachable.iter().any(|of| (of.first..=of.last).contains(nid));
     json!({
         "apid": row.key.map_or(0, |key| key.apid),
         "user": page::user(row),
@@ -61,6 +63,8 @@ fn application(row: &pb::ApplicationRow) -> Value {
         "shared_processors": row.shared_processors,
         "nids": row.places.iter().map(|place| place.nid).collect::<Vec<_>>(),
         "state": row.state,
+        "stopped": row.stopped.is_some(),
+        "unreachable": row.places.iter().map(|place| place.nid).filter(unreachable).collect::<Vec<_>>(),
         "command": row.command,
         "turn": row.turn.is_some().then(|| page::turn(row)),
         "left_ns": turn.left_ns,

@@ -115,8 +115,15 @@ pub fn user(row: &pb::ApplicationRow) -> String {
     if owner.name.is_empty() { owner.uid.to_string() } else { owner.name }
 }
 
-/// `leads`, `promoted`, `frozen`, `held`, or the state where it is not running.
+/// `leads`, `promoted`, `frozen`, `held`, or the state where it is not running; before that: `suspect`, of an
+/// application on a node that can't be reached, and `stopped`, of one that its user has stopped.
 pub fn turn(row: &pb::ApplicationRow) -> &str {
+    if !row.unreachable.is_empty() {
+        return "suspect";
+    }
+    if row.stopped.is_some() && row.held.is_none() && row.turn.is_some() {
+        return "stopped";
+    }
     match row.turn.as_ref().map(pb::Turn::kind) {
         None | Some(Kind::Unknown) => &row.state,
         Some(Kind::Always) => "runs",
@@ -146,14 +153,16 @@ fn applications(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
     let percent = |of: u32| format!("{}.{}%", of / 10, of % 10);
     let long = |ns: u64| if ns == 0 { "-".into() } else { short(ns) };
     let turns = rows.iter().map(|row| {
+        let told = turn(row);
         let role = match row.turn.as_ref().map(pb::Turn::kind) {
+            _ if matches!(told, "suspect" | "stopped") => Role::Warns,
             Some(Kind::Always | Kind::Leads) => Role::Leads,
             Some(Kind::Promoted) => Role::Promoted,
             Some(Kind::Frozen) => Role::Waits,
             Some(Kind::Held) => Role::Warns,
             None | Some(Kind::Unknown) => Role::Plain,
         };
-        Span::new(turn(row), role)
+        Span::new(told, role)
     });
     let mut columns = vec![
         Column::new(">Apid", 9, column(&|row| apid(row).to_string())),

@@ -3,6 +3,7 @@
 use super::outbox::COMMITS_MAX;
 use super::{Effect, News, Now, Record, Scheduler, retries};
 use crate::apteam::Apid;
+use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS};
 use crate::apteam::protocol::node::Command;
@@ -12,9 +13,11 @@ use crate::variables::Private;
 use crate::variables::units::nanos;
 use std::time::Duration;
 
-/// SIGTERM and SIGKILL on every Linux.
+/// SIGTERM, SIGKILL, SIGCONT and SIGSTOP on every Linux.
 const TERM: i32 = 15;
 const KILL: i32 = 9;
+const CONT: i32 = 18;
+const STOP: i32 = 19;
 /// Signals to an application that its nodes are not known to have.
 pub const SIGNALS_MAX: usize = 16;
 /// Numbers that one start of psched's may give to signals of an application: more than
@@ -173,6 +176,7 @@ impl Scheduler {
                         // A KILL after a TERM takes its place, so that a node that hears of it only
                         // when it is back does not wait as long as a TERM would have it.
                         let before = team.doomed.take_if(|_| signal == KILL);
+                        team.stopped = None;
                         let at_ns = before.map_or(doom.at_ns, |b| b.at_ns.min(doom.at_ns));
                         retries::doom(team, Decisive { at_ns, ..doom });
                     }
@@ -196,6 +200,16 @@ impl Scheduler {
                     team.last_signal = team.last_signal.saturating_add(1);
                     let signal = NumberedSignal { number: team.last_signal, signal };
                     team.signals.push(signal);
+                    match signal.signal {
+                        STOP => {
+                            let own = team.owner.uid == uid;
+                            let name = if own { team.owner.name.clone() } else { String::new() };
+                            team.stopped = Some(By { uid, name, at_ns: now.wall_ns });
+                        }
+                        // (PEs that get TERM go on, to hear it.)
+                        CONT | TERM => team.stopped = None,
+                        _ => {}
+                    }
                     self.save(apid, false, out);
                     self.say_signals(apid, &[signal], out);
                     self.turn_early(now, apid);

@@ -126,6 +126,7 @@ impl Scheduler {
             signals: Vec::new(),
             last_signal: first_signal(now),
             held: None,
+            stopped: None,
             domain: self.domain(domain).name.clone(),
             moves: Default::default(),
             restart,

@@ -104,6 +104,9 @@ impl Scheduler {
         if let Some(held) = held {
             return held;
         }
+        if let Some(by) = team.stopped.clone().filter(|_| team.state == State::Running) {
+            return There::Stopped { apid, by }.into();
+        }
         match team.state {
             State::Posted => self.why_waiting(team).0,
             State::Lapsed => {

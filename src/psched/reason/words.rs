@@ -315,6 +315,11 @@ impl There {
             }
             There::Launching(nids) => plain(format!("it is being launched on {}", on(nids))),
             There::Runs(nids) => plain(format!("it runs on {}", on(nids))),
+            There::Stopped { apid, by } => held(
+                format!("application {apid} is stopped"),
+                format!("{by} has stopped it (apkill -STOP)"),
+                format!("apkill -CONT {apid} lets it go on"),
+            ),
             There::Out => with_cure(
                 "its memory is rolled out: other applications ran on its nodes",
                 "it is rolled in when it has a place",

@@ -76,6 +76,7 @@ pub fn encode_at(team: &Apteam, clocks: &Clocks) -> Vec<u8> {
         signals: team.signals.iter().copied().map(Into::into).collect(),
         last_signal: team.last_signal,
         held: team.held.clone().map(Into::into),
+        stopped: team.stopped.clone().map(Into::into),
         shares: team.shares,
         domain: team.domain.to_string(),
         moves_told: team.moves.told,
@@ -176,6 +177,7 @@ pub fn decode_at(bytes: &[u8], clocks: &Clocks) -> Result<Apteam, RecordError> {
         signals: record.signals.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
         last_signal: record.last_signal,
         held: record.held.map(TryInto::try_into).transpose()?,
+        stopped: record.stopped.map(TryInto::try_into).transpose()?,
         shares: record.shares,
         domain: record.domain.into(),
         moves: Moves {

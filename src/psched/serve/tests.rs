@@ -53,6 +53,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
         signals: vec![NumberedSignal { number: PSCHED_SIGNALS + 7, signal: 10 }],
         last_signal: PSCHED_SIGNALS + 7,
         held: Some(By { uid: 7, name: "carol".into(), at_ns: 11 }),
+        stopped: Some(By { uid: 1000, name: "alice".into(), at_ns: 12 }),
         shares: true,
         domain: "quick".into(),
         moves: crate::apteam::record::Moves { told: 2, to: None },

@@ -3,7 +3,7 @@
 use crate::apteam::ending::HostEnd;
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::record::{Apteam, State};
-use crate::machine::Flavors;
+use crate::machine::{Flavors, Nid};
 use crate::psched::decide::{NodeView, Scheduler, When};
 use crate::psched::reason::Reason;
 use crate::psched::serve::clock::now;
@@ -22,10 +22,13 @@ pub fn application(
     alone: bool,
 ) -> pb::ApplicationRow {
     let stuck = !scheduler.stuck_of(team.apid).is_empty();
+    let unreachable = scheduler.away_of(team);
     let waiting =
         stuck || team.held.is_some() || matches!(team.state, State::Posted | State::Lapsed);
-    let told =
-        waiting || scheduler.in_swap(team.apid).is_some() || !scheduler.away_of(team).is_empty();
+    let told = waiting
+        || team.stopped.is_some()
+        || scheduler.in_swap(team.apid).is_some()
+        || !unreachable.is_empty();
     let why = if told { scheduler.why_and_when(team.apid) } else { None };
     let words = |why: &Reason| if alone { viewer.explanation(why) } else { viewer.listed(why) };
     let (why, when) = why.map(|(why, when)| (words(&why).into(), when_row(when))).unzip();
@@ -44,9 +47,22 @@ pub fn application(
         memory,
         domain,
         stays,
+        unreachable: ranges(&unreachable),
         ..row(team)
     };
     viewer.application(team, row)
+}
+
+/// Nodes as ranges of their numbers.
+fn ranges(nids: &[Nid]) -> Vec<pb::NidRange> {
+    let mut ranges: Vec<pb::NidRange> = Vec::new();
+    for Nid(nid) in nids.iter().copied() {
+        match ranges.last_mut().filter(|range| range.last.checked_add(1) == Some(nid)) {
+            Some(range) => range.last = nid,
+            None => ranges.push(pb::NidRange { first: nid, last: nid }),
+        }
+    }
+    ranges
 }
 
 fn when_row(when: When) -> pb::When {
@@ -101,6 +117,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         ended_at_ns: team.ended_at_ns,
         time_limit_ms: millis(team.posting.time_limit),
         held: team.held.clone().map(Into::into),
+        stopped: team.stopped.clone().map(Into::into),
         account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
         flexible: team.posting.flexible,
         saving: team.posting.saving.as_ref().map_or_else(String::new, |saving| saving.to_string()),

@@ -422,6 +422,7 @@ impl Scheduler {
             ended_at_ns: 0,
             end: None,
             held: old.as_ref().and_then(|team| team.held.clone()),
+            stopped: old.as_ref().and_then(|team| team.stopped.clone()),
             doomed: old.and_then(|team| team.doomed),
             signals: Vec::new(),
             last_signal: first_signal(now),

@@ -449,3 +449,35 @@ fn ends_are_counted_by_kind() {
         [(PeEnd::Exit(0), 1), (PeEnd::Exit(1), 2)]
     );
 }
+
+/// What its user has stopped is shown so, until the user has it go on, or ends it; by any other signal nothing
+/// changes.
+#[test]
+fn an_application_is_stopped_until_it_is_continued_or_ended() {
+    let told = |signals: &[i32]| {
+        let mut s = ready(1, 2);
+        s.apply(at(1), posted(1, 2));
+        report(&mut s, 1, Report::Launched(key(1, 1)));
+        report(&mut s, 1, Report::Running(key(1, 1)));
+        for signal in signals.iter().copied() {
+            let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
+            let administrator = signal == 0;
+            s.apply(at(2), Event::Kill { reply, apids, signal, uid: 1000, administrator });
+        }
+        let stopped = s.team(Apid(1)).and_then(|team| team.stopped.clone());
+        (stopped.map(|by| by.uid), s.why(Apid(1)).map(|why| why.words(&sees_all)))
+    };
+    let [usr1, term, cont, stop, tstp] = [10, 15, 18, 19, 20];
+    let (by, why) = told(&[stop]);
+    assert_eq!(by, Some(1000));
+    let why = why.expect("it is there");
+    assert_eq!(why.obstacle, "application 1 is stopped");
+    assert!(why.holder.ends_with(" has stopped it (apkill -STOP)"), "{}", why.holder);
+    assert_eq!(why.cure, "apkill -CONT 1 lets it go on");
+    assert_eq!(told(&[stop, usr1, tstp]).0, Some(1000));
+    for signals in [&[][..], &[tstp], &[stop, cont], &[stop, term], &[stop, 0], &[stop, 9]] {
+        let (by, why) = told(signals);
+        assert_eq!(by, None, "{signals:?}");
+        assert!(!why.is_some_and(|why| why.obstacle.contains("stopped")), "{signals:?}");
+    }
+}

@@ -257,6 +257,7 @@ fn what_comes_into_a_record_later_is_read_again() {
         ended_at_ns: _,
         end: _,
         held: _,
+        stopped: _,
         doomed: _,
         signals: _,
         last_signal: _,
@@ -298,6 +299,7 @@ fn what_comes_into_a_record_later_is_read_again() {
         running_at_ns: u64::MAX,
         ended_at_ns: u64::MAX,
         held: Some(By { uid: u32::MAX, name: text(), at_ns: u64::MAX }),
+        stopped: Some(By { uid: u32::MAX, name: text(), at_ns: u64::MAX }),
         signals: vec![signal; SIGNALS_MAX],
         last_signal: u64::MAX,
         domain: text().into(),
@@ -322,6 +324,7 @@ fn what_comes_into_a_record_later_is_read_again() {
     let longer = Apteam {
         owner: Owner { name: long(), ..all.owner.clone() },
         held: Some(By { uid: 0, name: long(), at_ns: 0 }),
+        stopped: Some(By { uid: 0, name: long(), at_ns: 0 }),
         end: Some(end()),
         ..all
     };
