@@ -133,7 +133,12 @@ mod tests {
 
     fn ended(cause: Option<Cause>) -> Ended {
         let first = cause.map(|cause| Decisive { at_ns: 1, cause });
-        Ended { status: 125, end: HostEnd { first, ..HostEnd::default() }, told: false }
+        Ended {
+            status: 125,
+            end: HostEnd { first, ..HostEnd::default() },
+            told: false,
+            by_name: String::new(),
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Ended {
     pub end: HostEnd,
     /// The line about what ended it has been shown already, when it happened.
     pub told: bool,
+    /// What psched calls the user who has ended it, if a user has; empty: the user has no name, or it is not known.
+    pub by_name: String,
 }
 
 /// How the last line tells times and memory (`--closing`).
@@ -73,7 +75,7 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool, form: Form) -> Vec<Line> {
         && (cause.ends_application() || !quiet)
         && !ended.told
     {
-        lines.push(cause_line(apid, cause, stamp));
+        lines.push(cause_line(apid, cause, stamp, &ended.by_name));
     }
     if !ended.end.launched {
         return lines;
@@ -126,8 +128,8 @@ pub fn of_node(nid: Nid, stamp: &str, text: &str) -> String {
     format!("[NID {:05}] {stamp} {text}", nid.0)
 }
 
-/// The line about what decided the end.
-pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> Line {
+/// The line about what decided the end; `by_name`: as in [`Ended`].
+pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str, by_name: &str) -> Line {
     let on =
         |nid: Nid, text: String| Line::OfNode(of_node(nid, stamp, &format!("Apid {apid}: {text}")));
     if let Some((nid, text)) = cause.notice() {
@@ -160,7 +162,10 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str) -> Line {
         | Cause::StdoutClosed
         | Cause::NoRecord
         | Cause::Purge { .. }
-        | Cause::Checkpointed { .. } => Line::OfProgram(format!("Apid {apid}: {cause}{ended}")),
+        | Cause::Checkpointed { .. } => {
+            let name = |_| (!by_name.is_empty()).then(|| by_name.to_owned());
+            Line::OfProgram(format!("Apid {apid}: {}{ended}", cause.words(name)))
+        }
     }
 }
 
@@ -279,7 +284,7 @@ mod tests {
             frozen: Duration::from_millis(4_000),
             ..HostEnd::default()
         };
-        Ended { status: end.status(), end, told: false }
+        Ended { status: end.status(), end, told: false, by_name: String::new() }
     }
 
     fn in_words(lines: Vec<Line>) -> Vec<String> {
@@ -386,6 +391,25 @@ mod tests {
                 TOOK
             ]
         );
+    }
+
+    #[test]
+    fn users_are_named() {
+        for (cause, line) in [
+            (
+                Cause::Kill { signal: 15, uid: 1003 },
+                "aprun: Apid 12: killed by carol: Terminated (signal 15); initiated application \
+                 termination",
+            ),
+            (
+                Cause::Checkpointed { uid: 1003 },
+                "aprun: Apid 12: checkpointed and ended by carol (cpr -k); initiated application \
+                 termination",
+            ),
+        ] {
+            let ended = Ended { by_name: "carol".to_owned(), ..ended(Some(cause), &[]) };
+            assert_eq!(shown(&ended, STAMP, true), [line]);
+        }
     }
 
     #[test]

@@ -175,6 +175,50 @@ fn event(message: pb::ApplicationEvent) -> Result<Option<PschedEvent>, Malformed
     use pb::application_event::Event as Wire;
     let Some(event) = message.event else { return Ok(None) };
     Ok(Some(match event {
+/// The nodes of the machine, each with its host. A psched that is away is waited for: so long, else for some
+/// seconds where there is a socket.
+pub async fn hosts(
+    socket: &Path,
+    patience: Option<Duration>,
+) -> Result<Vec<(Nid, String)>, String> {
+    let until = Instant::now() + patience.unwrap_or(Duration::from_nanos(FIRST_PATIENCE_NS));
+    loop {
+        let (text, passes) = match ask_for_hosts(socket).await {
+            Ok(nodes) => return Ok(nodes),
+            Err(failed) => failed,
+        };
+        let comes = passes && (patience.is_some() || socket.exists());
+        if !comes || Instant::now() >= until {
+            return Err(text);
+        }
+        sleep(ASK_AGAIN).await;
+    }
+}
+
+/// (Err: why not, and whether it may be otherwise in a moment.)
+async fn ask_for_hosts(socket: &Path) -> Result<Vec<(Nid, String)>, (String, bool)> {
+    let channel = connect_to_process(socket).await;
+    let (channel, _) = channel.map_err(|error| (error.to_string(), error.may_pass()))?;
+    let mut client = PschedClient::new(channel).max_decoding_message_size(HOSTS_MAX);
+    // (Of no application: there is none of this number.)
+    let mut request = pb::ListRequest { apid: u64::MAX >> 1, pages: true, ..Default::default() };
+    let mut nodes = Vec::new();
+    loop {
+        let asked = timeout(ANSWER_WAIT, client.list(request.clone())).await;
+        let late = |_| ("psched does not answer".to_owned(), true);
+        let reply = asked.map_err(late)?.map_err(|status| {
+            let passes = status.source().is_some() || status.code() == Code::Unavailable;
+            (status_text(status), passes)
+        })?;
+        let reply = reply.into_inner();
+        nodes.extend(reply.nodes.into_iter().map(|node| (Nid(node.nid), node.host)));
+        if reply.next_page.is_empty() || nodes.len() > NODES_MAX {
+            return Ok(nodes);
+        }
+        request.page = reply.next_page;
+    }
+}
+
         Wire::Accepted(accepted) => PschedEvent::Accepted(Apid(accepted.apid)),
         Wire::Placed(placed) => PschedEvent::Placed(placed.incarnation),
         Wire::Launched(_) => PschedEvent::Launched,
@@ -220,13 +264,14 @@ fn placement(wire: pb::Placement) -> Result<Placement, Malformed> {
 }
 
 /// An end, whose times are of this host's clock: that of psched's host may have begun at any other time.
-fn ended(wire: pb::Ended) -> Result<Ended, Malformed> {
+fn ended(mut wire: pb::Ended) -> Result<Ended, Malformed> {
+    let by_name = std::mem::take(&mut wire.by_name);
     let ago = wire.ago_ms.map(Duration::from_millis);
     let (status, mut end): (u8, HostEnd) = wire.try_into()?;
     if let (Some(ago), Some(first)) = (ago, &mut end.first) {
         first.at_ns = monotonic_ns().saturating_sub(nanos(ago));
     }
-    Ok(Ended { status, end, told: false })
+    Ok(Ended { status, end, told: false, by_name })
 }
 
 #[cfg(test)]
@@ -243,7 +288,8 @@ mod tests {
             let key = Some(pb::ApplicationKey { apid: 7, incarnation: 1 });
             let end = Some(pb::HostEnd { key, first, ..Default::default() });
             let told = |ago_ms| {
-                let wire = pb::Ended { status: 137, end: end.clone(), ago_ms };
+                let wire =
+                    pb::Ended { status: 137, end: end.clone(), ago_ms, ..Default::default() };
                 ended(wire).expect("read").end.first.expect("told").at_ns
             };
             let ago = told(Some(5)).abs_diff(now.saturating_sub(5_000_000));

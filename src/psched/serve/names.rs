@@ -134,6 +134,14 @@ impl Names {
         }
     }
 
+    /// The name of a user, as far as it was told before; never waits.
+    pub fn known_name(&self, uid: u32) -> Option<String> {
+        match self.old(&Question::NameOf(uid))?? {
+            Found::Name(name) => Some(name),
+            Found::Number(_) => None,
+        }
+    }
+
     /// The number of the user with this name. Blocks for a few seconds at most.
     pub fn user_id(&self, name: &str) -> Number {
         self.number(Question::UserId(name.to_owned()), CONFIGURATION_WAIT)
@@ -271,6 +279,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let root = runtime.expect("a runtime").block_on(names().user_name(0));
         assert_eq!(root, "root");
+        assert_eq!(names().known_name(0).as_deref(), Some("root"));
+        assert_eq!(names().known_name(61_998), None);
         assert_eq!(names().user_id("root"), Number::Is(0));
         assert_eq!(names().group_id("root"), Number::Is(0));
         assert_eq!(names().user_id("no such user"), Number::None);

@@ -490,6 +490,8 @@ impl pb::psched_server::Psched for Service {
             return Err(Status::invalid_argument(format!("{} is not a signal", request.signal)));
         }
         let administrator = self.is_administrator(peer.uid);
+        // (The last lines of their apruns have it.)
+        names().user_name(peer.uid).await;
         // Each once, however often it is named, and not all at once.
         let apids: BTreeSet<Apid> = request.apids.iter().copied().map(Apid).collect();
         let apids: Vec<Apid> = apids.into_iter().collect();

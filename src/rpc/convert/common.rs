@@ -223,7 +223,7 @@ message! {
 /// An application's end, for its front end.
 impl From<HostEnd> for pb::Ended {
     fn from(end: HostEnd) -> Self {
-        Self { status: end.status().into(), end: Some(end.into()), ago_ms: None }
+        Self { status: end.status().into(), end: Some(end.into()), ..Self::default() }
     }
 }
 

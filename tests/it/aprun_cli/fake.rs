@@ -46,6 +46,7 @@ impl Posted {
     pub fn end(&self, status: u32, cause: Option<pb::Cause>) {
         self.tell(Event::Ended(pb::Ended {
             ago_ms: None,
+            by_name: String::new(),
             status,
             end: Some(pb::HostEnd {
                 key: Some(KEY),

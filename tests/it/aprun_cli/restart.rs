@@ -223,6 +223,7 @@ async fn a_signal_before_its_place_ends_it() {
     let cause = pb::Cause { kind, signal: 15, uid: 5, ..Default::default() };
     posted.tell(Event::Ended(pb::Ended {
         ago_ms: None,
+        by_name: "carol".into(),
         status: 143,
         end: Some(pb::HostEnd {
             key: Some(KEY),
@@ -230,7 +231,7 @@ async fn a_signal_before_its_place_ends_it() {
             ..Default::default()
         }),
     }));
-    let said = "cpr: Apid 12: killed by user 5: Terminated (signal 15); initiated application \
+    let said = "cpr: Apid 12: killed by carol: Terminated (signal 15); initiated application \
                 termination\n";
     assert_output(&finish(child).await, "", &format!("{RESTARTED}{said}"), 143);
 }
