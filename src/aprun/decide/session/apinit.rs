@@ -96,7 +96,7 @@ impl Front {
                 self.read_stdin();
             }
             FromApinit::SignalsTaken(number) => self.signals.retain(|s| s.number > number),
-            FromApinit::Notice(notice) => self.notice(notice),
+            FromApinit::Notice(notice) => self.notice(now_ns, notice),
             FromApinit::ProgramWanted(part) => self.hand(part),
             FromApinit::Done => self.done = true,
         }

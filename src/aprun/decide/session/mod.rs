@@ -35,6 +35,7 @@
 //!   said again to an apinit that comes back.
 
 mod apinit;
+mod deaths;
 mod events;
 mod notices;
 mod output;
@@ -50,6 +51,7 @@ use crate::apteam::place::{HostAddress, HostPart};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, NumberedSignal, ToApinit};
 use crate::apteam::{Apid, posting::Explanation};
 use crate::variables::units::format_duration;
+use deaths::Deaths;
 pub use events::{Action, Ask, Ended, Event, Looked, Loss, Placement, PschedEvent, Retried, Setup};
 use output::Received;
 use report::Reports;
@@ -208,6 +210,8 @@ pub struct Front {
     ended: Option<Box<Ended>>,
     /// What ends it, as far as it has been shown.
     told: Vec<Cause>,
+    /// PEs that have died by a signal of a user's, of which a line is to tell.
+    deaths: Option<Deaths>,
     /// Resumptions since the last piece of output that was in its place.
     holes: u32,
     /// Some output is lost.
@@ -262,6 +266,7 @@ impl Front {
             withdrawal: None,
             ended: None,
             told: Vec::new(),
+            deaths: None,
             holes: 0,
             incomplete: false,
             done: false,
@@ -391,6 +396,7 @@ impl Front {
             self.withdrawal.map(|w| w.until),
             self.refused.as_ref().map(|r| r.until),
             self.kept.iter().filter_map(|k| k.until).min(),
+            self.deaths.as_ref().map(|deaths| deaths.until),
             quiet.map(|_| self.quiet_since + DONE_PATIENCE_NS),
         ]
         .into_iter()
@@ -426,6 +432,7 @@ impl Front {
     }
 
     fn exit(&mut self, status: u8) {
+        self.tell_deaths();
         self.act(Action::Exit(status));
         self.over = true;
     }
@@ -453,6 +460,9 @@ impl Front {
     fn timers(&mut self, now_ns: u64) {
         if self.over {
             return;
+        }
+        if due(self.deaths.as_ref().map(|deaths| deaths.until), now_ns) {
+            self.tell_deaths();
         }
         if due(self.psched.retry_at, now_ns) {
             self.psched.retry_at = None;
@@ -588,6 +598,7 @@ impl Front {
             return;
         }
         let mut ended = ended.clone();
+        self.tell_deaths();
         ended.told |= self.has_told(&ended);
         if ended.end.output_lost {
             self.tell_of_loss(format!(

@@ -8,7 +8,8 @@ use crate::machine::Nid;
 const TOLD_MAX: usize = 64;
 
 impl Front {
-    pub(super) fn notice(&mut self, notice: Notice) {
+    pub(super) fn notice(&mut self, now_ns: u64, notice: Notice) {
+        let Some(notice) = self.deaths(now_ns, notice) else { return };
         let named = self.named();
         match notice {
             Notice::Seen { nid, at_ns, what } => {
@@ -48,9 +49,7 @@ impl Front {
         let text = match what {
             Seen::Ends(cause) => {
                 let text = cause.notice().map_or_else(|| cause.to_string(), |(_, text)| text);
-                if self.told.len() < TOLD_MAX {
-                    self.told.push(cause);
-                }
+                self.has_told_of(cause);
                 text
             }
             Seen::Pmi { rank, text } => format!("PE {rank} {text}"),
@@ -63,7 +62,14 @@ impl Front {
         self.of_application(&text)
     }
 
-    fn of_application(&self, text: &str) -> String {
+    /// What ends the application is told, or will be before its end is.
+    pub(super) fn has_told_of(&mut self, cause: Cause) {
+        if self.told.len() < TOLD_MAX {
+            self.told.push(cause);
+        }
+    }
+
+    pub(super) fn of_application(&self, text: &str) -> String {
         match self.apid {
             Some(apid) => format!("Apid {apid}: {text}"),
             None => text.to_owned(),

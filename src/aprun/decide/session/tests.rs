@@ -1349,6 +1349,53 @@ fn what_decided_is_told_whatever_else_was() {
         .gives(event(PschedEvent::Ended(end.clone())), &[Action::Close(end), Action::Exit(125)]);
 }
 
+/// Each host tells of a ^C.
+#[test]
+fn one_line_tells_of_a_signal_on_all_hosts() {
+    let died = |rank, nid, signal| Cause::PeSignal { rank, nid: Nid(nid), signal };
+    let told = |rank, nid, signal| {
+        let what = Seen::Ends(died(rank, nid, signal));
+        apinit(FromApinit::Notice(Notice::Seen { nid: Nid(nid), at_ns: 7, what }))
+    };
+    let line = |nid, who: &str| Action::SayOfNode {
+        nid: Nid(nid),
+        at_ns: 7,
+        text: format!(
+            "Apid 12: {who} died: Interrupt (signal 2); initiated application termination"
+        ),
+    };
+    // The line comes before that of the end, which need not say it again.
+    let mut session = Session::going();
+    for (rank, nid) in [(4, 2), (0, 0), (2, 1), (0, 0)] {
+        session.gives(told(rank, nid, SIGINT), &[]);
+    }
+    session.gives(done(), &[]);
+    let end = ended(Some(died(2, 1, SIGINT)), true);
+    let shown = Box::new(Ended { told: true, ..*end.clone() });
+    session.gives(
+        event(PschedEvent::Ended(end)),
+        &[line(0, "PEs on NIDs 0-2"), Action::Close(shown), Action::Exit(130)],
+    );
+    // Of an application that goes on a while it comes soon; and a host that is late has its own.
+    let mut session = Session::going();
+    session.gives(told(4, 2, SIGINT), &[]);
+    session.at(300, &[line(2, "PE 4")]);
+    session.gives(told(6, 3, SIGINT), &[]);
+    // Another signal does not wait, and comes after it.
+    let nid = Nid(1);
+    let text =
+        "Apid 12: PE 2 died: Segmentation fault (signal 11); initiated application termination";
+    let crashed = Action::SayOfNode { nid, at_ns: 7, text: text.to_owned() };
+    session.gives(told(2, 1, 11), &[line(3, "PE 6"), crashed]);
+    // Of very many nodes the first are named.
+    let mut session = Session::going();
+    for nid in 0..100 {
+        session.gives(told(nid, 2 * nid, SIGINT), &[]);
+    }
+    let who = "PEs on NIDs 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30 and 84 more nodes";
+    session.at(300, &[line(0, who)]);
+}
+
 /// The words of what is told while it runs.
 #[test]
 fn notices() {
