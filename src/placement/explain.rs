@@ -145,7 +145,6 @@ impl NoRoom {
         let mut until: Vec<String> = Vec::new();
         if !self.holders.is_empty() {
             let names = named(&self.holders, NAMED_MAX, name);
-            let of = if self.window.len() == 1 { "of" } else { "among" };
             let what = if self.short_of_memory.is_some() { "memory" } else { "processors" };
             let most = Some(self.max_resident);
             let most = most.filter(|most| *most > 1 && self.short_of_memory.is_none());
@@ -164,7 +163,8 @@ impl NoRoom {
                 // Names are said once; the second time they'd only be long.
                 n => (format!("applications {names} hold"), format!("these {n} have")),
             };
-            stand.push(format!("{subject} {what} {of} {window}{shared}"));
+            let held = nids_text(self.held.iter().copied());
+            stand.push(format!("{subject} {what} of {held}{shared}"));
             until.push(format!("{ended} ended"));
         }
         let (closed, opened) = self.closed(shut);
@@ -198,8 +198,8 @@ impl NoRoom {
             n => {
                 let (s, verb) = if n == 1 { ("", "holds") } else { ("s", "hold") };
                 let names = named(&self.holders, NAMED_BRIEFLY_MAX, name);
-                let window = nids_text(self.window.iter().copied());
-                format!("application{s} {names} {verb} {window}")
+                let held = nids_text(self.held.iter().copied());
+                format!("application{s} {names} {verb} {held}")
             }
         };
         Explanation { obstacle, holder, cure: String::new() }

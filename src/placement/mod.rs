@@ -222,6 +222,8 @@ pub struct NoRoom {
     pub window: Vec<Nid>,
     /// Those applications, by number.
     pub holders: Vec<Apid>,
+    /// Nodes of that window on which those applications are.
+    pub held: Vec<Nid>,
     /// Nodes of that window that are closed (no apinit offers them, or an administrator has said so).
     pub closed: Vec<Nid>,
     /// Nodes of that window that are kept for a posting that has waited too long.

@@ -44,7 +44,10 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
     let nids = |which: &dyn Fn(&Slot) -> bool| {
         nodes.iter().map(|at| &line[*at]).filter(|s| which(s)).map(|s| s.nid).collect()
     };
+    let held = |at: usize| occupancy.holders_at(at).iter().any(|apid| holders.contains(apid));
+    let held = nodes.iter().copied().filter(|at| held(*at)).map(|at| line[at].nid).collect();
     Box::new(NoRoom {
+        held,
         shape: wanted.shape,
         exclusive: wanted.exclusive,
         flexible: wanted.flexible,

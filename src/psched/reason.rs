@@ -194,7 +194,7 @@ pub enum Wait {
         layout: Layout,
         /// Its nodes need not be contiguous.
         flexible: bool,
-        /// The window that needs the fewest applications to end.
+        /// Of the window that needs the fewest applications to end: the nodes on which those are.
         nids: Vec<Nid>,
         /// The first of those applications.
         holders: Vec<AppName>,

@@ -330,11 +330,14 @@ impl Scheduler {
         let line = self.occupancy.line();
         let nearest = placement::nearest_laid(&self.occupancy, line, wanted, choice, layout);
         let (nids, holders) = nearest.unwrap_or_default();
+        // (Not all of the window's nodes are theirs.)
+        let held = |apid: &Apid| self.occupancy.held(*apid).iter().map(|held| line[held.at].nid);
+        let held: BTreeSet<Nid> = holders.iter().flat_map(held).collect();
         let shown: Vec<AppName> = holders.iter().take(4).map(|apid| self.app_name(*apid)).collect();
         let wait = Wait::LayoutFull {
             layout: layout.clone(),
             flexible: wanted.flexible,
-            nids: nids.into_iter().collect(),
+            nids: nids.into_iter().filter(|nid| held.contains(nid)).collect(),
             more: holders.len() > shown.len(),
             holders: shown,
         };

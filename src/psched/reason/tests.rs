@@ -21,6 +21,7 @@ fn that_name_hers() -> Vec<Reason> {
         unsaid: true,
         window: vec![Nid(0), Nid(1)],
         holders: vec![Apid(4711)],
+        held: vec![Nid(1)],
         closed: Vec::new(),
         kept: Vec::new(),
     };
