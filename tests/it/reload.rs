@@ -118,3 +118,26 @@ fn psmgr_reload_waits_and_tells() {
     );
     hand.end();
 }
+
+/// What an administrator has ordered of a node is not over because a file lacks it for a while.
+#[test]
+fn a_node_that_is_back_stays_closed_and_that_is_said() {
+    let hand = Hand::start(TWO, &[("0", None), ("1", None)]);
+    let psmgr = |line: &str| run(&mut hand.command("psmgr", words(line))).expect(0).out();
+    psmgr("drain 1 no power");
+    hand.write_config(ONE);
+    let out = psmgr("reload");
+    assert!(out.contains("NID 1 removed") && !out.contains("still"), "{out}");
+    hand.write_config(TWO);
+    let still = "NID 1 still drained by root: no power (psmgr resume 1 opens it)";
+    let out = psmgr("reload");
+    assert!(out.contains("NID 1 added") && out.contains(still), "{out}");
+    wait_for_words(&hand, still);
+    assert_eq!(hand.apstat("-n")["nodes"][1]["state"], "drained");
+    psmgr("resume 1");
+    hand.wait_until_up();
+    // Said once.
+    let out = psmgr("reload");
+    assert!(!out.contains("still"), "{out}");
+    hand.end();
+}

@@ -14,7 +14,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::{By, Change, Closed, NodeOrder};
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::State;
-use crate::machine::{Nid, format_nids, nids_text};
+use crate::machine::{Machine, Nid, format_nids, nids_text};
 use crate::psched::decide::NodesTo;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +22,24 @@ impl Scheduler {
     /// How an administrator has closed a node, if he has.
     pub fn closed(&self, nid: Nid) -> Option<&NodeOrder> {
         self.closed.get(&nid)
+    }
+
+    /// Nodes that this psched.yaml has anew and that stay closed, because the order of an administrator outlives
+    /// the file: said where it is read.
+    pub fn nodes_that_stay_closed(&self, machine: &Machine) -> Vec<String> {
+        let mut alike: BTreeMap<String, Vec<Nid>> = BTreeMap::new();
+        let anew = |nid: &Nid| !self.configured.nodes.contains_key(nid);
+        for nid in machine.nodes.keys().copied().filter(anew) {
+            if let Some(order) = self.closed(nid) {
+                alike.entry(order.to_string()).or_default().push(nid);
+            }
+        }
+        let line = |(order, nids): (String, Vec<Nid>)| {
+            let list = format_nids(nids.iter().copied());
+            let them = if nids.len() == 1 { "it" } else { "them" };
+            format!("{} still {order} (psmgr resume {list} opens {them})", nids_text(nids))
+        };
+        alike.into_iter().map(line).collect()
     }
 
     pub(super) fn is_down(&self, nid: Nid) -> bool {

@@ -62,6 +62,7 @@ impl Core {
         let mut told = self.tuner.tuning.reconfigured(variables);
         told.changes.extend(others.changes);
         told.changes.extend(self.driver.scheduler().flavors_without_effect(&machine));
+        told.changes.extend(self.driver.scheduler().nodes_that_stay_closed(&machine));
         told.changes.extend(self.driver.scheduler().apinits_refused_by(&machine));
         told.waits.splice(0..0, others.waits);
         self.event(Event::Machine(machine));
@@ -92,6 +93,7 @@ impl Core {
         let mut tuning = self.tuner.tuning.clone();
         let mut told = tuning.reconfigured(variables);
         told.changes.extend(self.driver.scheduler().flavors_without_effect(&machine));
+        told.changes.extend(self.driver.scheduler().nodes_that_stay_closed(&machine));
         told.changes.extend(self.driver.scheduler().apinits_refused_by(&machine));
         let settings = settings(&tuning.in_force());
         let applications = self.driver.scheduler().compared(now(), machine, settings);

@@ -272,3 +272,21 @@ fn a_held_application_keeps_its_place_and_does_not_run() {
     let running = report(&mut s, 1, Report::Running(key(1, 1)));
     assert!(running.contains(&"-> 1 plan".to_owned()), "{running:?}");
 }
+
+/// A node may be taken out of psched.yaml and put back: what was ordered of it stays, and is said where the file
+/// is read.
+#[test]
+fn a_node_that_comes_back_is_as_it_was_ordered() {
+    let mut s = ready(3, 1);
+    order(&mut s, DRAIN, &[1, 2]);
+    let mut less = machine(3, 1);
+    less.nodes.retain(|nid, _| nid.0 == 0);
+    assert_eq!(s.nodes_that_stay_closed(&less), [""; 0]);
+    s.apply(at(6), Event::Machine(Box::new(less)));
+    let line = "NIDs 1-2 still drained by carol: bad memory (psmgr resume 1-2 opens them)";
+    assert_eq!(s.nodes_that_stay_closed(&machine(3, 1)), [line]);
+    s.apply(at(7), Event::Machine(Box::new(machine(3, 1))));
+    assert_eq!((state(&s, 1), state(&s, 2)), ("drained", "drained"));
+    // They are there: nothing new.
+    assert_eq!(s.nodes_that_stay_closed(&machine(3, 1)), [""; 0]);
+}
