@@ -4,7 +4,7 @@
 //! end (TERM) and, five minutes later, made to (KILL). clap knows no options that are signals, so a
 //! first `-9` or `-USR1` is rewritten to `--signal=9` before it sees it ([`with_signal_named`]).
 
-use super::question::{answer, asked, parsed};
+use super::question::{Does, answer_again, ask, asked, parsed};
 use crate::apteam::signal;
 use crate::console::stdout::write_out;
 use crate::console::table::whole_seconds;
@@ -61,9 +61,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
 /// What stood in the way, for each of them.
 async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     let channel = connect(&socket_path()).await.map_err(|e| vec![e.to_string()])?;
-    let mut client = PschedClient::new(channel);
-    let call = client.kill(pb::KillRequest { apids: apids.clone(), signal });
-    let reply = answer(call, ANSWER_BOUND).await.map_err(|why| vec![why])?;
+    let client = &PschedClient::new(channel);
+    let request = pb::KillRequest { apids: apids.clone(), signal };
+    let reply = answer_again(ask!(client.kill, request), Does::Change, ANSWER_BOUND).await;
+    let reply = reply.map_err(|why| vec![why])?;
     if !reply.unrecorded.is_empty() {
         eprintln!("apkill: done, but not recorded: {}", reply.unrecorded);
     }

@@ -1,6 +1,6 @@
 //! Answers that come in pages, put together again.
 
-use super::question::answer;
+use super::question::{Does, answer, answer_again, ask};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use std::collections::BTreeSet;
@@ -20,13 +20,13 @@ pub async fn list(
     bound: Duration,
 ) -> Result<pb::ListReply, String> {
     let mut request = pb::ListRequest { pages: true, ..request };
-    let mut whole = answer(client.list(request.clone()), bound).await?;
+    let mut whole = answer_again(ask!(client.list, request), Does::Read, bound).await?;
     for _ in 0..PAGES_MAX {
         request.page = std::mem::take(&mut whole.next_page);
         if request.page.is_empty() {
             break;
         }
-        let more = answer(client.list(request.clone()), bound).await?;
+        let more = answer_again(ask!(client.list, request), Does::Read, bound).await?;
         whole.applications.extend(more.applications);
         whole.nodes.extend(more.nodes);
         whole.history.extend(more.history);
@@ -54,13 +54,13 @@ pub async fn events(
     bound: Duration,
 ) -> Result<pb::EventsReply, String> {
     let mut request = pb::EventsRequest { apid, pages: true, ..Default::default() };
-    let mut whole = answer(client.events(request.clone()), bound).await?;
+    let mut whole = answer_again(ask!(client.events, request), Does::Read, bound).await?;
     for _ in 0..PAGES_MAX {
         request.page = std::mem::take(&mut whole.next_page);
         if request.page.is_empty() {
             break;
         }
-        let more = answer(client.events(request.clone()), bound).await?;
+        let more = answer_again(ask!(client.events, request), Does::Read, bound).await?;
         whole.events.extend(more.events);
         whole.next_page = more.next_page;
     }
@@ -77,13 +77,13 @@ pub async fn turns(
     bound: Duration,
 ) -> Result<pb::TurnsReply, String> {
     let mut request = pb::TurnsRequest { switches, pages: true, ..Default::default() };
-    let mut whole = answer(client.turns(request.clone()), bound).await?;
+    let mut whole = answer_again(ask!(client.turns, request), Does::Read, bound).await?;
     for _ in 0..PAGES_MAX {
         request.page = std::mem::take(&mut whole.next_page);
         if request.page.is_empty() {
             break;
         }
-        let more = answer(client.turns(request.clone()), bound).await?;
+        let more = answer_again(ask!(client.turns, request), Does::Read, bound).await?;
         whole.applications.extend(more.applications);
         whole.nodes.extend(more.nodes);
         whole.next_page = more.next_page;
@@ -103,7 +103,7 @@ pub async fn processes(
     let mut whole = pb::ProcessesReply::default();
     for _ in 0..PAGES_MAX {
         let request = pb::ProcessesRequest { apid, first: whole.next };
-        let more = answer(client.processes(request), bound).await?;
+        let more = answer_again(ask!(client.processes, request), Does::Read, bound).await?;
         whole.processes.extend(more.processes);
         for notice in more.notices {
             if !whole.notices.contains(&notice) {
@@ -143,5 +143,5 @@ pub async fn shares(
     client: &mut PschedClient<Channel>,
     bound: Duration,
 ) -> Result<pb::SharesReply, String> {
-    answer(client.shares(pb::SharesRequest {}), bound).await
+    answer_again(ask!(client.shares, pb::SharesRequest {}), Does::Read, bound).await
 }

@@ -6,12 +6,14 @@
 
 use super::other_schedulers;
 use crate::rpc::connect::status_text;
+use crate::rpc::relayed::{self, Sent};
 use clap::error::ContextKind;
 use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// The command line of this program; or, once it is said why there is none, the status to exit with: `wrong`, or where help
 /// was wanted 0 once it is written out.
@@ -67,6 +69,78 @@ pub fn asked(name: &str, question: impl Future<Output = Result<(), Vec<String>>>
     ended(name, end)
 }
 
+/// How long a question is asked again that the apinit of a login host could not pass on to psched.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How soon: the first time, and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
+
+/// What a question does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// It only reads: it may be asked twice.
+    Read,
+    /// It changes something: it is asked again only where psched has certainly not got it.
+    Change,
+}
+
+/// A question that can be asked again: a closure that calls a method of a client with a request.
+macro_rules! ask {
+    ($client:ident . $method:ident, $request:expr) => {{
+        let client = &*$client;
+        let request = $request.clone();
+        move || {
+            let (mut client, request) = (client.clone(), request.clone());
+            async move { client.$method(request).await }
+        }
+    }};
+}
+pub(in crate::commands) use ask;
+
+/// psched's answer to a question, within so long. Where the apinit of this host could not pass it on, it is
+/// asked again for some seconds.
+///
+/// # Errors
+/// As [`answer`].
+pub async fn answer_again<T, F>(
+    call: impl FnMut() -> F,
+    does: Does,
+    bound: Duration,
+) -> Result<T, String>
+where
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    answer(again(call, does, bound), bound).await
+}
+
+/// A call, made again as long as that may help and does no harm.
+pub async fn again<T, F>(
+    mut call: impl FnMut() -> F,
+    does: Does,
+    bound: Duration,
+) -> Result<tonic::Response<T>, tonic::Status>
+where
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    let until = Instant::now() + AGAIN.min(bound);
+    let mut pause = PAUSES.0;
+    loop {
+        let status = match call().await {
+            Err(status) => status,
+            answer => return answer,
+        };
+        let harmless = match relayed::sent(&status) {
+            None => false,
+            Some(Sent::No) => true,
+            Some(Sent::Maybe) => does == Does::Read,
+        };
+        if !harmless || Instant::now() + pause >= until {
+            return Err(status);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
 /// psched's answer to a question, within so long.
 ///
 /// # Errors
@@ -95,4 +169,43 @@ fn failed(name: &str, problems: &[String]) -> ExitCode {
         let _ = writeln!(io::stderr(), "{name}: {line}");
     }
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tonic::{Response, Status};
+
+    /// How often it is asked, and for how long, where psched is away the first so many times.
+    async fn asked(does: Does, away: u32, status: impl Fn() -> Status) -> (u32, bool, Duration) {
+        let (times, begun) = (Cell::new(0), Instant::now());
+        let call = || {
+            times.set(times.get() + 1);
+            let answer = if times.get() > away { Ok(Response::new(7)) } else { Err(status()) };
+            std::future::ready(answer)
+        };
+        let answer: Result<u32, String> = answer_again(call, does, Duration::from_secs(30)).await;
+        (times.get(), answer.is_ok(), begun.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_asked_again_where_that_does_no_harm() {
+        let lost = |sent| move || relayed::unavailable("psched is away".into(), sent);
+        for (does, sent) in
+            [(Does::Read, Sent::No), (Does::Read, Sent::Maybe), (Does::Change, Sent::No)]
+        {
+            let (times, answered, _) = asked(does, 3, lost(sent)).await;
+            assert_eq!((times, answered), (4, true), "{does:?} {sent:?}");
+            // Not for ever.
+            let (times, answered, took) = asked(does, u32::MAX, lost(sent)).await;
+            assert!(times > 5 && !answered, "{times}");
+            assert!(took > Duration::from_secs(4) && took <= AGAIN, "{took:?}");
+        }
+        let (times, answered, _) = asked(Does::Change, 3, lost(Sent::Maybe)).await;
+        assert_eq!((times, answered), (1, false), "it may be done already");
+        // What psched itself says is its answer.
+        let (times, answered, _) = asked(Does::Read, 3, || Status::unavailable("the disk")).await;
+        assert_eq!((times, answered), (1, false));
+    }
 }

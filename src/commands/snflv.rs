@@ -15,7 +15,7 @@ use super::pages;
 use super::psmgr::log::user;
 use super::psmgr::nodes::{Nids, nids};
 use super::psmgr::{ANSWER_BOUND, Client, client, done};
-use super::question::{asked, parsed};
+use super::question::{Does, again, ask, asked, parsed};
 use crate::console::stdout::write_out;
 use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::machine::{Flavor, Flavors, Nid, format_nids};
@@ -117,7 +117,8 @@ impl Cli {
             reset: self.reset,
             dry_run: self.dry_run,
         };
-        let said = done(client.set_flavors(request)).await?;
+        let said =
+            done(again(ask!(client.set_flavors, request), Does::Change, ANSWER_BOUND)).await?;
         let head =
             if self.dry_run { "nothing was changed; this would be the result:\n" } else { "" };
         Ok(format!("{head}{said}"))

@@ -228,6 +228,11 @@ pub fn status_text(status: Status) -> String {
     }
 }
 
+/// Whether an error says that there was no connection: nothing can have been sent.
+pub fn is_not_connected(error: &(dyn std::error::Error + 'static)) -> bool {
+    find::<ConnectError>(error).is_some() || find::<DialError>(error).is_some()
+}
+
 /// Why a connection broke. That the other side is gone is all that the system says of one that was
 /// closed.
 fn why(error: &(dyn std::error::Error + 'static)) -> String {

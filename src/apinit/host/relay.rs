@@ -21,9 +21,12 @@ use super::passed::Passed;
 use crate::apteam::place::HostAddress;
 use crate::certs::Role;
 use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET};
+use crate::rpc::connect;
 use crate::rpc::listen::{Bounds, Peer, admitted, incoming_within, listen};
 use crate::rpc::partial_messages::{Limits, PartialMessages};
+use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX, Slot};
+use crate::variables::Variables;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -272,25 +275,32 @@ impl Relay {
     ) -> Result<Response<Body>, Status> {
         let Begun { peer, place } = begun;
         caller::pass_on(request.headers_mut(), &peer, &self.boot_id)?;
-        let away = |why: &dyn std::fmt::Display| {
-            Status::unavailable(format!("{what} can't be reached from this host: {why}"))
+        // (A command asks again, where it does no harm.)
+        let away = |why: &dyn std::fmt::Display, sent: Sent| {
+            let text = format!("{what} can't be reached from this host: {why}");
+            relayed::unavailable(text, sent)
         };
         let key = (peer.uid, at.clone());
         let channel = self.over.run_until_cancelled(self.channel(peer.uid, at, role)).await;
         let channel = channel.unwrap_or_else(|| Err(withdrawn()));
         let mut channel = channel.map_err(|status| match status.code() {
-            Code::Unavailable => away(&status.message()),
+            Code::Unavailable => away(&status.message(), Sent::No),
             _ => status,
         })?;
-        let broken = |error: tonic::transport::Error| {
+        let broken = |error: tonic::transport::Error, sent: Sent| {
             // (The host may have another address by now.)
             self.channels().remove(&key);
-            away(&crate::rpc::connect::status_text(Status::from_error(Box::new(error))))
+            // (A connection that could not be opened again has carried nothing.)
+            let sent = if connect::is_not_connected(&error) { Sent::No } else { sent };
+            away(&connect::status_text(Status::from_error(Box::new(error))), sent)
         };
         let request = request.map(|body| Body::new(Passed::to_host(body, self.over.clone())));
-        let passed = async { channel.ready().await?.call(request).await };
-        let passed = self.over.run_until_cancelled(passed).await.ok_or_else(withdrawn)?;
-        let response = passed.map_err(broken)?;
+        let passed = async {
+            let ready = channel.ready().await.map_err(|error| broken(error, Sent::No))?;
+            ready.call(request).await.map_err(|error| broken(error, Sent::Maybe))
+        };
+        let passed = self.over.run_until_cancelled(passed).await;
+        let response = passed.unwrap_or_else(|| Err(withdrawn()))?;
         let (over, flow) = (self.over.clone(), Arc::clone(&peer.flow));
         Ok(response.map(|body| Body::new(Passed::to_user(body, over, flow, place))))
     }

@@ -2,7 +2,7 @@
 
 use super::problem;
 use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, SealKey, manifest_of, verify};
-use crate::commands::question::answer;
+use crate::commands::question::{Does, answer_again, ask};
 use crate::console::stdout::write_out;
 use crate::console::table::{Cell, Report, Table, clean, moment, terminal_columns};
 use crate::node::checkpoint::dir::{self, KEY_FILE, Leftover, Spot, load_key};
@@ -102,8 +102,8 @@ fn state() -> Result<PathBuf, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let state = runtime.map_err(|e| e.to_string())?.block_on(async {
         let channel = connect(&socket_path()).await.map_err(|e| e.to_string())?;
-        let mut client = PschedClient::new(channel);
-        answer(client.show(pb::ShowRequest {}), ANSWER_BOUND).await
+        let client = &PschedClient::new(channel);
+        answer_again(ask!(client.show, pb::ShowRequest {}), Does::Read, ANSWER_BOUND).await
     })?;
     match state.state_directory {
         empty if empty.is_empty() => Err("it is of an older release; upgrade it".into()),

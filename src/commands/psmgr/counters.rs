@@ -1,6 +1,7 @@
 //! What psched is busy with: how many events of each kind it has heard, and what it has decided.
 
-use super::{Client, answer};
+use super::{ANSWER_BOUND, Client, answer};
+use crate::commands::question::{Does, again, ask};
 use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::rpc::pb;
 use clap::Args;
@@ -16,7 +17,9 @@ pub struct Counters {
 
 impl Counters {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
-        let reply = answer(client.counters(pb::CountersRequest {})).await?;
+        let reply =
+            answer(again(ask!(client.counters, pb::CountersRequest {}), Does::Read, ANSWER_BOUND))
+                .await?;
         let report = report(&reply, &TimeZone::system());
         Ok(if self.json { report.json() } else { report.text_within(terminal_columns()) })
     }

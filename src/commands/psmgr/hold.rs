@@ -1,7 +1,8 @@
 //! Applications that are held, and released.
 
-use super::{Client, done};
+use super::{ANSWER_BOUND, Client, done};
 use crate::commands::apkill::parse_apid;
+use crate::commands::question::{Does, again, ask};
 use crate::rpc::pb;
 use clap::Args;
 
@@ -15,6 +16,11 @@ pub struct Apids {
 
 impl Apids {
     pub(super) async fn run(self, client: &mut Client, hold: bool) -> Result<String, Vec<String>> {
-        done(client.hold(pb::HoldRequest { apids: self.apids, hold })).await
+        done(again(
+            ask!(client.hold, pb::HoldRequest { apids: self.apids, hold }),
+            Does::Change,
+            ANSWER_BOUND,
+        ))
+        .await
     }
 }

@@ -1,7 +1,8 @@
 //! Who changed what, and when.
 
-use super::{Client, answer};
+use super::{ANSWER_BOUND, Client, answer};
 use crate::commands::question::number;
+use crate::commands::question::{Does, again, ask};
 use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::rpc::pb;
 use clap::Args;
@@ -20,7 +21,12 @@ pub struct Log {
 
 impl Log {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
-        let reply = answer(client.log(pb::LogRequest { count: self.count })).await?;
+        let reply = answer(again(
+            ask!(client.log, pb::LogRequest { count: self.count }),
+            Does::Read,
+            ANSWER_BOUND,
+        ))
+        .await?;
         let report = report(&reply, &TimeZone::system());
         Ok(if self.json { report.json() } else { report.text_within(terminal_columns()) })
     }

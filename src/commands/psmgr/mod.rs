@@ -13,7 +13,7 @@ pub(super) mod nodes;
 mod record;
 mod variables;
 
-use super::question::{asked, parsed};
+use super::question::{Does, again, ask, asked, parsed};
 use crate::console::stdout::write_out;
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
@@ -117,7 +117,9 @@ async fn manage(command: Command) -> Result<String, Vec<String>> {
         Command::Release(apids) => apids.run(client, false).await,
         Command::Migrate(migrate) => migrate.run(client).await,
         Command::Compact(compact) => compact.run(client).await,
-        Command::Reload => done(client.reload(pb::ReloadRequest {})).await,
+        Command::Reload => {
+            done(again(ask!(client.reload, pb::ReloadRequest {}), Does::Change, ANSWER_BOUND)).await
+        }
         Command::Log(log) => log.run(client).await,
         Command::Counters(counters) => counters.run(client).await,
         Command::Record(record) => record.run(client).await,

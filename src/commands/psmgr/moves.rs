@@ -3,8 +3,9 @@
 //! What is planned is printed with its cost before it is done; with --dry-run that is all.
 
 use super::nodes::{Nids, nids};
-use super::{Client, done};
+use super::{ANSWER_BOUND, Client, done};
 use crate::commands::apkill::parse_apid;
+use crate::commands::question::{Does, again, ask};
 use crate::console::stdout::write_out;
 use crate::rpc::pb;
 use clap::Args;
@@ -39,24 +40,30 @@ impl Migrate {
         let nids: Vec<u32> =
             self.nids.iter().flat_map(|Nids(nids)| nids).map(|nid| nid.0).collect();
         let request = |dry_run| pb::MigrateRequest { apid: self.apid, nids: nids.clone(), dry_run };
-        let plan = done(client.migrate(request(true))).await?;
+        let plan =
+            done(again(ask!(client.migrate, request(true)), Does::Read, ANSWER_BOUND)).await?;
         if self.dry_run {
             return Ok(plan);
         }
         write_out(&plan).map_err(|text| vec![text])?;
-        done(client.migrate(request(false))).await.map(|told| news(told, &plan))
+        done(again(ask!(client.migrate, request(false)), Does::Change, ANSWER_BOUND))
+            .await
+            .map(|told| news(told, &plan))
     }
 }
 
 impl Compact {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
         let request = |dry_run| pb::CompactRequest { region: self.region.clone(), dry_run };
-        let plan = done(client.compact(request(true))).await?;
+        let plan =
+            done(again(ask!(client.compact, request(true)), Does::Read, ANSWER_BOUND)).await?;
         if self.dry_run {
             return Ok(plan);
         }
         write_out(&plan).map_err(|text| vec![text])?;
-        done(client.compact(request(false))).await.map(|told| news(told, &plan))
+        done(again(ask!(client.compact, request(false)), Does::Change, ANSWER_BOUND))
+            .await
+            .map(|told| news(told, &plan))
     }
 }
 

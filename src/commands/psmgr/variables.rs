@@ -1,7 +1,8 @@
 //! What can be retuned: shown, set and put back.
 
 use super::log::user;
-use super::{Client, answer, done};
+use super::{ANSWER_BOUND, Client, answer, done};
+use crate::commands::question::{Does, again, ask};
 use crate::console::table::{Cell, Report, Table, moment, terminal_columns};
 use crate::rpc::pb;
 use crate::variables;
@@ -46,7 +47,8 @@ fn help() -> String {
 
 impl Show {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
-        let mut reply = answer(client.show(pb::ShowRequest {})).await?;
+        let mut reply =
+            answer(again(ask!(client.show, pb::ShowRequest {}), Does::Read, ANSWER_BOUND)).await?;
         reply.variables.retain(|row| matches(&self.pattern, &row.name));
         if reply.variables.is_empty() {
             return Err(vec![format!(
@@ -83,7 +85,7 @@ impl Set {
             None => pb::SetValue { name: text.clone(), value: None },
         };
         let values = self.values.iter().map(value).collect();
-        done(client.set(pb::SetRequest { values })).await
+        done(again(ask!(client.set, pb::SetRequest { values }), Does::Change, ANSWER_BOUND)).await
     }
 }
 
