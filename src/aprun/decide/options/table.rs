@@ -133,7 +133,7 @@ pub const FLAGS: &[Flag] = &[
         &["-cc", "--cpu-binding"],
         Some("cpu|depth|numa_node|none|LISTS"),
         "bind each PE to its own processors (cpu, the default, and depth), to the application's in its \
-         NUMA\n        node, not at all, or as lists say, by PE on each node: 0,1:2-3:x (x: not bound)",
+         NUMA node, not at all, or as lists say, by PE on each node: 0,1:2-3:x (x: not bound)",
     ),
     flag(
         Id::Siblings,
@@ -289,7 +289,7 @@ pub const FLAGS: &[Flag] = &[
         Id::LoadFile,
         &["--load-file"],
         Some("FILE"),
-        "run the programs that this file lists, in place of COMMAND; a line each:\n        \
+        "run the programs that this file lists, in place of COMMAND; a line each:\n\
          [-n PES] [-d DEPTH] [-N PES] COMMAND [ARGUMENT...]",
     ),
     flag(Id::Help, &["-h", "--help"], None, "print this"),
@@ -330,23 +330,52 @@ impl Flag {
 
 /// The text of `--help`.
 pub fn help(program: &str, mpirun: bool) -> String {
-    let mut text = format!(
-        "usage: {program} [OPTIONS] COMMAND [ARGUMENT...] [: [-n PES] COMMAND [ARGUMENT...]]...\n\n\
-         Runs COMMAND as a parallel application on nodes that psched has placed. Several programs, with\n\
-         a : between them, are one application, whose ranks go on from one to the next.\n\n"
+    let usage = format!("usage: {program} [OPTIONS] COMMAND [ARGUMENT...] ");
+    let indent = " ".repeat("usage: ".len() + program.len() + 1);
+    let mut text =
+        format!("{}\n{indent}[: [-n PES] COMMAND [ARGUMENT...]]...\n\n", usage.trim_end());
+    wrap(
+        "Runs COMMAND as a parallel application on nodes that psched has placed. Several programs, with a : \
+         between them, are one application, whose ranks go on from one to the next.",
+        0,
+        &mut text,
+/// Columns of the text of `--help`: of a terminal that nobody has made wider.
+const HELP_WIDTH: usize = 80;
+/// Columns before the help of an option.
+const HELP_INDENT: usize = 8;
+
     );
-    let left = |flag: &Flag| {
+    text.push('\n');
+    for flag in FLAGS {
         let names: Vec<&str> = flag.names_in(mpirun).collect();
         let argument = flag.argument.map(|a| format!(" {a}")).unwrap_or_default();
-        format!("  {}{argument}", names.join(", "))
-    };
-    for flag in FLAGS {
-        text.push_str(&format!("{}\n        {}\n", left(flag), flag.help));
+        text.push_str(&format!("  {}{argument}\n", names.join(", ")));
+        for paragraph in flag.help.lines() {
+            wrap(paragraph, HELP_INDENT, &mut text);
+        }
     }
-    text.push_str(&format!(
-        "\nOptions end at COMMAND, or at --. The exit status is the application's; 125: {program} \
-         failed or\nthe application never started, 126: not executable, 127: not found, 124: time \
-         limit.\nThe manual has the rest: man {program}.\n"
-    ));
+    text.push('\n');
+    let end = format!(
+        "Options end at COMMAND, or at --. The exit status is the application's; 125: {program} failed or the \
+         application never started, 126: not executable, 127: not found, 124: time limit. The manual has the \
+         rest: man {program}."
+    );
+    wrap(&end, 0, &mut text);
     text
+}
+
+/// Adds a paragraph in lines of at most [`HELP_WIDTH`] columns, of which the first `indent` are blank.
+fn wrap(paragraph: &str, indent: usize, text: &mut String) {
+    let mut line = String::new();
+    for word in paragraph.split_whitespace() {
+        if !line.is_empty() && indent + line.len() + 1 + word.len() > HELP_WIDTH {
+            text.push_str(&format!("{:indent$}{line}\n", ""));
+            line.clear();
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    text.push_str(&format!("{:indent$}{line}\n", ""));
 }
