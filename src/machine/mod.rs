@@ -5,6 +5,7 @@
 //! placement guarantees to an application, is contiguity of NIDs.
 
 pub mod gates;
+mod host_nodes;
 mod hosts;
 mod nids;
 pub mod node_memory;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use host_nodes::{HostNodesError, names_hosts, with_numbers};
 pub use hosts::{HostListError, is_host, parse_hosts};
 pub use nids::{NidListError, NidSet, format_nids, nids_text, parse_nids};
 pub use regions::{Domain, Members, REGIONS_MAX, Reach, Region, RegionId, RegionSet};

@@ -131,10 +131,13 @@ fn variables_are_set_at_once_and_kept() {
 #[test]
 fn what_is_wrong_changes_nothing() {
     let hand = Hand::start(ONE, &[("0", None)]);
-    for line in ["set", "set kill_grace", "set --reset a=1", "drain x", "hold 0", "fix", "log -n x"]
+    for line in
+        ["set", "set kill_grace", "set --reset a=1", "drain 0-x", "hold 0", "fix", "log -n x"]
     {
         run(&mut psmgr(&hand, line)).expect(2);
     }
+    let nobody = run(&mut psmgr(&hand, "drain x")).expect(1);
+    nobody.says("psmgr: \"x\" is neither the number of a node, nor a range such as 0-3, nor the name of a host");
     let wrong = run(&mut psmgr(&hand, "set ticket_time=9s kill_grace=9h kill_grase=1s")).expect(1);
     let wrong = wrong
         .says("9h is out of the range of kill_grace; give a duration such as 500ms, 5s or 1m30s")

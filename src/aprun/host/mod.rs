@@ -115,6 +115,13 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         })?;
         options.listed(&path.display().to_string(), &text).map_err(Failure::failed)?;
     }
+    let socket = socket_path();
+    let runtime = runtime()?;
+    if options.names_hosts() {
+        let patience = psched::patience(&socket, options.wait_for_psched);
+        let nodes = runtime.block_on(psched::hosts(&socket, patience)).map_err(Failure::failed)?;
+        options.with_hosts(&nodes).map_err(Failure::failed)?;
+    }
     let recovery = Recovery::of(&options)?;
     let found = program::open_all(&options)?;
     let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
@@ -124,8 +131,6 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         Posting { request_id, command, executable, tries_again, ..options.posting.clone() };
     let home = options.inside.then(|| Home::find(&options)).transpose()?;
     let request = pb::PostRequest { signal: true, ..posting.into() };
-    let socket = socket_path();
-    let runtime = runtime()?;
     if let Some(home) = home.as_ref().filter(|_| options.dry_run) {
         return dry_inside(home, &options);
     }

@@ -5,10 +5,13 @@
 
 use super::note::{Note, Store};
 use crate::aprun::decide::closing::Ended;
-use crate::aprun::decide::session::{Ask, Event, Looked, Placement, PschedEvent, Retried};
+use crate::aprun::decide::session::{
+    Ask, Event, FIRST_PATIENCE_NS, Looked, Placement, PschedEvent, Retried,
+};
 use crate::apteam::Apid;
 use crate::apteam::ending::HostEnd;
 use crate::apteam::launch::Launch;
+use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
 use crate::rpc::convert::places_of;
@@ -18,14 +21,23 @@ use pb::application_event::Event::Accepted;
 use pb::psched_client::PschedClient;
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Sender;
+use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 /// How long aprun waits for psched on the machine's socket while psched is away: an upgrade takes
 /// seconds.
 const SYSTEM_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long psched may take to tell its nodes, a page at a time, and how soon it is asked again.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+/// The largest page, in bytes.
+const HOSTS_MAX: usize = 64 << 20;
+/// More nodes than a machine has.
+const NODES_MAX: usize = 1 << 20;
 
 /// How long a psched that does not answer on this socket is waited for: as long as `given` says, else
 /// [`SYSTEM_PATIENCE`] where psched's units have made the socket's folder, which stays while psched is
@@ -163,18 +175,6 @@ pub async fn deposit(channel: Channel, apid: Apid, launch: Launch) {
     }
 }
 
-/// Asks where it would go.
-pub async fn dry_run(socket: &Path, request: pb::PostRequest) -> Result<Looked, String> {
-    let (channel, _) = connect_to_process(socket).await.map_err(|e| e.to_string())?;
-    let reply = PschedClient::new(channel).dry_run(request).await.map_err(status_text)?;
-    answer(reply.into_inner()).map_err(|e| e.to_string())
-}
-
-/// An event; `None`: of a kind that this release does not know.
-fn event(message: pb::ApplicationEvent) -> Result<Option<PschedEvent>, Malformed> {
-    use pb::application_event::Event as Wire;
-    let Some(event) = message.event else { return Ok(None) };
-    Ok(Some(match event {
 /// The nodes of the machine, each with its host. A psched that is away is waited for: so long, else for some
 /// seconds where there is a socket.
 pub async fn hosts(
@@ -219,6 +219,18 @@ async fn ask_for_hosts(socket: &Path) -> Result<Vec<(Nid, String)>, (String, boo
     }
 }
 
+/// Asks where it would go.
+pub async fn dry_run(socket: &Path, request: pb::PostRequest) -> Result<Looked, String> {
+    let (channel, _) = connect_to_process(socket).await.map_err(|e| e.to_string())?;
+    let reply = PschedClient::new(channel).dry_run(request).await.map_err(status_text)?;
+    answer(reply.into_inner()).map_err(|e| e.to_string())
+}
+
+/// An event; `None`: of a kind that this release does not know.
+fn event(message: pb::ApplicationEvent) -> Result<Option<PschedEvent>, Malformed> {
+    use pb::application_event::Event as Wire;
+    let Some(event) = message.event else { return Ok(None) };
+    Ok(Some(match event {
         Wire::Accepted(accepted) => PschedEvent::Accepted(Apid(accepted.apid)),
         Wire::Placed(placed) => PschedEvent::Placed(placed.incarnation),
         Wire::Launched(_) => PschedEvent::Launched,

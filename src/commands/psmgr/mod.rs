@@ -36,7 +36,7 @@ const ANSWER_MAX: usize = 64 * 1024 * 1024;
     name = "psmgr",
     version,
     long_about = "Manages a live machine. For administrators.\n\nNIDS is a list of nodes, as \
-                  0-3,7; APID the number of an application, as apstat shows it. The exit status \
+                  0-3,7, or of their hosts, as h1,n[004-007]; APID the number of an application, as apstat shows it. The exit status \
                   is 0 if all was done; 1 if not: then nothing was changed, or the change goes \
                   on, as the message says; 2 if the command line is wrong."
 )]
@@ -123,8 +123,14 @@ async fn manage(command: Command) -> Result<String, Vec<String>> {
         Command::Log(log) => log.run(client).await,
         Command::Counters(counters) => counters.run(client).await,
         Command::Record(record) => record.run(client).await,
-        Command::Adopt(nodes) => done(client.adopt(nodes.request())).await,
-        Command::Purge(nodes) => done(client.purge(nodes.request())).await,
+        Command::Adopt(nodes) => {
+            let request = nodes.request(client).await?;
+            done(again(ask!(client.adopt, request), Does::Change, ANSWER_BOUND)).await
+        }
+        Command::Purge(nodes) => {
+            let request = nodes.request(client).await?;
+            done(again(ask!(client.purge, request), Does::Change, ANSWER_BOUND)).await
+        }
     }
 }
 
@@ -173,11 +179,12 @@ mod tests {
         let adopt = parse("psmgr adopt 0-2,7").expect("good");
         assert!(matches!(adopt.command, Command::Adopt(nodes) if nodes.nids().len() == 4));
         let purge = parse("psmgr purge 3").expect("good");
-        assert!(matches!(purge.command, Command::Purge(nodes) if *nodes.nids() == [Nid(3)].into()));
+        assert!(matches!(purge.command, Command::Purge(nodes) if nodes.nids() == [Nid(3)].into()));
         for good in [
             "psmgr show",
             "psmgr show kill* --json",
             "psmgr drain 0-3 bad memory",
+            "psmgr drain h1,3",
             "psmgr resume 3",
             "psmgr down 3 -- the power -is gone",
             "psmgr hold 1 2",
@@ -191,12 +198,12 @@ mod tests {
         for bad in [
             "psmgr",
             "psmgr adopt",
-            "psmgr adopt x",
+            "psmgr adopt 0-x",
             "psmgr adopt 3-1",
             "psmgr fix 0",
             "psmgr set",
             "psmgr drain",
-            "psmgr drain x",
+            "psmgr drain 3-",
             "psmgr hold",
             "psmgr hold 0",
             "psmgr log -n x",

@@ -1,7 +1,9 @@
 //! What becomes of nodes: foreign ones, and those that are taken out or put back.
 
-use super::{Client, done};
-use crate::machine::{Nid, parse_nids};
+use super::{ANSWER_BOUND, Client, done};
+use crate::commands::pages;
+use crate::commands::question::{Does, again, ask};
+use crate::machine::{Nid, names_hosts, parse_nids, with_numbers};
 use crate::rpc::pb;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -9,9 +11,9 @@ use std::collections::BTreeSet;
 /// Nodes.
 #[derive(Args, Clone, Debug)]
 pub struct Nodes {
-    /// The nodes: 0-3,7
-    #[arg(value_name = "NIDS", value_parser = nids)]
-    nids: Nids,
+    /// The nodes, by numbers or by their hosts: 0-3,7 or h1,n[004-007]
+    #[arg(value_name = "NIDS", value_parser = node_list)]
+    nids: NodeList,
 }
 
 /// Nodes, and why.
@@ -24,6 +26,22 @@ pub struct Order {
     reason: Vec<String>,
 }
 
+/// A list of nodes on the command line.
+#[derive(Clone, Debug)]
+enum NodeList {
+    /// Their numbers, and the list.
+    Numbers(BTreeSet<Nid>, String),
+    /// A list with names of hosts, whose nodes psched knows.
+    Hosts(String),
+}
+
+fn node_list(text: &str) -> Result<NodeList, String> {
+    match names_hosts(text) {
+        true => Ok(NodeList::Hosts(text.to_owned())),
+        false => nids(text).map(|Nids(nids)| NodeList::Numbers(nids, text.to_owned())),
+    }
+}
+
 /// A list of NIDs on the command line.
 #[derive(Clone, Debug)]
 pub(in crate::commands) struct Nids(pub(in crate::commands) BTreeSet<Nid>);
@@ -32,14 +50,45 @@ pub(in crate::commands) fn nids(text: &str) -> Result<Nids, String> {
     parse_nids(text).map(Nids).map_err(|e| e.to_string())
 }
 
+/// All nodes, each with its host.
+async fn hosts(client: &Client) -> Result<Vec<(Nid, String)>, Vec<String>> {
+    // (Of no application: there is none of this number.)
+    let request = pb::ListRequest { apid: u64::MAX >> 1, ..Default::default() };
+    let mut client = client.clone();
+    let reply = pages::list(&mut client, request, ANSWER_BOUND).await;
+    let nodes = reply.map_err(|why| vec![why])?.nodes;
+    Ok(nodes.into_iter().map(|node| (Nid(node.nid), node.host)).collect())
+}
+
 impl Nodes {
-    pub(super) fn request(self) -> pb::NodesRequest {
-        pb::NodesRequest { nids: self.nids.0.into_iter().map(|n| n.0).collect() }
+    /// Their numbers; psched is asked for those of hosts.
+    pub(super) async fn numbers(self, client: &Client) -> Result<Vec<u32>, Vec<String>> {
+        let nids = match self.nids {
+            NodeList::Hosts(list) => {
+                let nodes = hosts(client).await?;
+                let list = with_numbers(&list, &nodes).map_err(|error| vec![error.to_string()])?;
+                parse_nids(&list).map_err(|error| vec![error.to_string()])?
+            }
+            NodeList::Numbers(nids, list) => {
+                // (Where psched does not tell, numbers are numbers: an order does not fail because of it.)
+                let nodes = hosts(client).await.unwrap_or_default();
+                with_numbers(&list, &nodes).map_err(|error| vec![error.to_string()])?;
+                nids
+            }
+        };
+        Ok(nids.into_iter().map(|nid| nid.0).collect())
+    }
+
+    pub(super) async fn request(self, client: &Client) -> Result<pb::NodesRequest, Vec<String>> {
+        Ok(pb::NodesRequest { nids: self.numbers(client).await? })
     }
 
     #[cfg(test)]
-    pub(super) fn nids(&self) -> &BTreeSet<Nid> {
-        &self.nids.0
+    pub(super) fn nids(&self) -> BTreeSet<Nid> {
+        match &self.nids {
+            NodeList::Numbers(nids, _) => nids.clone(),
+            NodeList::Hosts(_) => BTreeSet::new(),
+        }
     }
 }
 
@@ -49,8 +98,8 @@ impl Order {
         client: &mut Client,
         to: pb::NodesTo,
     ) -> Result<String, Vec<String>> {
-        let nids = self.nodes.request().nids;
+        let nids = self.nodes.numbers(client).await?;
         let request = pb::SetNodesRequest { nids, to: to.into(), reason: self.reason.join(" ") };
-        done(client.set_nodes(request)).await
+        done(again(ask!(client.set_nodes, request), Does::Change, ANSWER_BOUND)).await
     }
 }

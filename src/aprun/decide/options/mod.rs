@@ -43,6 +43,7 @@ use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::posting::{Account, Posting};
 use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
+use crate::machine::{Nid, names_hosts, with_numbers};
 use load::Loading;
 use parts::{Ends, Given, Part, read_options};
 use std::time::Duration;
@@ -121,6 +122,9 @@ pub struct Options {
     pub nodes: Option<u32>,
     /// -l, as long as it is not read.
     pub node_file: Option<Vec<u8>>,
+    /// The lists of -L or -l, and of -E, that name hosts, as long as the nodes of these are not known: each with
+    /// what a message about it begins with.
+    pub host_lists: [Option<(String, String)>; 2],
     /// --dry-run.
     pub dry_run: bool,
     /// --output.
@@ -253,8 +257,37 @@ impl Options {
                 "the list is longer than {NODE_FILE_MAX} bytes, the maximum: write ranges, such as 0-99"
             )));
         }
+        let text = String::from_utf8_lossy(text);
+        if names_hosts(&text) {
+            self.host_lists[0] = Some((file.to_owned(), text.into_owned()));
+            return Ok(());
+        }
         let choice = std::mem::take(&mut self.posting.choice);
-        self.posting.choice = choice.only(&String::from_utf8_lossy(text)).map_err(named)?;
+        self.posting.choice = choice.only(&text).map_err(named)?;
+        Ok(())
+    }
+
+    /// Whether lists name hosts whose nodes are not known yet.
+    pub fn names_hosts(&self) -> bool {
+        self.host_lists.iter().any(Option::is_some)
+    }
+
+    /// What the nodes of this machine are, each with its host.
+    ///
+    /// # Errors
+    /// A list names a host that is not there, or is wrong otherwise.
+    pub fn with_hosts(&mut self, nodes: &[(Nid, String)]) -> Result<(), String> {
+        let [only, not] = std::mem::take(&mut self.host_lists);
+        let mut choice = std::mem::take(&mut self.posting.choice);
+        if let Some((named, list)) = only {
+            let list = with_numbers(&list, nodes).map_err(|error| format!("{named}: {error}"))?;
+            choice = choice.only(&list).map_err(|error| format!("{named}: {error}"))?;
+        }
+        if let Some((named, list)) = not {
+            let list = with_numbers(&list, nodes).map_err(|error| format!("{named}: {error}"))?;
+            choice = choice.not(&list).map_err(|error| format!("{named}: {error}"))?;
+        }
+        self.posting.choice = choice;
         Ok(())
     }
 
@@ -301,6 +334,7 @@ impl Options {
         }
         let chosen =
             !self.posting.choice.is_any() || self.node_file.is_some() || self.nodes.is_some();
+        let chosen = chosen || self.names_hosts();
         let given = [
             (self.posting.memory_per_pe.is_some(), "-m"),
             (self.posting.time_limit.is_some(), "--time-limit"),
@@ -384,6 +418,7 @@ impl Default for Options {
             inside: false,
             nodes: None,
             node_file: None,
+            host_lists: [None, None],
             dry_run: false,
             output: None,
             error: None,
@@ -545,12 +580,18 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         }
         Id::RestartFrom => options.restart_from = Some(value.to_vec()),
         Id::NodeList | Id::NodeListFile
-            if options.node_file.is_some() || options.posting.choice.names_some() =>
+            if options.node_file.is_some()
+                || options.posting.choice.names_some()
+                || options.host_lists[0].is_some() =>
         {
             return Err(named("the list of nodes is given twice: give -L or -l, once".into()));
         }
         Id::NodeList => {
             let text = String::from_utf8_lossy(value);
+            if names_hosts(&text) {
+                options.host_lists[0] = Some((name.to_owned(), text.into_owned()));
+                return Ok(());
+            }
             let choice = std::mem::take(&mut options.posting.choice);
             options.posting.choice = choice.only(&text).map_err(named)?;
         }
@@ -564,6 +605,11 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::NodeListFile => options.node_file = Some(value.to_vec()),
         Id::ExcludeList => {
             let text = String::from_utf8_lossy(value);
+            options.host_lists[1] = None;
+            if names_hosts(&text) {
+                options.host_lists[1] = Some((name.to_owned(), text.into_owned()));
+                return Ok(());
+            }
             let choice = std::mem::take(&mut options.posting.choice);
             options.posting.choice = choice.not(&text).map_err(named)?;
         }

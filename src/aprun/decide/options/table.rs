@@ -243,8 +243,9 @@ pub const FLAGS: &[Flag] = &[
     flag(
         Id::NodeList,
         &["-L", "--node-list"],
-        Some("NIDS"),
-        "use only these nodes, such as 1-5,9 (9,5-1: ranks begin at the high end)",
+        Some("NIDS|HOSTS"),
+        "use only these nodes, such as 1-5,9 (9,5-1: ranks begin at the high end), or those of these hosts: \
+         h1,n[004-007]",
     ),
     flag(
         Id::NodeListFile,
@@ -252,7 +253,12 @@ pub const FLAGS: &[Flag] = &[
         Some("FILE"),
         "read the list of -L from a file",
     ),
-    flag(Id::ExcludeList, &["-E", "--exclude-node-list"], Some("NIDS"), "use none of these nodes"),
+    flag(
+        Id::ExcludeList,
+        &["-E", "--exclude-node-list"],
+        Some("NIDS|HOSTS"),
+        "use none of these nodes, or of those of these hosts",
+    ),
     flag(Id::Flexible, &["--flexible"], None, "the nodes need not be contiguous"),
     flag(
         Id::Oversubscribe,
@@ -328,6 +334,11 @@ impl Flag {
     }
 }
 
+/// Columns of the text of `--help`: of a terminal that nobody has made wider.
+const HELP_WIDTH: usize = 80;
+/// Columns before the help of an option.
+const HELP_INDENT: usize = 8;
+
 /// The text of `--help`.
 pub fn help(program: &str, mpirun: bool) -> String {
     let usage = format!("usage: {program} [OPTIONS] COMMAND [ARGUMENT...] ");
@@ -339,11 +350,6 @@ pub fn help(program: &str, mpirun: bool) -> String {
          between them, are one application, whose ranks go on from one to the next.",
         0,
         &mut text,
-/// Columns of the text of `--help`: of a terminal that nobody has made wider.
-const HELP_WIDTH: usize = 80;
-/// Columns before the help of an option.
-const HELP_INDENT: usize = 8;
-
     );
     text.push('\n');
     for flag in FLAGS {

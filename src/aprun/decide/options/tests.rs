@@ -70,6 +70,7 @@ fn everything_at_once_in_several_spellings() {
         inside: false,
         nodes: None,
         node_file: None,
+        host_lists: [None, None],
         dry_run: true,
         output: Some(Template::parse(b"out.%r").expect("good")),
         error: Some(Template::parse(b"err").expect("good")),
@@ -174,7 +175,7 @@ fn refusals() {
             "-L 1-3,9-7 a",
             "-L: the list runs up and down: write it in one direction, which decides where PE 0 is",
         ),
-        ("-E x a", "-E: \"x\" is not a node number or a range such as 0-3"),
+        ("-E 0-x a", "-E: \"x\" is not a node number or a range such as 0-3"),
         ("-L 1 -l f a", "-l: the list of nodes is given twice: give -L or -l, once"),
         ("-l f -L 1 a", "-L: the list of nodes is given twice: give -L or -l, once"),
         (
@@ -467,4 +468,34 @@ fn help_fits_a_terminal_of_80_columns() {
             "{help}"
         );
     }
+}
+
+#[test]
+fn hosts_in_lists_stand_for_their_nodes() {
+    let nodes = [(0, "h0"), (1, "h1"), (2, "h1"), (3, "h2"), (4, "7")];
+    let nodes = nodes.map(|(nid, host)| (Nid(nid), host.to_owned()));
+    let read = |line: &str| {
+        let mut options = good(line);
+        assert!(options.names_hosts() && options.posting.choice.is_any(), "{line}");
+        options.with_hosts(&nodes).map(|()| options.posting.choice.to_string())
+    };
+    assert_eq!(read("-L h1,0 a"), Ok("-L 0,1-2".into()));
+    assert_eq!(read("-E h[0-1] a"), Ok("-E 0,1-2".into()));
+    let unknown = "-L: \"h3\" is neither the number of a node, nor a range such as 0-3, nor the name of a \
+                   host: apstat -n -v shows nodes and their hosts";
+    assert_eq!(read("-L h3 a"), Err(unknown.into()));
+    assert!(
+        read("-L h1,7 a").is_err_and(|text| text.starts_with("-L: 7 is the number of a node, and"))
+    );
+    assert!(read("-L h1,2 a").is_err_and(|text| text == "-L: node 2 is named twice"));
+    // In the file of -l too.
+    let mut options = good("-l list a");
+    options.listed("list", b"h2\nh1\n").expect("names");
+    options.with_hosts(&nodes).expect("known");
+    assert_eq!(options.posting.choice.to_string(), "-L 1-2,3");
+    let twice = bad("-L h1 -l f a");
+    assert_eq!(twice, "-l: the list of nodes is given twice: give -L or -l, once");
+    // The last one counts.
+    assert_eq!(good("-E h1 -E 3 a").posting.choice.to_string(), "-E 3");
+    assert!(!good("-E h1 -E 3 a").names_hosts());
 }
