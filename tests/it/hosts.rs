@@ -7,8 +7,8 @@ use crate::support::hosts::{Cluster, NETWORK, may_be};
 use crate::support::programs::{copy_program, write_program};
 use crate::support::users::{ANNA, BERT, Bins};
 use crate::support::*;
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A shell script on each of so many PEs, from a host.
 fn script(cluster: &Cluster, host: usize, options: &str, script: &str) -> Running {
@@ -483,4 +483,139 @@ fn an_mpi_program_runs_on_two_hosts() {
         assert!(ended, "{options}: has not ended by itself on ten runs");
         cluster.wait_until_up();
     }
+}
+
+/// It is the apinit of the user's host that looks, and gates of regions go by it.
+#[test]
+fn a_terminal_on_another_host_is_one() {
+    if !may_be("hosts::a_terminal_on_another_host_is_one") {
+        return;
+    }
+    let program = |name: &str| Command::new(name).arg("--version").output().is_ok();
+    if !program("script") || !program("setsid") {
+        return skip(
+            "hosts::a_terminal_on_another_host_is_one",
+            "script and setsid are not installed (apt-get install bsdutils util-linux)",
+        );
+    }
+    let mut cluster = Cluster::new(2, 1);
+    let config = cluster.folder().join("psched.yaml");
+    let regions = "regions:\n  - { name: day, nids: 0, gates: { mode: interactive } }\n  \
+                   - { name: night, nids: 1, gates: { mode: batch } }\n";
+    let text = std::fs::read_to_string(&config).expect("written") + regions;
+    std::fs::write(&config, text).expect("written");
+    cluster.certify();
+    cluster.start_psched();
+    cluster.start_apinit(0, 1);
+    cluster.start_apinit(1, 1);
+    cluster.wait_until_up();
+    let aprun = binaries().join("aprun");
+    for from in [1, 0] {
+        let line = format!("{} -q -n 1 hostname", aprun.display());
+        let mut terminal = cluster.on(from, "script".as_ref());
+        let shown = run(terminal.args(["-qec", &line, "/dev/null"])).expect(0).out();
+        assert_eq!(shown.trim(), "h0", "with a terminal, from h{from}");
+        let mut none = cluster.on(from, "setsid".as_ref());
+        let shown = run(none.arg("-w").arg(&aprun).args(words("-q -n 1 hostname")));
+        assert_eq!(shown.expect(0).out().trim(), "h1", "without one, from h{from}");
+    }
+}
+
+/// psched is restarted, or the network is: a command of a login host is not connected with psched, but with the
+/// apinit there.
+#[test]
+fn a_command_on_another_host_asks_again() {
+    if !may_be("hosts::a_command_on_another_host_asks_again") {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 1);
+    let sleeps = script(&cluster, 1, "-q -n 1", "exec sleep 1000");
+    let apid = cluster.wait_for("running", 1)[0].to_string();
+    run(&mut cluster.command(1, "apstat", words(""))).expect(0);
+    cluster.kill_psched();
+    let began = Instant::now();
+    let away = run(&mut cluster.command(1, "apstat", words("-n"))).expect(1);
+    assert!(began.elapsed() >= Duration::from_secs(3), "it gave up at once: {away:?}");
+    assert!(away.stderr.contains("can't be reached from this host"), "{}", away.stderr);
+    let lines = ["apstat -n", "psview", "psmgr show", "psmgr set kill_grace=3s", "snflv"];
+    let mut asked: Vec<Running> = Vec::new();
+    let kill = format!("apkill -9 {apid}");
+    for line in lines.into_iter().chain([&*kill]) {
+        let mut words = words(line);
+        let name = words.next().expect("a program").to_owned();
+        asked.push(Running::start(&mut cluster.command(1, &name, words)));
+    }
+    cluster.start_psched();
+    for running in asked {
+        running.wait(BOUND).expect(0);
+    }
+    sleeps.wait(BOUND).expect(137);
+    cluster.wait_until_up();
+}
+
+#[test]
+fn a_host_stands_for_its_nodes() {
+    if !may_be("hosts::a_host_stands_for_its_nodes") {
+        return;
+    }
+    let cluster = Cluster::start(3, 2);
+    let at = |from: usize, options: &str| {
+        let run = script(&cluster, from, options, "hostname").wait(BOUND);
+        (run.status, run.sorted(), run.stderr)
+    };
+    let on = |hosts: &[&str]| (0, hosts.iter().map(|h| (*h).to_owned()).collect(), String::new());
+    assert_eq!(at(1, "-q -n 8 -L h2,h1"), on(&["h1", "h1", "h1", "h1", "h2", "h2", "h2", "h2"]));
+    assert_eq!(at(0, "-q -n 4 -E h[0-1]"), on(&["h2", "h2", "h2", "h2"]));
+    let (status, _, said) = at(0, "-q -n 1 -L h1,h7");
+    assert_eq!(status, 125);
+    let unknown =
+        "\"h7\" is neither the number of a node, nor a range such as 0-3, nor the name of a host";
+    assert!(said.contains(&format!("aprun: -L: {unknown}")), "{said}");
+    let psmgr = |line: &str| run(&mut cluster.command(1, "psmgr", words(line)));
+    psmgr("drain h1,0 new disks").expect(0);
+    let states = ["drained", "free", "drained", "drained", "free", "free"];
+    assert_eq!(cluster.states(), states);
+    let refused = psmgr("resume h[1-7]").expect(1);
+    assert!(refused.stderr.contains("\"h3\" is neither"), "{}", refused.stderr);
+    assert_eq!(cluster.states(), states);
+    psmgr("resume 0-3").expect(0);
+    cluster.wait_until_up();
+}
+
+/// The name is that of psched's host: only it has one for this user.
+#[test]
+fn the_last_lines_name_the_user_who_has_killed_it() {
+    if !may_be("hosts::the_last_lines_name_the_user_who_has_killed_it") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let bins = Bins::new();
+    let mut aprun = of_user(&cluster, 1, 4_000, &bins.path("aprun"));
+    let sleeps = Running::start(aprun.args(words("-n 1 sleep 1000")));
+    let apid = cluster.wait_for("running", 1)[0];
+    let mut kill = of_user(&cluster, 1, 4_000, &bins.path("apkill"));
+    run(kill.args(["-9", &apid.to_string()])).expect(0);
+    let ended = sleeps.wait(BOUND).expect(137);
+    let line = format!("aprun: Apid {apid}: killed by only0: Killed (signal 9)");
+    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
+}
+
+/// Each of them tells of its own PEs.
+#[test]
+fn one_line_tells_of_an_interrupt_on_all_hosts() {
+    if !may_be("hosts::one_line_tells_of_an_interrupt_on_all_hosts") {
+        return;
+    }
+    let cluster = Cluster::start(3, 1);
+    let folder = tempfile::Builder::new().prefix("it").tempdir_in("/tmp").expect("a folder");
+    let out = folder.path().join("out");
+    let options = format!("-n 6 --output {}", out.display());
+    let runs = script(&cluster, 1, &options, "echo here; exec sleep 1000");
+    // (Before its aprun has heard of PEs that go, a ^C withdraws it.)
+    let told = || std::fs::read_to_string(&out).unwrap_or_default();
+    eventually(BOUND, "aprun hears all PEs", || told().lines().count() == 6);
+    runs.signal(2);
+    let ended = runs.wait(BOUND).expect(130);
+    let died = ended.stderr.lines().filter(|line| line.contains("died: Interrupt")).count();
+    assert_eq!(died, 1, "{}", ended.stderr);
 }

@@ -1,6 +1,7 @@
 //! The signal that says that there is a place: who gets it, and who must not.
 
 use crate::support::hand::Hand;
+use crate::support::hosts::{Cluster, may_be};
 use crate::support::users::{ANNA, Bins};
 use crate::support::*;
 use psched::rpc::connect::connect;
@@ -17,6 +18,8 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 const TWO: &str = "nodes:\n  - { nids: 0, processors: 2, flavors: [su, os, ap] }\n";
+/// The child of [`it_comes_to_a_front_end_on_another_host`] has it: the socket of its host, and a file that it makes.
+const WAITS: &str = "PSCHED_TEST_WAITS";
 /// The child of [`a_front_end_that_has_become_root_is_not_signalled`] has it: its set-user-ID program.
 const BECOMES: &str = "PSCHED_TEST_BECOMES";
 
@@ -165,5 +168,48 @@ fn becomes(program: &std::ffi::OsStr) {
         accepted(&mut stream).await;
         let root = std::env::var_os("PSCHED_TEST_ROOT").expect("given");
         panic!("{}", Command::new(program).arg(root).exec());
+    });
+}
+
+/// The apinit of that host sends it, for psched.
+#[test]
+fn it_comes_to_a_front_end_on_another_host() {
+    if let Some(socket) = std::env::var_os(WAITS) {
+        return waits(Path::new(&socket));
+    }
+    let test = "placed_signal::it_comes_to_a_front_end_on_another_host";
+    if !may_be(test) {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let sleeps = words("-q -n 4 -F exclusive sleep 1000");
+    let filler = Running::start(&mut cluster.command(0, "aprun", sleeps));
+    let filling = cluster.wait_for("running", 1)[0];
+    let own = std::env::current_exe().expect("this test");
+    let mut front = Command::new(own);
+    front.args(["--exact", test, "--nocapture"]);
+    front.env(WAITS, cluster.root(1).join("run/psched/psched.sock"));
+    let front = Running::start(&mut front);
+    cluster.wait_for("posted", 1);
+    run(&mut cluster.command(0, "apkill", ["-9", &filling.to_string()])).expect(0);
+    filler.wait(BOUND).expect(137);
+    front.wait(BOUND).expect(0);
+    cluster.wait_until_up();
+}
+
+/// The child: posts, and is told that there is a place, by an event and by the signal.
+fn waits(socket: &Path) {
+    let came = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(10, Arc::clone(&came)).expect("caught");
+    block_on(async {
+        let channel = connect(socket).await.expect("its apinit answers");
+        let mut psched = PschedClient::new(channel);
+        let posting = pb::PostRequest { exclusive: true, ..request(4, true) };
+        let mut stream = psched.post(posting).await.expect("taken").into_inner();
+        let apid = accepted(&mut stream).await;
+        placed(&mut stream).await;
+        eventually(BOUND, "the signal comes", || came.load(Ordering::SeqCst));
+        kill_it(&mut psched, apid).await;
+        while !matches!(next(&mut stream).await, Event::Ended(_)) {}
     });
 }
