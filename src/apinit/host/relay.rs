@@ -26,7 +26,6 @@ use crate::rpc::listen::{Bounds, Peer, admitted, incoming_within, listen};
 use crate::rpc::partial_messages::{Limits, PartialMessages};
 use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX, Slot};
-use crate::variables::Variables;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
