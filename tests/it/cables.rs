@@ -1,148 +1,48 @@
 //! Faults of the cable between hosts, while applications are posted, launched, wired up, switched,
 //! heard and ended: a cable that is out, that carries one direction only, that loses packets, that is slow.
 //!
-//! The switch of the hosts ([`Cluster`]) makes the faults: its port goes down, its nftables drop what
-//! goes in or out of the port, its queue lets through so much. They end with the switch.
-//!
 //! A moment is made, and not hit by chance: the fault is there before the application goes on, and the
-//! application goes on before the fault ends. That something was sent in vain is seen by segments of
-//! TCP that are sent again.
+//! application goes on before the fault ends.
 
-use crate::support::hosts::{Cluster, may_be};
-use crate::support::mpi;
+use crate::support::cables::*;
+use crate::support::hosts::Cluster;
 use crate::support::*;
 use crate::turns::rig::{overlaps, runs_of, stamper};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The exit code of the PEs: no other has it.
 const CODE: i32 = 7;
-/// Segments that have been sent again before a fault counts as one that has been noticed.
-const NOTICED: u64 = 3;
 /// Lines of stdin.
 const LINES: usize = 200;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
-    /// The link is down.
-    Out,
-    /// The host is sent nothing.
-    Deaf,
-    /// Nothing that the host sends arrives.
-    Mute,
-    /// A fifth of the packets is lost, in both directions.
-    Lossy,
-    /// 100 kbit/s, in both directions.
-    Slow,
-}
-
-/// Nothing at all arrives, in one direction at least.
-const CUTS: [Fault; 3] = [Fault::Out, Fault::Deaf, Fault::Mute];
-
-/// Whether there may be such faults here; the test is skipped, by name, where not.
-fn faults_may_be(test: &str) -> bool {
-    /// What the faults are made of, in a network of its own.
-    const TRY: &str = "ip link set lo up
-        tc qdisc add dev lo root tbf rate 100kbit burst 1600 latency 100ms
-        nft 'table bridge faults { chain f { type filter hook forward priority 0; \
-             iifname \"p1\" numgen random mod 100 < 20 drop; }; }'";
-    static MISSING: OnceLock<Option<String>> = OnceLock::new();
-    if !may_be(test) {
-        return false;
-    }
-    let missing = MISSING.get_or_init(|| {
-        for (program, package) in [("nft", "nftables"), ("tc", "iproute2")] {
-            if Command::new(program).arg("-V").output().is_err() {
-                return Some(format!("{program} is not installed (apt-get install {package})"));
-            }
-        }
-        let tried = run(Command::new("unshare").args(["--net", "sh", "-e", "-c", TRY]));
-        let why = tried.stderr.trim();
-        (tried.status != 0).then(|| format!("the kernel has no faults of cables: {why}"))
-    });
-    match missing {
-        Some(why) => skip(test, why),
-        None => return true,
-    }
-    false
-}
-
-/// The cable of a host has a fault from now on.
-#[track_caller]
-fn break_cable(cluster: &Cluster, host: usize, fault: Fault) {
-    const SLOW: &str = "root tbf rate 100kbit burst 1600 latency 100ms";
-    let port = format!("p{host}");
-    let filter = |rules: &str| {
-        let table = format!(
-            "table bridge {port} {{ chain f {{ type filter hook forward priority 0; {rules} }}; }}"
-        );
-        run(cluster.on_switch("nft").arg(table)).expect(0);
-    };
-    match fault {
-        Fault::Out => cluster.cable(host, false),
-        Fault::Deaf => filter(&format!("oifname {port} drop;")),
-        Fault::Mute => filter(&format!("iifname {port} drop;")),
-        Fault::Lossy => filter(&format!(
-            "iifname {port} numgen random mod 100 < 20 drop; \
-             oifname {port} numgen random mod 100 < 20 drop;"
-        )),
-        Fault::Slow => {
-            let options = |device: &str| format!("qdisc add dev {device} {SLOW}");
-            run(cluster.on_switch("tc").args(words(&options(&port)))).expect(0);
-            run(cluster.on(host, "tc".as_ref()).args(words(&options("eth0")))).expect(0);
-        }
-    }
-}
-
-/// It has the fault no longer.
-#[track_caller]
-fn mend_cable(cluster: &Cluster, host: usize, fault: Fault) {
-    let port = format!("p{host}");
-    match fault {
-        Fault::Out => cluster.cable(host, true),
-        Fault::Deaf | Fault::Mute | Fault::Lossy => {
-            run(cluster.on_switch("nft").args(["delete", "table", "bridge", &port])).expect(0);
-        }
-        Fault::Slow => {
-            run(cluster.on_switch("tc").args(["qdisc", "del", "dev", &port, "root"])).expect(0);
-            run(cluster.on(host, "tc".as_ref()).args(words("qdisc del dev eth0 root"))).expect(0);
-        }
-    }
-}
-
-/// Waits until somebody has sent in vain since then.
-#[track_caller]
-fn wait_for_noticed(cluster: &Cluster, since: u64) {
-    eventually(BOUND, "hosts send again what was lost", || cluster.sent_again() >= since + NOTICED);
-}
-
-/// A cut, something that begins while it lasts, and its end after it has been noticed.
-#[track_caller]
-fn while_cut<T>(cluster: &Cluster, host: usize, fault: Fault, begins: impl FnOnce() -> T) -> T {
-    let before = cluster.sent_again();
-    break_cable(cluster, host, fault);
-    let begun = begins();
-    wait_for_noticed(cluster, before);
-    mend_cable(cluster, host, fault);
-    begun
-}
 
 /// PEs that go from phase to phase as the test lets them (tests/programs/phases.c).
 struct Life {
     pes: u32,
     aprun: Running,
+    /// Where its marks are, and what it is let do.
+    folder: PathBuf,
 }
 
 impl Life {
-    /// Posts it. Each PE is `up.RANK` first, and goes on to its wire-up when `wire` is there. `lines`: then it writes so
-    /// many lines. Otherwise it writes until `go` is there.
+    /// Posts it, with more options of aprun. Each PE is `up.RANK` first, and goes on to its wire-up when `wire` is there.
+    /// `lines`: then it writes so many lines. Otherwise it writes until `go` is there.
     #[track_caller]
-    fn start(cluster: &Cluster, from: usize, pes: u32, lines: Option<usize>) -> Option<Life> {
-        static PROGRAM: OnceLock<Option<std::path::PathBuf>> = OnceLock::new();
+    fn start(
+        cluster: &Cluster,
+        (from, options): (usize, &str),
+        pes: u32,
+        lines: Option<usize>,
+    ) -> Option<Life> {
+        static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
         let program = PROGRAM.get_or_init(|| mpi::plain("cables", "phases")).as_ref()?;
-        let (program, folder) = (program.display(), cluster.folder().display());
+        let lives = (0..).map(|life| cluster.folder().join(format!("life-{life}")));
+        let own = lives.into_iter().find(|folder| std::fs::create_dir(folder).is_ok());
+        let own = own.expect("a folder");
+        let (program, folder) = (program.display(), own.display());
         let up =
             format!("touch {folder}/up.$PMI_RANK; until [ -e {folder}/wire ]; do sleep 0.01; done");
         let script = match lines {
@@ -152,28 +52,29 @@ impl Life {
                  echo $PMI_RANK O $i; echo $PMI_RANK E $i >&2; i=$((i+1)); done; exit {CODE}"
             ),
         };
-        let options = format!("-q -n {pes} sh -c");
+        let options = format!("-q {options} -n {pes} sh -c");
         let mut command = cluster.command(from, "aprun", words(&options).chain([&*script]));
         let mut aprun = Running::start(command.stdin(Stdio::piped()));
         let mut stdin = aprun.child.stdin.take().expect("piped");
         // (A pipe holds more than that.)
         let text: String = (0..LINES).map(|line| format!("line {line}\n")).collect();
         stdin.write_all(text.as_bytes()).expect("written");
-        Some(Life { pes, aprun })
+        Some(Life { pes, aprun, folder: own })
     }
 
     /// How many PEs have come so far.
-    fn marks(&self, cluster: &Cluster, name: &str) -> usize {
-        (0..self.pes)
-            .filter(|rank| cluster.folder().join(format!("{name}.{rank}")).exists())
-            .count()
+    fn marks(&self, name: &str) -> usize {
+        (0..self.pes).filter(|rank| self.folder.join(format!("{name}.{rank}")).exists()).count()
     }
 
     #[track_caller]
-    fn wait_for(&self, cluster: &Cluster, name: &str) {
-        eventually(BOUND, &format!("every PE is {name}"), || {
-            self.marks(cluster, name) == self.pes as usize
-        });
+    fn wait_for(&self, name: &str) {
+        eventually(BOUND, &format!("every PE is {name}"), || self.marks(name) == self.pes as usize);
+    }
+
+    /// Lets its PEs go on.
+    fn let_go(&self, name: &str) {
+        std::fs::write(self.folder.join(name), "").expect("written");
     }
 
     /// It ends by itself with its status; every line is there once, and each PE's are in order.
@@ -214,7 +115,7 @@ impl Life {
         });
         errs += own.count();
         assert_eq!(run.stderr.lines().count(), errs, "nothing else on stderr: {}", run.stderr);
-        nothing_is_left(cluster, 3);
+        nothing_is_left(cluster, cluster.count());
     }
 }
 
@@ -237,6 +138,11 @@ fn nothing_is_left(cluster: &Cluster, hosts: usize) {
     assert!(all["applications"].as_array().expect("a list").is_empty(), "{all}");
 }
 
+/// Whether psched has an application.
+fn is_posted(cluster: &Cluster) -> bool {
+    !cluster.apstat("-a")["applications"].as_array().expect("a list").is_empty()
+}
+
 /// An application of all hosts, whose aprun is on h1. psched and PE 0 are on h0, so the cable of h1 is that of aprun, and
 /// the cable of h2 that of a part of the PEs.
 fn is_cut_at_each_moment(test: &str, fault: Fault) {
@@ -247,27 +153,22 @@ fn is_cut_at_each_moment(test: &str, fault: Fault) {
     let before = cluster.sent_again();
     // At the posting.
     break_cable(&cluster, 1, fault);
-    let Some(mut life) = Life::start(&cluster, 1, 6, None) else { return };
+    let Some(mut life) = Life::start(&cluster, (1, ""), 6, None) else { return };
     wait_for_noticed(&cluster, before);
-    let all = cluster.apstat("-a");
     // (What a deaf host sends does arrive.)
-    let posted = !all["applications"].as_array().expect("a list").is_empty();
-    assert!(!posted || fault == Fault::Deaf, "{all}");
+    assert!(!is_posted(&cluster) || fault == Fault::Deaf, "posted without its cable");
     // At the launch.
     let before = cluster.sent_again();
     break_cable(&cluster, 2, fault);
     mend_cable(&cluster, 1, fault);
-    eventually(BOUND, "it is posted", || {
-        let all = cluster.apstat("-a");
-        !all["applications"].as_array().expect("a list").is_empty()
-    });
+    eventually(BOUND, "it is posted", || is_posted(&cluster));
     wait_for_noticed(&cluster, before);
-    assert!(life.marks(&cluster, "up") < 6, "launched without h2");
+    assert!(life.marks("up") < 6, "launched without h2");
     mend_cable(&cluster, 2, fault);
-    life.wait_for(&cluster, "up");
+    life.wait_for("up");
     // At the wire-up, which passes barriers.
-    while_cut(&cluster, 2, fault, || touch(&cluster, "wire"));
-    life.wait_for(&cluster, "wired");
+    while_cut(&cluster, 2, fault, || life.let_go("wire"));
+    life.wait_for("wired");
     // At output and input.
     while_cut(&cluster, 2, fault, || ());
     while_cut(&cluster, 1, fault, || ());
@@ -275,7 +176,7 @@ fn is_cut_at_each_moment(test: &str, fault: Fault) {
     let before = cluster.sent_again();
     break_cable(&cluster, 2, fault);
     break_cable(&cluster, 1, fault);
-    touch(&cluster, "go");
+    life.let_go("go");
     wait_for_noticed(&cluster, before);
     assert!(life.aprun.runs(), "it ended without what h2 has to say");
     mend_cable(&cluster, 2, fault);
@@ -302,6 +203,108 @@ fn a_host_may_be_mute_at_each_moment() {
     is_cut_at_each_moment("cables::a_host_may_be_mute_at_each_moment", Fault::Mute);
 }
 
+/// The head is h1 and aprun is on h2, so that the cable of h0 is that of psched alone. What psched is not asked for goes
+/// on without its cable; what the head is asked for waits for its own.
+#[test]
+fn the_cables_of_psched_and_of_the_head_may_be_out_at_each_moment() {
+    if !faults_may_be("cables::the_cables_of_psched_and_of_the_head_may_be_out_at_each_moment") {
+        return;
+    }
+    let cluster = Cluster::start(3, 1);
+    cluster.set("host_silence=6s");
+    for fault in CUTS {
+        // At the posting.
+        let before = cluster.sent_again();
+        break_cable(&cluster, 0, fault);
+        let Some(mut life) = Life::start(&cluster, (2, "-L 1,2"), 4, None) else { return };
+        wait_for_noticed(&cluster, before);
+        // (What is sent to a mute host does arrive.)
+        let posted = is_posted(&cluster);
+        assert!(!posted || fault == Fault::Mute, "{fault:?}: posted without psched's cable");
+        // At the launch.
+        let before = cluster.sent_again();
+        break_cable(&cluster, 1, fault);
+        mend_cable(&cluster, 0, fault);
+        eventually(BOUND, "it is posted", || is_posted(&cluster));
+        wait_for_noticed(&cluster, before);
+        assert_eq!(life.marks("up"), 0, "{fault:?}: launched without its head");
+        mend_cable(&cluster, 1, fault);
+        life.wait_for("up");
+        // At the wire-up. The hosts find each other again without psched.
+        let before = cluster.sent_again();
+        break_cable(&cluster, 1, fault);
+        life.let_go("wire");
+        wait_for_noticed(&cluster, before);
+        assert_eq!(life.marks("wired"), 0, "{fault:?}: wired up without its head");
+        let before = cluster.sent_again();
+        break_cable(&cluster, 0, fault);
+        mend_cable(&cluster, 1, fault);
+        life.wait_for("wired");
+        wait_for_noticed(&cluster, before);
+        mend_cable(&cluster, 0, fault);
+        // At output and input.
+        while_cut(&cluster, 1, fault, || ());
+        while_cut(&cluster, 0, fault, || ());
+        // At the exit.
+        let before = cluster.sent_again();
+        break_cable(&cluster, 0, fault);
+        break_cable(&cluster, 1, fault);
+        life.let_go("go");
+        wait_for_noticed(&cluster, before);
+        assert!(life.aprun.runs(), "{fault:?}: it ended without what its head has to say");
+        let before = cluster.sent_again();
+        mend_cable(&cluster, 1, fault);
+        wait_for_noticed(&cluster, before);
+        mend_cable(&cluster, 0, fault);
+        life.ends_well(&cluster, None);
+    }
+}
+
+/// With a fan-out of 2 the head, h0, speaks with h1 and h3, which lead on to h2 and h4. The cable of h1 has the faults.
+#[test]
+fn the_cable_of_an_inner_host_may_be_bad_at_each_moment() {
+    if !faults_may_be("cables::the_cable_of_an_inner_host_may_be_bad_at_each_moment") {
+        return;
+    }
+    let cluster = Cluster::start(5, 1);
+    cluster.set("host_silence=6s fan_out=2");
+    for fault in [Fault::Out, Fault::Deaf] {
+        // At the launch.
+        let before = cluster.sent_again();
+        break_cable(&cluster, 1, fault);
+        let Some(mut life) = Life::start(&cluster, (4, ""), 10, None) else { return };
+        eventually(BOUND, "it is posted", || is_posted(&cluster));
+        wait_for_noticed(&cluster, before);
+        assert_eq!(life.marks("up"), 0, "{fault:?}: launched without h1");
+        mend_cable(&cluster, 1, fault);
+        life.wait_for("up");
+        // At the wire-up.
+        let before = cluster.sent_again();
+        break_cable(&cluster, 1, fault);
+        life.let_go("wire");
+        wait_for_noticed(&cluster, before);
+        assert_eq!(life.marks("wired"), 0, "{fault:?}: wired up without h1");
+        mend_cable(&cluster, 1, fault);
+        life.wait_for("wired");
+        // At output.
+        while_cut(&cluster, 1, fault, || ());
+        // At the exit.
+        let before = cluster.sent_again();
+        break_cable(&cluster, 1, fault);
+        life.let_go("go");
+        wait_for_noticed(&cluster, before);
+        assert!(life.aprun.runs(), "{fault:?}: it ended without what h1 has to say");
+        mend_cable(&cluster, 1, fault);
+        life.ends_well(&cluster, None);
+    }
+    // Slow for a whole life.
+    break_cable(&cluster, 1, Fault::Slow);
+    let Some(life) = Life::start(&cluster, (4, ""), 10, Some(100)) else { return };
+    life.let_go("go");
+    life.let_go("wire");
+    life.ends_well(&cluster, Some(100));
+}
+
 /// Cables of all hosts but psched's are bad for the whole life of an application.
 fn is_bad_for_a_life(test: &str, fault: Fault, lines: usize) {
     if !faults_may_be(test) {
@@ -311,10 +314,10 @@ fn is_bad_for_a_life(test: &str, fault: Fault, lines: usize) {
     for host in [1, 2] {
         break_cable(&cluster, host, fault);
     }
-    touch(&cluster, "go");
-    let Some(life) = Life::start(&cluster, 1, 6, Some(lines)) else { return };
-    life.wait_for(&cluster, "up");
-    touch(&cluster, "wire");
+    let Some(life) = Life::start(&cluster, (1, ""), 6, Some(lines)) else { return };
+    life.let_go("go");
+    life.wait_for("up");
+    life.let_go("wire");
     life.ends_well(&cluster, Some(lines));
 }
 
@@ -337,8 +340,7 @@ fn programs_take_turns_over_bad_cables() {
     }
     let Some(stamp) = stamper("turns") else { return };
     let cluster = Cluster::start(3, 1);
-    let variables = "set application.time_slice=50ms application.max_resident=2";
-    run(&mut cluster.command(0, "psmgr", words(variables))).expect(0);
+    cluster.set("application.time_slice=50ms application.max_resident=2");
     let (stamp, folder) = (stamp.display(), cluster.folder().display());
     let gangs = [0, 1].map(|gang| {
         let script = format!("exec {stamp} {folder}/stamps-{gang}-$ALPS_APP_PE spin");

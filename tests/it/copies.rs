@@ -2,6 +2,7 @@
 //!
 //! All hosts of the rig have one file system. A folder below /run is a host's own.
 
+use crate::support::cables::{Fault, break_cable, faults_may_be, mend_cable, wait_for_noticed};
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::programs::copy_program;
 use crate::support::users::{ANNA, BERT, Bins, User};
@@ -17,13 +18,18 @@ fn store(cluster: &Cluster, host: usize) -> PathBuf {
 }
 
 /// This program at that path of a host, made longer: it is more than a megabyte.
-#[track_caller]
 fn large(cluster: &Cluster, host: usize, from: &str) {
+    longer(cluster, host, from, "12M");
+}
+
+/// The same, as long as this.
+#[track_caller]
+fn longer(cluster: &Cluster, host: usize, from: &str, size: &str) {
     let to = cluster.root(host).join(&PROGRAM[1..]);
     std::fs::create_dir_all(to.parent().expect("a folder")).expect("made");
     copy_program(from, &to);
     let mut longer = Command::new("truncate");
-    run(longer.args(["-s", "12M", "--"]).arg(&to)).expect(0);
+    run(longer.args(["-s", size, "--"]).arg(&to)).expect(0);
 }
 
 /// A command of a user on a host.
@@ -123,7 +129,11 @@ fn a_copy_is_its_owners_and_cannot_be_changed() {
     let mut cpr = cluster.command(0, "cpr", ["-c"].map(std::ffi::OsStr::new));
     let refused = run(cpr.arg(&folder).arg("-p").arg(apid.to_string()));
     assert_ne!(refused.status, 0, "{refused:?}");
-    println!("{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("it executes a copy of its program in its host's memory"),
+        "{}",
+        refused.stderr
+    );
     run(&mut cluster.command(0, "apkill", ["-9", &apid.to_string()])).expect(0);
     sleeps.wait(BOUND).expect(137);
     is_empty(&cluster, 2);
@@ -217,4 +227,46 @@ fn a_copy_outlives_the_death_of_an_apinit() {
     aprun.wait().expect("reaped");
     cluster.wait_until_up();
     is_empty(&cluster, 3);
+}
+
+/// The last of six hosts has its copy from the second. The cable of that one is cut while it has a part of the program,
+/// and then loses packets.
+#[test]
+fn copies_come_over_bad_cables() {
+    if !faults_may_be("copies::copies_come_over_bad_cables") {
+        return;
+    }
+    let cluster = Cluster::start(6, 1);
+    let all = ["h0", "h1", "h2", "h3", "h4", "h5"];
+    large(&cluster, 0, "/bin/hostname");
+    let start = || {
+        let arguments = words("-q -n 6 -N 1").chain([PROGRAM]);
+        Running::start(&mut cluster.command(0, "aprun", arguments))
+    };
+    for fault in [Fault::Out, Fault::Deaf, Fault::Mute] {
+        let slow = |what: &str| {
+            let options = words("qdisc").chain(words(what));
+            run(cluster.on_switch("tc").args(options)).expect(0);
+        };
+        slow("add dev p1 root tbf rate 32mbit burst 32k latency 100ms");
+        let aprun = start();
+        eventually(BOUND, "some of it is there", || part(&cluster, 1) > 0);
+        let before = cluster.sent_again();
+        break_cable(&cluster, 1, fault);
+        wait_for_noticed(&cluster, before);
+        let (second, last) = (part(&cluster, 1), part(&cluster, 5));
+        assert!(second < 12 << 20, "{fault:?}: all of it was there");
+        assert!(last <= second, "{fault:?}: h5 has {last} bytes, h1 {second}");
+        mend_cable(&cluster, 1, fault);
+        slow("del dev p1 root");
+        assert_eq!(aprun.wait(BOUND).expect(0).sorted(), all, "{fault:?}");
+        is_empty(&cluster, 6);
+    }
+    longer(&cluster, 0, "/bin/hostname", "2M");
+    for host in [1, 5] {
+        break_cable(&cluster, host, Fault::Lossy);
+    }
+    assert_eq!(start().wait(BOUND).expect(0).sorted(), all, "with loss");
+    is_empty(&cluster, 6);
+    cluster.wait_until_up();
 }

@@ -28,8 +28,7 @@ fn variable(pid: i32, name: &str) -> Option<String> {
 }
 
 /// What a debugger that attaches finds: the rank that the program has, if there is a debugger.
-fn rank_by_gdb(pid: i32) -> Option<u64> {
-    let mut gdb = Command::new("gdb");
+pub fn rank_by_gdb(mut gdb: Command, pid: i32) -> Option<u64> {
     gdb.args(["-nx", "-q", "-batch", "-ex", "print own_rank", "-ex", "bt", "-p", &pid.to_string()]);
     let said = gdb.output().ok()?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();
@@ -67,7 +66,7 @@ fn the_process_of_each_rank_is_named() {
     assert_eq!(found.len(), 4);
     let debugger = Command::new("gdb").arg("--version").output().is_ok();
     for row in found.iter().filter(|row| debugger && row.3 > 0) {
-        assert_eq!(rank_by_gdb(row.3), Some(row.0), "{name}");
+        assert_eq!(rank_by_gdb(Command::new("gdb"), row.3), Some(row.0), "{name}");
     }
     let text = instance.run("apstat", words(&asks)).expect(0).out();
     assert!(text.contains(&format!("Processes of application {apid}\n")), "{text}");

@@ -4,35 +4,7 @@ use crate::support::*;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
-
-/// What it says goes with its first argument: it dies in a function of its own, is caught, or ends well.
-const SOURCE: &str = r#"
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-volatile int *nowhere;
-
-static void caught(int signal) { _exit(signal); }
-
-__attribute__((noinline)) int falls_over(int by) { return *nowhere + by; }
-
-int main(int count, char **words) {
-    const char *rank = getenv("ALPS_APP_PE");
-    printf("PE %s\n", rank);
-    fflush(stdout);
-    for (int i = 1; i < count; i++) {
-        if (!strcmp(words[i], "catch")) signal(SIGSEGV, caught);
-        if (!strcmp(words[i], "abort") && !strcmp(rank, "1")) abort();
-        if (!strcmp(words[i], "fall") && !strcmp(rank, "1")) return falls_over(7);
-        if (!strcmp(words[i], "spin")) for (long n = 0; n < 300000000; n++) nowhere = (int *)n;
-    }
-    if (count > 1 && !strcmp(words[count - 1], "sleep")) sleep(1000);
-    return 0;
-}
-"#;
+use std::sync::OnceLock;
 
 /// Whether what this needs is here; the test is skipped, by name, where not.
 fn is_there(test: &str) -> bool {
@@ -48,10 +20,10 @@ fn is_there(test: &str) -> bool {
 
 /// The program, in the instance's own directory.
 fn program(instance: &Instance) -> PathBuf {
-    let (source, program) =
-        (instance.directory().join("fall.c"), instance.directory().join("fall"));
-    std::fs::write(&source, SOURCE).expect("written");
-    run(Command::new("cc").args(["-g", "-O1", "-o"]).arg(&program).arg(&source)).expect(0);
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let built = || mpi::built_plain("stacks", "fall", &["-g"]).expect("cc is there");
+    let program = instance.directory().join("fall");
+    copy_program(BUILT.get_or_init(built), &program);
     program
 }
 

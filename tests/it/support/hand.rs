@@ -1,5 +1,6 @@
 //! psched and apinits started by hand, each with its command line, as an administrator would.
 
+use super::wire::Wire;
 use super::*;
 
 /// A psched and apinits in a folder of their own; dropping it leaves nothing.
@@ -42,6 +43,17 @@ impl Hand {
         hand.spawn_apinit(nids, &["--fake", &hosts.to_string()]);
         hand.wait_until_up();
         hand
+    }
+
+    /// The same, where what they and psched send each other is counted.
+    #[track_caller]
+    pub fn start_faked_by_wire(config: &str, hosts: u32, nids: &str) -> (Hand, Wire) {
+        let mut hand = Hand::without_apinits(&[], config);
+        let path = hand.folder.path().join("wire.sock");
+        let wire = Wire::start(path.clone(), &hand.socket());
+        hand.spawn_apinit_at(&path, nids, &["--fake", &hosts.to_string()]);
+        hand.wait_until_up();
+        (hand, wire)
     }
 
     #[track_caller]
@@ -127,7 +139,11 @@ impl Hand {
     }
 
     fn spawn_apinit(&mut self, nids: &str, options: &[&str]) {
-        let socket = self.socket();
+        self.spawn_apinit_at(&self.socket(), nids, options);
+    }
+
+    /// The same, by this socket.
+    fn spawn_apinit_at(&mut self, socket: &Path, nids: &str, options: &[&str]) {
         let mut command = self.daemon(&self.apinit);
         command
             .args(["--nids", nids, "--socket"])

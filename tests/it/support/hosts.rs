@@ -171,6 +171,18 @@ impl Cluster {
         }
     }
 
+    /// How many hosts there are.
+    pub fn count(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Sets variables (`NAME=VALUE ...`).
+    #[track_caller]
+    pub fn set(&self, variables: &str) {
+        let line = words("set").chain(words(variables));
+        run(&mut self.command(0, "psmgr", line)).expect(0);
+    }
+
     /// The folder that all hosts share.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -248,6 +260,11 @@ impl Cluster {
         let log = self.log(&host.to_string());
         command.env("PSCHED_LOG", "info").stdout(Stdio::null()).stderr(log);
         self.apinits[host] = Some(command.spawn().expect("apinit starts"));
+    }
+
+    /// The process of a host's apinit.
+    pub fn apinit(&self, host: usize) -> i32 {
+        self.apinits[host].as_ref().expect("it runs").id() as i32
     }
 
     /// kill -9 of a host's apinit.

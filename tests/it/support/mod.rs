@@ -6,6 +6,7 @@
 // Each helper is used by some module, not by each.
 #![allow(dead_code)]
 
+pub mod cables;
 pub mod criu;
 pub mod dice;
 pub mod hand;
@@ -19,6 +20,7 @@ pub mod programs;
 pub mod release;
 pub mod transcripts;
 pub mod users;
+pub mod wire;
 
 pub use programs::{copy_program, write_program};
 use std::ffi::{OsStr, OsString};
@@ -612,4 +614,11 @@ pub fn tail(text: &str, lines: usize) -> String {
 /// Options as one text.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(' ').filter(|w| !w.is_empty())
+}
+
+/// Memory that a process has in RAM.
+pub fn resident_kib(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("it has memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }

@@ -1,0 +1,112 @@
+//! How much psched and the apinits of many (faked) hosts send each other: to place an application on all of them, and
+//! while gangs take turns.
+
+use crate::support::hand::Hand;
+use crate::support::wire::Wire;
+use crate::support::*;
+use std::time::Duration;
+
+/// A node each.
+const HOSTS: u64 = 50;
+/// Processors of a node.
+const PROCESSORS: u64 = 40;
+
+fn faked(variables: &str) -> (Hand, Wire) {
+    let last = HOSTS - 1;
+    let config = format!(
+        "nodes:\n  - {{ nids: 0, processors: {PROCESSORS}, flavors: [su, os, ap] }}\n  \
+         - {{ nids: 1-{last}, processors: {PROCESSORS} }}\n{variables}"
+    );
+    Hand::start_faked_by_wire(&config, HOSTS as u32, &format!("0-{last}"))
+}
+
+#[test]
+fn placing_costs_bytes_for_each_host_and_none_for_each_pe() {
+    let (hand, wire) = faked("");
+    // What psched sends for a whole application.
+    let sent = |pes: u64, each: u64| {
+        let before = wire.from_psched();
+        let options = format!("-q -n {pes} -N {each} sleep 0");
+        run(&mut hand.command("aprun", words(&options))).expect(0);
+        hand.wait_until_up();
+        wire.from_psched() - before
+    };
+    // (What comes after a registration is not counted.)
+    sent(HOSTS, 1);
+    let (half, all) = (sent(HOSTS / 2, 1), sent(HOSTS, 1));
+    let full = sent(HOSTS * PROCESSORS, PROCESSORS);
+    println!("half of the hosts: {half:?}; all: {all:?}; all of their processors: {full:?}");
+    assert!(half.data > 0 && all.data >= HOSTS, "nothing was counted");
+    // A thousand hosts are to be placed on with less than 10 MB.
+    let each = all.bytes / HOSTS;
+    assert!(each < 2_000, "{each} bytes for each host");
+    assert!(
+        full.bytes < all.bytes * 3 / 2,
+        "{} bytes, and {} for one PE a host",
+        full.bytes,
+        all.bytes
+    );
+    assert!(
+        full.data < all.data * 3 / 2,
+        "{} frames, and {} for one PE a host",
+        full.data,
+        all.data
+    );
+    // Twice as many hosts: twice as much, and not four times.
+    assert!(
+        all.bytes < half.bytes * 3,
+        "{} bytes, and {} for half of the hosts",
+        all.bytes,
+        half.bytes
+    );
+    drop(wire);
+    hand.end();
+}
+
+#[test]
+fn turns_cost_no_message() {
+    const SLICE: Duration = Duration::from_millis(50);
+    const WATCHED: Duration = Duration::from_secs(4);
+    let slice = SLICE.as_millis();
+    let (hand, wire) = faked(&format!(
+        "variables: {{ application.max_resident: 2, application.time_slice: {slice}ms }}\n"
+    ));
+    let pes = HOSTS * PROCESSORS;
+    let options = format!("-q -n {pes} sleep 1000");
+    let gangs = [0, 1].map(|_| Running::start(&mut hand.command("aprun", words(&options))));
+    let apids = hand.wait_for("running", 2);
+    let turn_of = |apid: u64| {
+        let all = run(&mut hand.command("psview", ["--json"])).expect(0).out();
+        let all: serde_json::Value = serde_json::from_str(&all).expect("JSON");
+        let mut rows = all["applications"].as_array().expect("a list").iter();
+        rows.find(|row| row["apid"] == apid).map(|row| row["turn"] == "frozen")
+    };
+    let rotates = || {
+        for frozen in [true, false, true] {
+            eventually(BOUND, &format!("the first gang is frozen: {frozen}"), || {
+                turn_of(apids[0]) == Some(frozen)
+            });
+        }
+    };
+    rotates();
+    let so_far = || [wire.from_psched(), wire.to_psched()];
+    let before = so_far();
+    // (Nobody asks for anything meanwhile.)
+    std::thread::sleep(WATCHED);
+    let after = so_far();
+    let sent = [after[0] - before[0], after[1] - before[1]];
+    rotates();
+    println!("in {WATCHED:?}: from psched {:?}, to psched {:?}", sent[0], sent[1]);
+    // Signs of life, questions about the clock, and their answers. A message for each slice would be eighty for each host.
+    let slices = WATCHED.as_millis() / slice;
+    assert!(sent[0].data <= HOSTS * 4, "{sent:?} in {slices} slices");
+    // And at most once a second a host tells of all changes of its gangs, in one report.
+    assert!(sent[1].data <= HOSTS * (4 + 5), "{sent:?} in {slices} slices");
+    let apids = apids.iter().map(u64::to_string);
+    run(&mut hand.command("apkill", ["-9".to_owned()].into_iter().chain(apids))).expect(0);
+    for gang in gangs {
+        gang.wait(BOUND).expect(137);
+    }
+    drop(wire);
+    hand.end();
+}
