@@ -75,12 +75,12 @@ impl Wire {
     }
 
     /// What apinits have sent to psched so far.
-    pub fn to_psched(&self) -> Traffic {
+    pub fn heard(&self) -> Traffic {
         self.ways[0].so_far()
     }
 
     /// What psched has sent to them.
-    pub fn from_psched(&self) -> Traffic {
+    pub fn sent(&self) -> Traffic {
         self.ways[1].so_far()
     }
 }
