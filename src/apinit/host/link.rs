@@ -43,7 +43,7 @@ const QUEUE: usize = 16_384;
 /// Keeps a link for ever. `hello` is what is said at the beginning of each; its notes are said again
 /// when they change.
 pub(super) async fn keep(psched: Psched, mut hello: watch::Receiver<Hello>, events: Events) {
-    let mut wait = BACK_OFF.0;
+    let mut back_off = BackOff::default();
     let mut last_error = String::new();
     loop {
         let begun = tokio::time::Instant::now();
@@ -59,11 +59,31 @@ pub(super) async fn keep(psched: Psched, mut hello: watch::Receiver<Hello>, even
             last_error.clone_from(&error);
         }
         if begun.elapsed() > BACK_OFF.1 {
-            wait = BACK_OFF.0;
+            back_off = BackOff::default();
         }
-        // All apinits of a machine should not dial at the same time.
-        sleep(wait.mul_f64(0.5 + jitter())).await;
-        wait = (wait * 2).min(BACK_OFF.1);
+        sleep(back_off.next(jitter())).await;
+    }
+}
+
+/// How long apinit waits before it dials again. All apinits of a machine lose psched at the same time, and should not
+/// dial at the same time.
+struct BackOff {
+    /// About how long the next wait is.
+    about: Duration,
+}
+
+impl Default for BackOff {
+    fn default() -> Self {
+        BackOff { about: BACK_OFF.0 }
+    }
+}
+
+impl BackOff {
+    /// The next wait: half as long or half as long again, by a chance between 0 and 1.
+    fn next(&mut self, chance: f64) -> Duration {
+        let wait = self.about.mul_f64(0.5 + chance);
+        self.about = (self.about * 2).min(BACK_OFF.1);
+        wait
     }
 }
 
@@ -270,4 +290,39 @@ async fn dial(
     };
     let _ = events.send(TaskEvent::LinkDown).await;
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn waits_grow_to_a_second_and_apinits_do_not_wait_for_as_long_as_each_other() {
+        let mut back_off = [0.0, 0.5, 1.0].map(|chance| (BackOff::default(), chance));
+        let mut waits = || back_off.each_mut().map(|(own, chance)| own.next(*chance).as_millis());
+        assert_eq!(waits(), [10, 20, 30]);
+        assert_eq!(waits(), [20, 40, 60]);
+        for _ in 0..3 {
+            waits();
+        }
+        assert_eq!(waits(), [320, 640, 960]);
+        for _ in 0..3 {
+            assert_eq!(waits(), [500, 1_000, 1_500]);
+        }
+    }
+
+    /// Of a thousand apinits that dial again at about the same time, no tenth of that time has more than its part by far.
+    #[test]
+    fn a_thousand_apinits_are_spread_over_the_wait() {
+        let waits: Vec<u128> =
+            (0..1_000).map(|_| BackOff::default().next(jitter()).as_micros()).collect();
+        assert!(waits.iter().all(|wait| (10_000..=30_000).contains(wait)));
+        for tenth in 0..10 {
+            let from = 10_000 + tenth * 2_000;
+            let here = waits.iter().filter(|wait| (from..from + 2_000).contains(*wait)).count();
+            assert!((50..200).contains(&here), "{here} from {from} us");
+        }
+        assert!(waits.into_iter().collect::<BTreeSet<_>>().len() > 100);
+    }
 }
