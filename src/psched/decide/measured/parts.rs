@@ -20,7 +20,7 @@
 
 use crate::machine::Nid;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// Changes that are kept of each apinit: they tell each second, in which there are a hundred at the
@@ -72,20 +72,14 @@ impl Parts {
     /// is taken for granted.
     pub fn count(&mut self, apinits: usize, touch: impl Fn(Nid) -> bool) {
         let last = |changes: &VecDeque<(u64, bool)>| changes.back().map_or(0, |(at, _)| *at);
-        let newest = self.changes.values().map(last).max().unwrap_or(0);
-        let known = |(nid, changes): (&Nid, &VecDeque<_>)| match touch(*nid) {
-            true => last(changes).max(newest.saturating_sub(LATE)),
-            false => last(changes),
+        let late = self.changes.values().map(last).max().unwrap_or(0).saturating_sub(LATE);
+        let known = |(nid, changes): (&Nid, &VecDeque<_>)| match last(changes) {
+            at if at < late && touch(*nid) => late,
+            at => at,
         };
         if self.changes.len() == apinits {
             let until_ns = self.changes.iter().map(known).min().unwrap_or(0);
-            let bounds = self.changes.values().flatten().map(|(at, _)| *at);
-            let bounds: BTreeSet<u64> =
-                bounds.chain([until_ns]).filter(|at| *at <= until_ns).collect();
-            for to in bounds.into_iter().filter(|at| *at > self.counted_ns).collect::<Vec<_>>() {
-                self.stretch(to);
-                self.counted_ns = to;
-            }
+            self.sweep(until_ns);
         }
         for changes in self.changes.values_mut() {
             let over = changes.len().saturating_sub(CHANGES_MAX);
@@ -100,19 +94,44 @@ impl Parts {
         }
     }
 
-    /// From what is counted to there nothing changed.
-    fn stretch(&mut self, to_ns: u64) {
-        let from_ns = self.counted_ns;
-        let runs = |changes: &VecDeque<(u64, bool)>| {
-            let before = changes.iter().rev().find(|(at, _)| *at <= from_ns).map(|(_, runs)| *runs);
-            let after = changes.iter().find(|(at, _)| *at > from_ns).map(|(_, runs)| !*runs);
-            match (before, after) {
-                (Some(before), Some(after)) => (before == after).then_some(before),
-                (before, after) => before.or(after),
+    /// Counts the time up to there. A thousand apinits tell of ten changes each second, so each change is looked at
+    /// once, and says what is so from then on of its own apinit only.
+    fn sweep(&mut self, until_ns: u64) {
+        if until_ns <= self.counted_ns {
+            return;
+        }
+        let changes = std::mem::take(&mut self.changes);
+        let mut told: Vec<Told<'_>> =
+            changes.values().map(|changes| Told::at(changes, self.counted_ns)).collect();
+        let mut so = So::default();
+        told.iter().for_each(|of| *so.of(of.runs()) += 1);
+        let mut bounds: Vec<(u64, usize)> = Vec::new();
+        for (number, of) in told.iter().enumerate() {
+            let later = of.changes.range(of.past..).map(|(at, _)| *at);
+            bounds.extend(later.take_while(|at| *at <= until_ns).map(|at| (at, number)));
+        }
+        bounds.sort_unstable();
+        for (at, number) in bounds {
+            if at > self.counted_ns {
+                self.stretch(at, so.is_in_part());
+                self.counted_ns = at;
             }
-        };
-        let all: Option<Vec<bool>> = self.changes.values().map(runs).collect();
-        let in_part = all.is_some_and(|all| all.contains(&true) && all.contains(&false));
+            if let Some(of) = told.get_mut(number) {
+                *so.of(of.runs()) -= 1;
+                of.past += 1;
+                *so.of(of.runs()) += 1;
+            }
+        }
+        if until_ns > self.counted_ns {
+            self.stretch(until_ns, so.is_in_part());
+            self.counted_ns = until_ns;
+        }
+        self.changes = changes;
+    }
+
+    /// From what is counted to there nothing changed.
+    fn stretch(&mut self, to_ns: u64, in_part: bool) {
+        let from_ns = self.counted_ns;
         // Before the first change that anybody told there was nothing.
         if !in_part || from_ns == 0 {
             self.on = Duration::ZERO;
@@ -123,6 +142,51 @@ impl Parts {
         self.on = self.on.saturating_add(time);
         self.partial.total = self.partial.total.saturating_add(time);
         self.partial.longest = self.partial.longest.max(self.on);
+    }
+}
+
+/// What an apinit has told, seen from a time.
+struct Told<'a> {
+    changes: &'a VecDeque<(u64, bool)>,
+    /// So many changes are over by then.
+    past: usize,
+}
+
+impl Told<'_> {
+    fn at(changes: &VecDeque<(u64, bool)>, at_ns: u64) -> Told<'_> {
+        Told { changes, past: changes.partition_point(|(at, _)| *at <= at_ns) }
+    }
+
+    /// Whether it ran there from then to the next change, if that is known.
+    fn runs(&self) -> Option<bool> {
+        let before = self.past.checked_sub(1).and_then(|last| self.changes.get(last));
+        let after = self.changes.get(self.past);
+        match (before.map(|(_, runs)| *runs), after.map(|(_, runs)| !*runs)) {
+            (Some(before), Some(after)) => (before == after).then_some(before),
+            (before, after) => before.or(after),
+        }
+    }
+}
+
+/// On how many apinits it ran, did not run, and of how many that is not known.
+#[derive(Default)]
+struct So {
+    runs: usize,
+    stands: usize,
+    unknown: usize,
+}
+
+impl So {
+    fn of(&mut self, runs: Option<bool>) -> &mut usize {
+        match runs {
+            Some(true) => &mut self.runs,
+            Some(false) => &mut self.stands,
+            None => &mut self.unknown,
+        }
+    }
+
+    fn is_in_part(&self) -> bool {
+        self.unknown == 0 && self.runs > 0 && self.stands > 0
     }
 }
 
@@ -228,5 +292,57 @@ mod tests {
             parts.count(3, |_| true);
         }
         assert_eq!(parts.changes[&Nid(0)].len(), CHANGES_MAX);
+    }
+
+    /// The same, as slow as it is obvious: for each stretch of time each apinit is asked.
+    fn count_slowly(parts: &mut Parts, until_ns: u64) {
+        let changes = parts.changes.clone();
+        let mut bounds: Vec<u64> = changes.values().flatten().map(|(at, _)| *at).collect();
+        bounds.push(until_ns);
+        bounds.sort_unstable();
+        bounds.dedup();
+        for to in bounds.into_iter().filter(|at| *at <= until_ns) {
+            let from = parts.counted_ns;
+            if to <= from {
+                continue;
+            }
+            let runs = |changes: &VecDeque<(u64, bool)>| {
+                let before = changes.iter().rev().find(|(at, _)| *at <= from).map(|(_, r)| *r);
+                let after = changes.iter().find(|(at, _)| *at > from).map(|(_, r)| !*r);
+                match (before, after) {
+                    (Some(before), Some(after)) => (before == after).then_some(before),
+                    (before, after) => before.or(after),
+                }
+            };
+            let all: Option<Vec<bool>> = changes.values().map(runs).collect();
+            let in_part = all.is_some_and(|all| all.contains(&true) && all.contains(&false));
+            parts.stretch(to, in_part);
+            parts.counted_ns = to;
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn each_stretch_is_counted_as_if_each_apinit_were_asked(
+            told in proptest::collection::vec((0u32..4, 0u64..40, proptest::bool::ANY), 0..60),
+            untils in proptest::collection::vec(0u64..50, 1..5),
+        ) {
+            let (mut parts, mut slow) = (Parts::default(), Parts::default());
+            let each = told.len() / untils.len() + 1;
+            for (told, until) in told.chunks(each).zip(&untils) {
+                for (apinit, at, runs) in told {
+                    parts.changed(Nid(*apinit), *at, *runs);
+                    slow.changed(Nid(*apinit), *at, *runs);
+                }
+                parts.sweep(*until);
+                count_slowly(&mut slow, *until);
+                proptest::prop_assert_eq!(took_ns(&parts), took_ns(&slow));
+            }
+        }
+    }
+
+    fn took_ns(parts: &Parts) -> (u128, u64, u128, u64) {
+        let Partial { total, times, longest } = parts.partial;
+        (total.as_nanos(), times, longest.as_nanos(), parts.counted_ns)
     }
 }
