@@ -1,5 +1,5 @@
-//! What looks into PEs, on another host than aprun's: stacks of those that die (`aprun -g`), `--strace`, and a debugger
-//! that attaches to a PE which executes a copy of its program.
+//! What looks into PEs, on another host than aprun's: stacks of those that die (`aprun -g`),
+//! `--strace`, and a debugger that attaches to a PE which executes a copy of its program.
 
 use crate::pids::rank_by_gdb;
 use crate::support::hosts::{Cluster, may_be};

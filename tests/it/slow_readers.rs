@@ -1,7 +1,8 @@
-//! Front ends on other hosts that do not read what their applications write: these are held up, and no other.
+//! Front ends on other hosts that do not read what their applications write: these are held up, and
+//! no other.
 //!
-//! All applications here have the same hosts and the same head, and what they write goes through the same connections:
-//! with a fan-out of 2 the head, h0, speaks with h2 through h1.
+//! All applications here have the same hosts and the same head, and what they write goes through
+//! the same connections: with a fan-out of 2 the head, h0, speaks with h2 through h1.
 
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::*;
@@ -10,12 +11,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// What each PE of a slow application writes: so many blocks of a line with its number and a hundred lines of a
-/// kilobyte. It is more than all that is between the PE and aprun can hold.
+/// What each PE of a slow application writes: so many blocks of a line with its number and a
+/// hundred lines of a kilobyte. It is more than all that is between the PE and aprun can hold.
 const BLOCKS: usize = 120;
 const LINES: usize = 100;
 const PES: usize = 4;
-/// How long an application that is not held up takes at most; alone it is done in less than a second.
+/// How long an application that is not held up takes at most; alone it is done in less than a
+/// second.
 const QUICK: Duration = Duration::from_secs(40);
 
 /// One PE on each host: two applications have the same nodes.

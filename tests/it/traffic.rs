@@ -1,5 +1,5 @@
-//! How much psched and the apinits of many (faked) hosts send each other: to place an application on all of them, and
-//! while gangs take turns.
+//! How much psched and the apinits of many (faked) hosts send each other: to place an application
+//! on all of them, and while gangs take turns.
 
 use crate::support::hand::Hand;
 use crate::support::wire::Wire;
@@ -23,7 +23,8 @@ fn faked(variables: &str) -> (Hand, Wire) {
 #[test]
 fn placing_costs_bytes_for_each_host_and_none_for_each_pe() {
     let (hand, wire) = faked("");
-    // What psched sends for a whole application. (Signs of life may be answered meanwhile, but not each time.)
+    // What psched sends for a whole application. (Signs of life may be answered meanwhile, but not
+    // each time.)
     let sent_once = |pes: u64, each: u64| {
         let before = wire.sent();
         let options = format!("-q -n {pes} -N {each} sleep 0");
@@ -103,7 +104,8 @@ fn turns_cost_no_message() {
     let sent = [after[0] - before[0], after[1] - before[1]];
     rotates();
     println!("in {WATCHED:?}: from psched {:?}, to psched {:?}", sent[0], sent[1]);
-    // Signs of life, questions about the clock, and their answers. A message for each slice would be eighty for each host.
+    // Signs of life, questions about the clock, and their answers. A message for each slice would
+    // be eighty for each host.
     let slices = WATCHED.as_millis() / slice;
     assert!(sent[0].data <= HOSTS * 6, "{sent:?} in {slices} slices");
     // And at most once a second a host tells of all changes of its gangs, in one report.

@@ -1,9 +1,9 @@
-//! Faults of the cables between the hosts of a [`Cluster`]: a cable that is out, that carries one direction only, that
-//! loses packets, that is slow.
+//! Faults of the cables between the hosts of a [`Cluster`]: a cable that is out, that carries one
+//! direction only, that loses packets, that is slow.
 //!
-//! The switch of the hosts makes the faults: its port goes down, its nftables drop what goes in or out of the port, its
-//! queue lets through so much. They end with the switch. That something was sent in vain is seen by segments of TCP
-//! that are sent again.
+//! The switch of the hosts makes the faults: its port goes down, its nftables drop what goes in or
+//! out of the port, its queue lets through so much. They end with the switch. That something was
+//! sent in vain is seen by segments of TCP that are sent again.
 
 use super::hosts::{Cluster, may_be};
 use super::*;
@@ -26,9 +26,9 @@ pub enum Fault {
     Slow,
 }
 
-/// Which packets of twenty a direction of a lossy cable drops: counted, so that each run loses the same share, and no
-/// connection has all of its packets dropped by chance. Two of them follow each other, so that what is sent again may be
-/// lost again.
+/// Which packets of twenty a direction of a lossy cable drops: counted, so that each run loses the
+/// same share, and no connection has all of its packets dropped by chance. Two of them follow each
+/// other, so that what is sent again may be lost again.
 const LOST: &str = "numgen inc mod 20 { 3, 7, 8, 14 } drop";
 
 /// How slow a slow cable is.

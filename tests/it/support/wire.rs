@@ -1,5 +1,5 @@
-//! A unix socket in front of psched's, which passes everything on and counts what apinits and psched send each other:
-//! bytes, and frames of HTTP/2 that carry data.
+//! A unix socket in front of psched's, which passes everything on and counts what apinits and
+//! psched send each other: bytes, and frames of HTTP/2 that carry data.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
