@@ -99,7 +99,7 @@ impl State {
 }
 
 /// The front end that waits for an application: a process of psched's host, or of a login host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FrontProcess {
     /// Its pid, in the pid namespace of the daemon that it has called.
     pub pid: i32,

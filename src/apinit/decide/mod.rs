@@ -50,6 +50,7 @@ mod fronts;
 mod kept_output;
 mod kept_signals;
 mod launching;
+pub mod login;
 mod memory_out;
 mod moves;
 mod moving;

@@ -6,6 +6,7 @@
 use super::attach::OPEN_AGAIN;
 use super::link::LASTING;
 use super::network::Psched;
+use crate::apinit::decide::login::{LoginWatch, Opened, ProcessId, WATCHED_MAX};
 use crate::os::peer::open_process;
 use crate::os::signal_helper::SignalHelper;
 use crate::rpc::connect::status_text;
@@ -13,7 +14,6 @@ use crate::rpc::pb;
 use crate::rpc::pb::from_login::Message as Said;
 use crate::rpc::pb::logins_client::LoginsClient;
 use crate::rpc::pb::to_login::Message as Told;
-use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -27,9 +27,6 @@ use tokio_util::task::AbortOnDropHandle;
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Messages to psched that may wait.
 const QUEUE: usize = 1_024;
-/// Processes that are watched at once, and those that can't be opened and are tried again.
-const WATCHED_MAX: usize = 65_536;
-const UNSURE_MAX: usize = 65_536;
 
 /// Keeps a connection to psched for ever.
 pub(super) async fn keep(psched: Psched, helper: Arc<Option<SignalHelper>>) {
@@ -91,10 +88,10 @@ async fn serve(
                 last_error.clear();
             }
             Some(id) = ended.recv() => {
-                processes.watched.remove(&id);
+                processes.named.ended(id);
                 gone(&says, vec![id]).await?;
             }
-            _ = again.tick(), if !processes.unsure.is_empty() => {
+            _ = again.tick(), if processes.named.counts().1 > 0 => {
                 gone(&says, processes.again()).await?;
             }
             message = told.message() => match message.map_err(status_text)?.map(|m| m.message) {
@@ -106,7 +103,7 @@ async fn serve(
                 Some(Some(Told::Nudge(nudge))) => {
                     let process = nudge.process.unwrap_or_default();
                     if let Some(helper) = helper
-                        && let Some(process) = processes.watched.get(&(process.pid, process.started))
+                        && let Some(process) = processes.named.handle((process.pid, process.started))
                         && let Err(error) = helper.nudge(process.pidfd.as_fd(), nudge.uid)
                     {
                         tracing::debug!(%error, "no signal to aprun");
@@ -130,80 +127,68 @@ async fn gone(says: &mpsc::Sender<pb::FromLogin>, ids: Vec<(i32, u64)>) -> Resul
     says.send(pb::FromLogin { message }).await.map_err(closed)
 }
 
-/// A process by its pid and start time.
-type Id = (i32, u64);
-
 /// What opens a process; `None`: it has ended.
 type Open = fn(i32, u64) -> io::Result<Option<OwnedFd>>;
 
 /// The processes that psched has named on a connection.
 struct Processes {
-    watched: HashMap<Id, Watched>,
-    /// Front ends that could not be opened, because no file descriptor was left for example. They count as alive and
-    /// are tried again.
-    unsure: BTreeSet<Id>,
-    ends: mpsc::Sender<Id>,
+    named: LoginWatch<Watched>,
+    ends: mpsc::Sender<ProcessId>,
     open: Open,
 }
 
 impl Processes {
-    fn new(ends: mpsc::Sender<Id>, open: Open) -> Processes {
-        Processes { watched: HashMap::new(), unsure: BTreeSet::new(), ends, open }
+    fn new(ends: mpsc::Sender<ProcessId>, open: Open) -> Processes {
+        Processes { named: LoginWatch::default(), ends, open }
     }
 
     /// Watches these front ends, and returns those that have ended already.
-    fn watch(&mut self, ids: impl IntoIterator<Item = Id>) -> Vec<Id> {
-        let mut dead = Vec::new();
-        for id in ids {
-            if self.watched.contains_key(&id) {
-                continue;
-            }
-            let opened = match self.watched.len() < WATCHED_MAX {
-                true => (self.open)(id.0, id.1),
-                false => Err(io::Error::other("too many processes are watched")),
-            };
-            match opened {
-                Ok(Some(pidfd)) => {
-                    self.unsure.remove(&id);
-                    let watched = self.watched(id, pidfd);
-                    self.watched.insert(id, watched);
-                }
-                Ok(None) => {
-                    self.unsure.remove(&id);
-                    dead.push(id);
-                }
-                Err(error) => self.not_now(id, &error),
-            }
-        }
-        dead
+    fn watch(&mut self, ids: impl IntoIterator<Item = ProcessId>) -> Vec<ProcessId> {
+        self.opening(|named, open| named.watch(ids, open))
     }
 
     /// Tries again to open those that could not be opened, and returns those that have ended.
-    fn again(&mut self) -> Vec<Id> {
-        let unsure: Vec<Id> = self.unsure.iter().copied().collect();
-        self.watch(unsure)
+    fn again(&mut self) -> Vec<ProcessId> {
+        self.opening(|named, open| named.again(open))
     }
 
-    fn not_now(&mut self, id: Id, error: &io::Error) {
-        if self.unsure.is_empty() {
-            tracing::warn!(pid = id.0, %error, "can't watch an aprun yet");
-        }
-        // (psched names them all again on the next connection.)
-        if self.unsure.len() < UNSURE_MAX {
-            self.unsure.insert(id);
-        }
-    }
-
-    fn watched(&self, id: Id, pidfd: OwnedFd) -> Watched {
-        let pidfd = Arc::new(pidfd);
-        let (fd, ends) = (Arc::clone(&pidfd), self.ends.clone());
-        let watch = tokio::spawn(async move {
-            if super::attach::wait_for_end(fd).await {
-                let _ = ends.send(id).await;
+    fn opening(
+        &mut self,
+        look: impl FnOnce(
+            &mut LoginWatch<Watched>,
+            &mut dyn FnMut(ProcessId) -> Opened<Watched>,
+        ) -> Vec<ProcessId>,
+    ) -> Vec<ProcessId> {
+        let (before, mut problem) = (self.named.counts().1, None);
+        let (ends, open) = (&self.ends, self.open);
+        let mut try_open = |id: ProcessId| match open(id.0, id.1) {
+            Ok(Some(pidfd)) => Opened::Watched(watched(id, pidfd, ends.clone())),
+            Ok(None) => Opened::Ended,
+            Err(error) => {
+                problem.get_or_insert((id.0, error));
+                Opened::NotNow
             }
-        });
-        Watched { pidfd, _watch: AbortOnDropHandle::new(watch) }
+        };
+        let ended = look(&mut self.named, &mut try_open);
+        if before == 0 && self.named.counts().1 > 0 {
+            match problem {
+                Some((pid, error)) => tracing::warn!(pid, %error, "can't watch an aprun yet"),
+                None => tracing::warn!("can't watch an aprun yet: {WATCHED_MAX} are watched"),
+            }
+        }
+        ended
     }
+}
+
+fn watched(id: ProcessId, pidfd: OwnedFd, ends: mpsc::Sender<ProcessId>) -> Watched {
+    let pidfd = Arc::new(pidfd);
+    let fd = Arc::clone(&pidfd);
+    let watch = tokio::spawn(async move {
+        if super::attach::wait_for_end(fd).await {
+            let _ = ends.send(id).await;
+        }
+    });
+    Watched { pidfd, _watch: AbortOnDropHandle::new(watch) }
 }
 
 #[cfg(test)]
@@ -220,12 +205,12 @@ mod tests {
         let mut processes = Processes::new(ends, full);
         let ended = (own.0, own.1 + 1);
         assert_eq!(processes.watch([own, ended]), []);
-        assert_eq!((processes.watched.len(), processes.unsure.len()), (0, 2));
+        assert_eq!(processes.named.counts(), (0, 2));
         assert_eq!(processes.again(), []);
         // There are descriptors again.
         processes.open = open_process;
         assert_eq!(processes.again(), [ended]);
-        assert_eq!((processes.watched.len(), processes.unsure.len()), (1, 0));
+        assert_eq!(processes.named.counts(), (1, 0));
         assert_eq!(processes.watch([own]), []);
     }
 }

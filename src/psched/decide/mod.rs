@@ -53,6 +53,7 @@ mod invariants;
 mod keeping;
 mod kept;
 mod known_regions;
+pub mod login_hosts;
 mod measured;
 mod memory;
 mod move_sequence;

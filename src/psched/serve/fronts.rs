@@ -7,8 +7,8 @@
 //! it, and with no more rights than its user has ([`SignalHelper`]): it may have executed another program.
 //!
 //! Front ends on other hosts are watched by the apinit of their host ([`logins`](super::logins)), which says
-//! when one has ended and sends it the signal. While that one is not connected nothing is known of them: they
-//! count as there, until it has been away for `login_host_away`.
+//! when one has ended and sends it the signal. What follows if that one is not connected
+//! [`login_hosts`](crate::psched::decide::login_hosts) decides.
 
 use super::front_handle::FrontHandle;
 use super::input::Input;
@@ -19,13 +19,12 @@ use crate::os::peer::open_process;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::watch::watch as watch_file;
 use crate::psched::decide::Event;
+use crate::psched::decide::login_hosts::{LoginHosts, LoginSays, Nudge, Task};
 use crate::psched::drive::Front;
-use crate::variables::units::format_duration;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
@@ -35,40 +34,25 @@ use tokio::time::{Instant, sleep_until};
 /// All front ends that are watched.
 pub struct Fronts {
     inputs: mpsc::WeakSender<Input>,
-    /// Applications of each process. Behind a lock only because the waiting task empties it.
-    processes: Arc<Mutex<HashMap<FrontProcess, Watched>>>,
-    of: HashMap<Apid, FrontProcess>,
-    /// Front ends that are to be signalled, by application, and whose rights that takes.
-    signals: HashMap<Apid, u32>,
+    /// Behind a lock only because the task that waits for a process takes it out.
+    watched: Arc<Mutex<Watched>>,
     /// None: there is no helper, and no signal is sent.
     helper: Option<SignalHelper>,
-    /// Login hosts that are connected, by name and boot.
-    logins: HashMap<Arc<str>, Login>,
-    /// Those that are not, and have front ends that are waited for: what gives them up in time.
-    away: HashMap<Arc<str>, Away>,
-    /// Counts these.
-    next_away: AtomicU64,
+    /// Towards login hosts, by the number of their connection.
+    senders: HashMap<u64, LoginSender>,
+    /// What gives up login hosts that are away, by the number of the absence.
+    absences: HashMap<u64, AbortHandle>,
     /// How long they may be away.
     away_max: watch::Receiver<Duration>,
     open: Open,
 }
 
-struct Login {
-    number: u64,
-    sender: LoginSender,
-}
-
-/// A login host that is not connected.
-struct Away {
-    number: u64,
-    /// Waits until it is given up.
-    task: AbortHandle,
-}
-
+/// The processes that are watched.
+#[derive(Default)]
 struct Watched {
-    apids: BTreeSet<Apid>,
-    /// None: its host watches it.
-    here: Option<Here>,
+    hosts: LoginHosts,
+    /// How those of this host are.
+    here: HashMap<FrontProcess, Here>,
 }
 
 /// How a process of this host is watched.
@@ -93,63 +77,71 @@ impl Fronts {
     ) -> Fronts {
         Fronts {
             inputs,
-            processes: Arc::default(),
-            of: HashMap::new(),
-            signals: HashMap::new(),
+            watched: Arc::default(),
             helper,
-            logins: HashMap::new(),
-            away: HashMap::new(),
-            next_away: AtomicU64::new(0),
+            senders: HashMap::new(),
+            absences: HashMap::new(),
             away_max,
             open: open_process,
         }
     }
 
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Watches a process for an application.
     pub fn watch(&mut self, apid: Apid, front: Front<FrontHandle>) {
         let Front { process, handle: FrontHandle { pidfd, signal_as } } = front;
-        match signal_as {
-            Some(uid) => self.signals.insert(apid, uid),
-            None => self.signals.remove(&apid),
-        };
-        self.watch_by(apid, process, pidfd, false);
+        self.watch_by(apid, process, pidfd, signal_as, false);
     }
 
     /// `unopened`: it is of this host, and is to be opened once that can be done.
     fn watch_by(
         &mut self,
         apid: Apid,
-        id: FrontProcess,
+        process: FrontProcess,
         pidfd: Option<Arc<OwnedFd>>,
+        signal_as: Option<u32>,
         unopened: bool,
     ) {
-        self.of.insert(apid, id.clone());
-        let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(watched) = processes.get_mut(&id) {
-            watched.apids.insert(apid);
-            return;
-        }
-        let here = match pidfd {
-            pidfd if unopened || pidfd.is_some() => Some(self.watch_here(id.clone(), pidfd)),
-            _ => {
-                match self.logins.get(&id.host) {
-                    Some(login) => login.sender.watch([&id]),
-                    None => {
-                        if !self.away.contains_key(&id.host) {
-                            let away = self.gives_up(Arc::clone(&id.host));
-                            self.away.insert(Arc::clone(&id.host), away);
-                        }
-                    }
-                }
-                None
+        let here = unopened || pidfd.is_some();
+        let mut watched = self.watched();
+        match watched.hosts.watch(apid, process, here, signal_as) {
+            // (The task takes the lock: it does not see the process before it is here.)
+            Some(Task::WatchHere(process)) => {
+                let here = self.watch_here(process.clone(), pidfd);
+                watched.here.insert(process, here);
             }
-        };
-        processes.insert(id, Watched { apids: BTreeSet::from([apid]), here });
+            task => {
+                drop(watched);
+                task.into_iter().for_each(|task| self.does(task));
+            }
+        }
+    }
+
+    /// What is to be done for login hosts.
+    fn does(&mut self, task: Task) {
+        match task {
+            Task::WatchHere(_) => {}
+            Task::Name { link, processes } => {
+                if let Some(sender) = self.senders.get(&link) {
+                    sender.watch(&processes);
+                }
+            }
+            Task::GiveUpLater { host, absence } => {
+                let task = self.gives_up(host, absence);
+                self.absences.insert(absence, task);
+            }
+            Task::IsBack { absence } => {
+                self.absences.remove(&absence).inspect(AbortHandle::abort);
+            }
+        }
     }
 
     /// Waits for the end of a process of this host.
     fn watch_here(&self, id: FrontProcess, pidfd: Option<Arc<OwnedFd>>) -> Here {
-        let (all, inputs, opened) = (self.processes.clone(), self.inputs.clone(), pidfd.clone());
+        let (all, inputs, opened) = (self.watched.clone(), self.inputs.clone(), pidfd.clone());
         let open = self.open;
         let task = tokio::spawn(async move {
             let pidfd = match opened {
@@ -163,9 +155,13 @@ impl Fronts {
                     return;
                 }
             }
-            let gone = all.lock().unwrap_or_else(|e| e.into_inner()).remove(&id);
+            let gone = {
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                all.here.remove(&id);
+                all.hosts.ended(&id)
+            };
             let Some(inputs) = inputs.upgrade() else { return };
-            for apid in gone.map(|watched| watched.apids).unwrap_or_default() {
+            for apid in gone {
                 if inputs.send(Input::Event(Box::new(Event::FrontGone { apid }))).await.is_err() {
                     return;
                 }
@@ -192,23 +188,27 @@ impl Fronts {
             }
         };
         // Whether it asks for the signal it says again, when it connects again.
-        self.signals.remove(&apid);
         let unopened = pidfd.is_none();
-        self.watch_by(apid, process, pidfd, unopened);
+        self.watch_by(apid, process, pidfd, None, unopened);
         true
     }
 
     /// SIGUSR1: look. A signal that can't be sent is no harm, the event stream says the same.
     pub fn signal(&self, apid: Apid, process: &FrontProcess) {
-        let Some(uid) = self.signals.get(&apid) else { return };
-        if let Some(login) = self.logins.get(&process.host) {
-            return login.sender.nudge(process, *uid);
-        }
+        let watched = self.watched();
+        let uid = match watched.hosts.nudge(apid, process) {
+            None => return,
+            Some(Nudge::Here(uid)) => uid,
+            Some(Nudge::Login { link, uid }) => {
+                if let Some(sender) = self.senders.get(&link) {
+                    sender.nudge(process, uid);
+                }
+                return;
+            }
+        };
         let Some(helper) = &self.helper else { return };
-        let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(Watched { here: Some(Here { pidfd: Some(pidfd), .. }), .. }) =
-            processes.get(process)
-            && let Err(error) = helper.nudge(pidfd.as_fd(), *uid)
+        if let Some(Here { pidfd: Some(pidfd), .. }) = watched.here.get(process)
+            && let Err(error) = helper.nudge(pidfd.as_fd(), uid)
         {
             tracing::debug!(apid = apid.0, %error, "no signal to aprun");
         }
@@ -216,84 +216,35 @@ impl Fronts {
 
     /// An application has ended.
     pub fn forget(&mut self, apid: Apid) {
-        self.signals.remove(&apid);
-        let Some(id) = self.of.remove(&apid) else { return };
-        let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(watched) = processes.get_mut(&id) {
-            watched.apids.remove(&apid);
-            if watched.apids.is_empty() {
-                let here = processes.remove(&id).and_then(|watched| watched.here);
-                here.inspect(|here| here.task.abort());
-            }
+        let mut watched = self.watched();
+        if let Some(process) = watched.hosts.forget(apid) {
+            watched.here.remove(&process).inspect(|here| here.task.abort());
         }
     }
 
     /// What a login host has to say. Returned: the applications whose front end has ended.
     pub fn login(&mut self, event: LoginEvent) -> Vec<Apid> {
-        match event {
-            LoginEvent::Opened { number, host, boot_id, sender } => {
-                let id: Arc<str> = format!("{host}/{boot_id}").into();
-                let boots = format!("{host}/");
-                let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
-                let of_host = processes.keys().filter(|p| p.host.starts_with(&boots));
-                let (alive, dead): (Vec<&FrontProcess>, Vec<&FrontProcess>) =
-                    of_host.partition(|p| p.host == id);
-                let dead: Vec<FrontProcess> = dead.into_iter().cloned().collect();
-                sender.watch(alive);
-                drop(processes);
-                self.logins.retain(|other, _| !other.starts_with(&boots));
-                self.away.retain(|other, away| {
-                    let is_back = other.starts_with(&boots);
-                    if is_back {
-                        away.task.abort();
-                    }
-                    !is_back
-                });
-                self.logins.insert(id, Login { number, sender });
-                self.gone(&dead)
-            }
-            LoginEvent::Gone { host, boot_id, processes } => {
-                let host: Arc<str> = format!("{host}/{boot_id}").into();
-                let process = |(pid, started)| FrontProcess { pid, started, host: host.clone() };
-                self.gone(&processes.into_iter().map(process).collect::<Vec<_>>())
-            }
-            LoginEvent::Closed { number } => {
-                let closed = self.logins.extract_if(|_, login| login.number == number);
-                let hosts: Vec<Arc<str>> = closed.map(|(host, _)| host).collect();
-                for host in hosts {
-                    let away = self.gives_up(Arc::clone(&host));
-                    self.away.insert(host, away);
-                }
-                Vec::new()
-            }
-            LoginEvent::Lost { host, number } => {
-                // (It may have come and gone again while this was on its way.)
-                if self.away.get(&host).is_none_or(|away| away.number != number) {
-                    return Vec::new();
-                }
-                self.away.remove(&host);
-                let processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
-                let lost = processes.keys().filter(|process| process.host == host);
-                let lost: Vec<FrontProcess> = lost.cloned().collect();
-                drop(processes);
-                let apids = self.gone(&lost);
-                if !apids.is_empty() {
-                    let name = host.split('/').next().unwrap_or_default();
-                    let (away, count) = (format_duration(*self.away_max.borrow()), apids.len());
-                    let whose = if count == 1 { "application" } else { "applications" };
-                    tracing::warn!(
-                        "the login host {name} has been away for {away} (login_host_away): {count} {whose} \
-                         posted there count as left by their aprun"
-                    );
-                }
-                apids
-            }
+        if let (LoginSays::Opened { number, .. }, Some(sender)) = (&event.says, event.sender) {
+            self.senders.insert(*number, sender);
         }
+        if let LoginSays::Lost { absence, .. } = &event.says {
+            self.absences.remove(absence);
+        }
+        let heard = self.watched().hosts.hear(event.says);
+        heard.tasks.into_iter().for_each(|task| self.does(task));
+        let Fronts { senders, watched, .. } = self;
+        let watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+        // (A connection whose sender is dropped ends.)
+        senders.retain(|number, _| watched.hosts.has_link(*number));
+        drop(watched);
+        if let Some(left) = heard.left_behind {
+            tracing::warn!("{}", left.words(*self.away_max.borrow()));
+        }
+        heard.gone
     }
 
     /// Has it said after a while that a login host does not come back.
-    fn gives_up(&self, host: Arc<str>) -> Away {
-        let number = self.next_away.fetch_add(1, Ordering::Relaxed);
+    fn gives_up(&self, host: Arc<str>, absence: u64) -> AbortHandle {
         let since = Instant::now();
         let (inputs, mut away_max) = (self.inputs.clone(), self.away_max.clone());
         let task = tokio::spawn(async move {
@@ -306,34 +257,24 @@ impl Fronts {
                 }
             }
             if let Some(inputs) = inputs.upgrade() {
-                let _ = inputs.send(Input::Login(LoginEvent::Lost { host, number })).await;
+                let lost = LoginSays::Lost { host, absence }.into();
+                let _ = inputs.send(Input::Login(lost)).await;
             }
         });
-        Away { number, task: task.abort_handle() }
-    }
-
-    /// These have ended.
-    fn gone(&mut self, ended: &[FrontProcess]) -> Vec<Apid> {
-        let mut processes = self.processes.lock().unwrap_or_else(|e| e.into_inner());
-        let gone = ended.iter().filter_map(|process| processes.remove(process));
-        gone.flat_map(|watched| watched.apids).collect()
+        task.abort_handle()
     }
 }
 
 /// Opens a process once that can be done. None: it has ended.
-async fn opened_later(
-    id: &FrontProcess,
-    open: Open,
-    all: &Mutex<HashMap<FrontProcess, Watched>>,
-) -> Option<Arc<OwnedFd>> {
+async fn opened_later(id: &FrontProcess, open: Open, all: &Mutex<Watched>) -> Option<Arc<OwnedFd>> {
     let pidfd = loop {
         tokio::time::sleep(OPEN_AGAIN).await;
         if let Ok(opened) = open(id.pid, id.started) {
             break Arc::new(opened?);
         }
     };
-    let mut all = all.lock().unwrap_or_else(|e| e.into_inner());
-    if let Some(here) = all.get_mut(id).and_then(|watched| watched.here.as_mut()) {
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(here) = all.here.get_mut(id) {
         here.pidfd = Some(Arc::clone(&pidfd));
     }
     Some(pidfd)
@@ -343,7 +284,7 @@ async fn opened_later(
 mod tests {
     use super::*;
     use crate::rpc::pb;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tonic::Status;
 
     type Told = mpsc::Receiver<Result<pb::ToLogin, Status>>;
@@ -366,8 +307,8 @@ mod tests {
     fn opened(fronts: &mut Fronts, number: u64, boot_id: &str) -> (Vec<Apid>, Told) {
         let (sender, told) = LoginSender::new();
         let boot_id = boot_id.to_owned();
-        let event = LoginEvent::Opened { number, host: "n1".into(), boot_id, sender };
-        (fronts.login(event), told)
+        let says = LoginSays::Opened { number, host: "n1".into(), boot_id };
+        (fronts.login(LoginEvent { says, sender: Some(sender) }), told)
     }
 
     /// The pids in a message: of processes to watch, or of the process to signal.
@@ -399,10 +340,14 @@ mod tests {
         fronts.signal(Apid(2), &two);
         assert_eq!(pids(&mut told), [2]);
         let processes = vec![(2, 7), (1, 8)];
-        let ended = LoginEvent::Gone { host: "n1".into(), boot_id: "a".into(), processes };
-        assert_eq!(fronts.login(ended), [Apid(2), Apid(3)], "another start is another process");
+        let ended = LoginSays::Gone { host: "n1".into(), boot_id: "a".into(), processes };
+        assert_eq!(
+            fronts.login(ended.into()),
+            [Apid(2), Apid(3)],
+            "another start is another process"
+        );
         fronts.forget(Apid(1));
-        assert!(fronts.processes.lock().expect("whole").is_empty());
+        assert!(!fronts.watched().hosts.is_watched(&one));
     }
 
     #[tokio::test]
@@ -424,9 +369,9 @@ mod tests {
         let Some(Input::Event(event)) = told.recv().await else { panic!("nothing is told") };
         assert_eq!(*event, Event::FrontGone { apid: Apid(3) });
         let opened = |fronts: &Fronts| {
-            let processes = fronts.processes.lock().expect("whole");
-            assert!(!processes.contains_key(&dead));
-            processes[&lives].here.as_ref().is_some_and(|here| here.pidfd.is_some())
+            let watched = fronts.watched();
+            assert!(!watched.hosts.is_watched(&dead));
+            watched.here[&lives].pidfd.is_some()
         };
         while !opened(&fronts) {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -440,8 +385,8 @@ mod tests {
         watch(&mut fronts, 1, &process(1, "n2/b"));
         watch(&mut fronts, 2, &process(1, "n10/a"));
         let processes = vec![(1, 7)];
-        let ended = LoginEvent::Gone { host: "n1".into(), boot_id: "b".into(), processes };
-        assert_eq!(fronts.login(ended), []);
+        let ended = LoginSays::Gone { host: "n1".into(), boot_id: "b".into(), processes };
+        assert_eq!(fronts.login(ended.into()), []);
         assert_eq!(opened(&mut fronts, 1, "b").0, []);
     }
 
@@ -455,10 +400,10 @@ mod tests {
         let (gone, mut second) = opened(&mut fronts, 2, "a");
         assert_eq!((gone, pids(&mut second)), (vec![], vec![1]));
         // (The end of the older connection is heard later.)
-        fronts.login(LoginEvent::Closed { number: 1 });
+        fronts.login(LoginSays::Closed { number: 1 }.into());
         fronts.signal(Apid(1), &process(1, "n1/a"));
         assert_eq!(pids(&mut second), [1]);
-        fronts.login(LoginEvent::Closed { number: 2 });
+        fronts.login(LoginSays::Closed { number: 2 }.into());
         fronts.signal(Apid(1), &process(1, "n1/a"));
         assert_eq!(pids(&mut second), [0; 0]);
         let (gone, mut third) = opened(&mut fronts, 3, "b");
@@ -479,7 +424,7 @@ mod tests {
         let (_, mut told) = opened(&mut fronts, 1, "a");
         assert_eq!(pids(&mut told), [1, 2]);
         tokio::time::sleep(DAY * 3).await;
-        fronts.login(LoginEvent::Closed { number: 1 });
+        fronts.login(LoginSays::Closed { number: 1 }.into());
         assert!(queue.try_recv().is_err());
         // The bound counts as it is now, from the end of the connection on.
         tokio::time::sleep(DAY / 4).await;
@@ -492,7 +437,8 @@ mod tests {
         // What was on its way when it came back has no effect.
         watch(&mut fronts, 3, &process(3, "n1/a"));
         let (_, _told) = opened(&mut fronts, 2, "a");
-        fronts.login(LoginEvent::Closed { number: 2 });
-        assert_eq!(fronts.login(LoginEvent::Lost { host: "n1/a".into(), number: 1 }), []);
+        fronts.login(LoginSays::Closed { number: 2 }.into());
+        let lost = LoginSays::Lost { host: "n1/a".into(), absence: 1 };
+        assert_eq!(fronts.login(lost.into()), []);
     }
 }

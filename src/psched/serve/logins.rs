@@ -7,6 +7,7 @@
 use super::input::Input;
 use crate::apteam::record::FrontProcess;
 use crate::certs::Role;
+use crate::psched::decide::login_hosts::LoginSays;
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
 use std::pin::Pin;
@@ -27,39 +28,17 @@ const PROCESSES_MAX: usize = 65_536;
 const BOOT_MAX: usize = 64;
 
 /// What comes of it for the loop.
-pub enum LoginEvent {
-    /// The apinit of a login host has connected.
-    Opened {
-        /// Counts these connections.
-        number: u64,
-        /// The host, by its certificate.
-        host: Arc<str>,
-        /// Its boot.
-        boot_id: String,
-        /// Towards it.
-        sender: LoginSender,
-    },
-    /// These processes of a host, by pid and start time, have ended.
-    Gone {
-        /// The host.
-        host: Arc<str>,
-        /// Its boot.
-        boot_id: String,
-        /// Which.
-        processes: Vec<(i32, u64)>,
-    },
-    /// A host, by name and boot, has been away for too long.
-    Lost {
-        /// Which.
-        host: Arc<str>,
-        /// Which absence of it.
-        number: u64,
-    },
-    /// The connection of this number is closed.
-    Closed {
-        /// Which.
-        number: u64,
-    },
+pub struct LoginEvent {
+    /// What has happened.
+    pub says: LoginSays,
+    /// Towards the host, if it has connected.
+    pub sender: Option<LoginSender>,
+}
+
+impl From<LoginSays> for LoginEvent {
+    fn from(says: LoginSays) -> LoginEvent {
+        LoginEvent { says, sender: None }
+    }
 }
 
 /// Towards the apinit of a login host.
@@ -139,7 +118,8 @@ impl pb::logins_server::Logins for Logins {
                 tracing::info!(host, "a login host's connection ended: {}", status.message());
             }
             // (Err: psched ends.)
-            let _ = inputs.send(Input::Login(LoginEvent::Closed { number })).await;
+            let closed = LoginSays::Closed { number }.into();
+            let _ = inputs.send(Input::Login(closed)).await;
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
@@ -161,14 +141,15 @@ async fn listen(
                 boot_id = hello.boot_id;
                 tracing::info!(host = &**host, "a login host has connected");
                 let (host, boot_id) = (Arc::clone(host), boot_id.clone());
-                LoginEvent::Opened { number, host, boot_id, sender }
+                let says = LoginSays::Opened { number, host, boot_id };
+                LoginEvent { says, sender: Some(sender) }
             }
             (Some(pb::from_login::Message::Gone(gone)), None)
                 if gone.processes.len() <= PROCESSES_MAX =>
             {
                 let ids = gone.processes.into_iter().map(|process| (process.pid, process.started));
                 let (host, boot_id) = (Arc::clone(host), boot_id.clone());
-                LoginEvent::Gone { host, boot_id, processes: ids.collect() }
+                LoginSays::Gone { host, boot_id, processes: ids.collect() }.into()
             }
             _ => return Err(Status::invalid_argument("a message that does not belong here")),
         };
