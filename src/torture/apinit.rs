@@ -199,6 +199,7 @@ impl World {
         }));
         let plans = at.plans.clone();
         self.note(|| format!("apinit {slot} starts"));
+        self.apinit_serves_users(slot, true);
         for plan in plans {
             self.tell_switcher(slot, TurnEvent::Plan(plan));
         }
@@ -324,6 +325,7 @@ impl World {
             return;
         }
         self.note(|| format!("apinit {slot} dies"));
+        self.apinit_serves_users(slot, false);
         self.disturbed(slot);
         self.checks.apinit_away(&self.slots[slot].nids, u64::MAX);
         self.close_ends(|who| match who {
@@ -538,6 +540,10 @@ impl World {
             leads_on: slot % 4 != 3,
             ..Hello::default()
         };
+        let mut hello = hello;
+        if self.logins.count() > 0 {
+            (hello.host, hello.address) = (host.name.clone(), format!("{}:7118", host.name));
+        }
         let host = at.host;
         // One that has obeyed none yet would obey any.
         let wrong = self.mix.stores && !self.ending && !hello.store_id.is_empty();
@@ -618,7 +624,8 @@ impl World {
     ) -> Option<Who> {
         let conn = Conn(self.number());
         // The kernel of another host tells nothing of a front end's death.
-        let here = (self.slots[slot].host == 0).then_some(front);
+        let hosts = self.wires.get(&wire).map(|wire| wire.hosts);
+        let here = hosts.is_some_and(|hosts| hosts[0] == hosts[1]).then_some(front);
         let watched = here.is_some();
         let proc = self.slots[slot].proc.as_mut()?;
         proc.fronts.insert(conn, Front { wire: Some(wire), process: here });

@@ -321,9 +321,13 @@ impl World {
     /// The stream to the apinit.
     pub fn attach(&mut self, pid: Pid, slot: usize, first: Box<ToApinit>) {
         let Some(uid) = self.fronts.get(&pid).map(|aprun| aprun.posting.1.uid) else { return };
-        let host = self.slots[slot].host;
-        let target = Target::Apinit { slot, front: pid, uid };
-        let wire = self.connect(Who::FrontApinit(pid), [0, host], target);
+        let (host, from) = (self.slots[slot].host, self.logins.host_of(pid));
+        let who = Who::FrontApinit(pid);
+        // (On psched's host a front end reaches other hosts without an apinit of its own, as it always has here.)
+        let wire = match from == 0 || from == host {
+            true => self.connect(who, [from, host], Target::Apinit { slot, front: pid, uid }),
+            false => self.dial_through(who, from, host, Some(slot)),
+        };
         self.send(wire, 0, Msg::ToApinit(first));
         self.front_attaches(pid, wire);
     }

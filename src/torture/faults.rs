@@ -12,7 +12,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The classes, by the name under which they are asked for and counted.
-pub const CLASSES: [(&str, &str); 21] = [
+pub const CLASSES: [(&str, &str); 22] = [
     ("delay", "messages between hosts take up to seconds"),
     ("breaks", "connections break, and what was under way is lost"),
     ("cuts", "hosts can't reach each other, in one direction or both"),
@@ -34,6 +34,7 @@ pub const CLASSES: [(&str, &str); 21] = [
     (ORDERS, "administrators drain, resume and lose nodes, hold and release applications"),
     (COPIES, "a copy of the store, made while psched ran, is put in its place"),
     (LAUNCHES, "hosts can start no application for a time"),
+    (LOGINS, "apruns are on other hosts too, whose apinits are killed, stopped and cut off"),
 ];
 
 /// A class that seeds have or have not whatever else they have.
@@ -43,6 +44,10 @@ const ORDERS: &str = "orders";
 const COPIES: &str = "copies";
 /// Likewise.
 const LAUNCHES: &str = "launches";
+/// Likewise.
+const LOGINS: &str = "logins";
+/// Those.
+const ASKED_FOR: [&str; 3] = [COPIES, LAUNCHES, LOGINS];
 /// In a list of classes: and those that the seed chooses.
 pub const CHOSEN: &str = "chosen";
 
@@ -70,6 +75,7 @@ pub struct Faults {
     pub orders: bool,
     pub copies: bool,
     pub launches: bool,
+    pub logins: bool,
     /// Reports that may come again, and whose they are.
     old: Vec<(usize, Report)>,
     /// Who is stopped until when: psched, each apinit, and apruns.
@@ -104,6 +110,7 @@ pub enum Fault {
     /// A host can start nothing any more, and can again.
     Sick,
     Well(usize),
+    Login,
     /// ^C at some aprun: no fault, but as sudden.
     Interrupt,
 }
@@ -122,6 +129,9 @@ fn key_of(report: &Report) -> Option<Key> {
     }
 }
 
+/// What a fault has broken is whole again by then: the longest takes a login host away.
+const MENDED: u64 = 125 * SECOND;
+
 impl Faults {
     /// The classes that a seed has by itself.
     fn of_seed(rng: &mut Rng) -> Vec<&'static str> {
@@ -131,7 +141,7 @@ impl Faults {
         }
         let share = rng.u32(2..8);
         let orders = rng.clone().bool();
-        let some = CLASSES.iter().map(|c| c.0).filter(|c| ![ORDERS, COPIES, LAUNCHES].contains(c));
+        let some = CLASSES.iter().map(|c| c.0).filter(|c| *c != ORDERS && !ASKED_FOR.contains(c));
         let some = some.filter(|_| rng.u32(0..10) < share).collect::<Vec<_>>();
         some.into_iter().chain(orders.then_some(ORDERS)).collect()
     }
@@ -166,6 +176,7 @@ impl Faults {
             orders: has(ORDERS),
             copies: has(COPIES),
             launches: has(LAUNCHES),
+            logins: has(LOGINS),
             ..Faults::default()
         }
     }
@@ -203,6 +214,7 @@ impl World {
             (m.orders, Fault::Order),
             (m.copies, Fault::Copy),
             (m.launches, Fault::Sick),
+            (m.logins, Fault::Login),
             (true, Fault::Interrupt),
         ];
         for (_, fault) in classes.into_iter().filter(|(has, _)| *has) {
@@ -218,7 +230,7 @@ impl World {
             Fault::Apinit(_) | Fault::Shepherd | Fault::Aprun | Fault::Interrupt => time / 40,
             Fault::Psched | Fault::Slow | Fault::Clock | Fault::Nap(_) => time / 30,
             Fault::Order | Fault::Copy => time / 60,
-            Fault::Cut | Fault::Stop | Fault::DiskFull | Fault::Sick => time / 20,
+            Fault::Cut | Fault::Stop | Fault::DiskFull | Fault::Sick | Fault::Login => time / 20,
             Fault::HostDown => time / 12,
             Fault::LoginDown => time / 4,
             Fault::DiskRoom | Fault::Well(_) | Fault::PschedNow => return,
@@ -245,6 +257,9 @@ impl World {
             self.fault_again(fault.clone());
         }
         self.note(|| format!("FAULT {fault:?}"));
+        if !matches!(fault, Fault::Interrupt | Fault::Nap(_) | Fault::Aprun | Fault::Stranger) {
+            self.checks.ends_are_disturbed(self.now + MENDED);
+        }
         match fault {
             Fault::Slow => {
                 self.counts.add("delay");
@@ -353,6 +368,7 @@ impl World {
                 }
             }
             Fault::DiskRoom | Fault::Well(_) => {}
+            Fault::Login => self.login_fault(),
             Fault::Sick => {
                 self.counts.add(LAUNCHES);
                 let slot = self.faults.usize(0..self.slots.len());
@@ -387,6 +403,7 @@ impl World {
                     _ => {
                         let slot = self.faults.usize(0..self.slots.len());
                         self.checks.apinit_away(&self.slots[slot].nids, until);
+                        self.checks.login_serves(self.slots[slot].host, until);
                         &mut self.mix.apinit_stopped[slot]
                     }
                 };
@@ -396,6 +413,11 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Until when an apinit is, or was, stopped.
+    pub fn apinit_stopped_until(&self, slot: usize) -> Option<u64> {
+        self.mix.apinit_stopped.get(slot).copied()
     }
 
     /// An aprun is stopped until then.
@@ -417,6 +439,9 @@ impl World {
             Who::FrontPsched(pid) | Who::FrontApinit(pid) => {
                 self.mix.fronts_stopped.get(&pid).copied()?
             }
+            Who::PschedLogin(_) => self.mix.psched_stopped,
+            Who::Login(host) => self.login_paused(host),
+            Who::Relay(number) => self.relay_paused(number),
             Who::Nobody | Who::Shepherd(_) | Who::WrongPsched(_) | Who::Copy(_) => return None,
         };
         Some(until).filter(|until| *until > self.now)
@@ -556,6 +581,7 @@ impl World {
     /// No more of it: everything is whole again, and whoever was killed is started.
     pub fn end_faults(&mut self) {
         self.ending = true;
+        self.checks.ends_are_disturbed(self.now + MENDED);
         self.disk.full = false;
         self.cuts.clear();
         self.slow_until = 0;
@@ -568,6 +594,7 @@ impl World {
             }
         }
         self.sheps.values_mut().for_each(|s| s.dies_after = None);
+        self.logins_go_on();
         self.orders_are_over();
     }
 }

@@ -97,12 +97,14 @@ impl World {
             _ => self.work.u64(0..=pause / 4),
         };
         self.after(wait.max(US), Ev::Post);
-        if !self.hosts[0].up {
+        let host = self.somebodys_host();
+        if !self.hosts[host].up {
             // He comes back.
             self.to_post += 1;
             return;
         }
         let pid = self.new_pid();
+        self.front_is_on(pid, host);
         let total: u32 = self.machine.nodes.values().map(|n| n.processors).sum();
         let width = match self.work.u32(0..20) {
             0 => self.work.u32(1..=total * 2),
@@ -235,7 +237,7 @@ impl World {
         }
         aprun.timer = (at, number);
         if at > 0 {
-            let at = self.hosts[0].true_time(self.now, at);
+            let at = self.hosts[self.logins.host_of(pid)].true_time(self.now, at);
             self.at(at, Ev::FrontTimer(pid, number));
         }
     }
@@ -299,10 +301,8 @@ impl World {
         self.note(|| format!("aprun {pid} is gone: {status:?}"));
         self.close_ends(|who| who == Who::FrontPsched(pid) || who == Who::FrontApinit(pid));
         self.checks.front_ended(pid, aprun.apid(), status);
-        let late = self.net.u64(10 * US..400 * US);
-        if let Some(psched) = self.psched.as_ref().map(|p| p.pid) {
-            self.after(late, Ev::PschedFrontDied(psched, pid));
-        }
+        self.checks.front_died(pid, self.now);
+        self.front_end_is_seen(pid);
         self.apinits_hear_of_front(pid);
     }
 
@@ -431,7 +431,7 @@ impl Around<'_> {
 
 impl Outside for Around<'_> {
     fn now_ns(&self) -> u64 {
-        self.world.mono(0)
+        self.world.mono(self.world.logins.host_of(self.pid))
     }
 
     fn hears(&mut self, event: &Event) {
@@ -463,8 +463,11 @@ impl Outside for Around<'_> {
         if let Some((wire, ..)) = aprun.psched.take() {
             self.world.hang_up(wire, 0);
         }
-        let target = Target::PschedFront(pid);
-        let wire = self.world.dial_psched(Who::FrontPsched(pid), 0, target);
+        let (who, host) = (Who::FrontPsched(pid), self.world.logins.host_of(pid));
+        let wire = match host {
+            0 => self.world.dial_psched(who, 0, Target::PschedFront(pid)),
+            _ => self.world.dial_through(who, host, 0, None),
+        };
         if let Some(aprun) = self.aprun() {
             aprun.psched = Some((wire, link, ask));
         }
@@ -494,7 +497,7 @@ impl Outside for Around<'_> {
     }
 
     fn attach(&mut self, link: u32, at: HostAddress, first: Box<ToApinit>, _: Others) {
-        let socket = at.socket;
+        let socket = at.socket.clone();
         let pid = self.pid;
         let Some(aprun) = self.aprun() else { return };
         (aprun.not_there, aprun.attaching) = (false, link);
@@ -507,6 +510,11 @@ impl Outside for Around<'_> {
             self.world.after(LATE, Ev::FrontLate(pid, Box::new(late)));
         }
         let Some(slot) = self.world.slot_of(&socket) else { return };
+        let same = self.world.slots[slot].host == self.world.logins.host_of(pid);
+        if self.world.logins.count() > 0 && same != at.host.is_empty() {
+            let text = format!("aprun {pid} looks for the apinit {slot} at {at:?}");
+            return self.world.checks.broken(text);
+        }
         match *first {
             ToApinit::Launch { .. } if returns => self.world.goes_to_the_door(pid, slot, first),
             _ => self.world.attach(pid, slot, first),

@@ -200,10 +200,12 @@ impl World {
         if host == 0 {
             self.psched_gone();
             self.checks.login_went();
-            let fronts: Vec<Pid> = self.fronts.keys().copied().collect();
-            for pid in fronts {
-                self.front_gone(pid, None);
-            }
+        }
+        self.login_gone(host);
+        let on = |pid: &Pid| self.logins.host_of(*pid) == host;
+        let fronts: Vec<Pid> = self.fronts.keys().copied().filter(on).collect();
+        for pid in fronts {
+            self.front_gone(pid, None);
         }
     }
 
@@ -225,5 +227,6 @@ impl World {
         if host == 0 {
             self.after(200 * MS, Ev::PschedStart);
         }
+        self.login_host_up(host);
     }
 }

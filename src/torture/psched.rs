@@ -4,6 +4,7 @@
 //! state and of the disk before one is put to the driver) is here as well.
 
 use super::checks::Asked;
+use super::logins::PschedLogins;
 use super::store::Disk;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
@@ -75,8 +76,8 @@ pub struct Psched {
 pub struct Around {
     /// psched's own number; 0: it does not run.
     pub pid: Pid,
-    /// Applications of each front end that is watched.
-    fronts: BTreeMap<Pid, BTreeSet<Apid>>,
+    /// Front ends that are watched, and the hosts of those that are not here.
+    pub logins: PschedLogins,
     /// psched dies after so many more things that leave it.
     pub dies_after: Option<u32>,
     /// It has died within a call of its driver's: nothing leaves it any more.
@@ -164,13 +165,16 @@ impl World {
         self.check_replay();
         self.store_dies();
         let Some(psched) = self.psched.take() else { return };
+        self.psched_forgets_logins();
         self.around = Around::default();
         self.store = Default::default();
         self.checks.psched_died();
         self.checks.psched_away(u64::MAX);
         self.note(|| format!("psched {} dies", psched.pid));
         self.all_disturbed();
-        let own = |who: Who| matches!(who, Who::PschedLink(_) | Who::PschedFront(_));
+        let own = |who: Who| {
+            matches!(who, Who::PschedLink(_) | Who::PschedFront(_) | Who::PschedLogin(_))
+        };
         self.close_ends(own);
     }
 
@@ -283,12 +287,10 @@ impl World {
         }
     }
 
-    fn psched_watches(&mut self, apid: Apid, front: Pid) {
-        let alive = self.fronts.contains_key(&front);
-        self.around.fronts.entry(front).or_default().insert(apid);
-        if !alive {
-            self.after(50 * US, Ev::PschedFrontDied(self.around.pid, front));
-        }
+    fn psched_watches(&mut self, apid: Apid, process: FrontProcess, signal_as: Option<u32>) {
+        let here = process.host.is_empty();
+        let task = self.around.logins.hosts.watch(apid, process, here, signal_as);
+        task.into_iter().for_each(|task| self.psched_login_task(task));
     }
 
     /// The kernel tells of the end of a front end.
@@ -299,9 +301,8 @@ impl World {
         if self.around.pid != pid {
             return;
         }
-        for apid in self.around.fronts.remove(&front).unwrap_or_default() {
-            self.psched_event(Event::FrontGone { apid });
-        }
+        let gone = self.around.logins.hosts.ended(&self.logins.process(front));
+        self.fronts_gone(gone);
     }
 
     // ---- its socket ----
@@ -433,7 +434,7 @@ impl World {
         let mut secret = [0; 16];
         self.work.fill(&mut secret);
         let (posting, secret) = (Box::new(posting), Ticket(secret));
-        let process = FrontProcess::here(front, 1);
+        let process = self.logins.process(front);
         let posted = process.clone();
         let event = move |reply| match origin {
             None => Event::Posted { reply, posting, owner, front: posted, secret },
@@ -468,7 +469,7 @@ impl World {
         }
         match question {
             Question::Watch { stream, apid, found: true } => {
-                let process = FrontProcess::here(stream.front, 1);
+                let process = self.logins.process(stream.front);
                 let front = Some(Front { process, handle: () });
                 let call = Call::Watch(stream.wire, apid);
                 self.psched_does(|driver, world| driver.watch(world, apid, front, stream, call));
@@ -563,7 +564,10 @@ impl Outside for World {
                     places: team.places.clone(),
                     hosts: team.hosts.to_vec(),
                     ticket: team.ticket,
-                    front_host: String::new(),
+                    front_host: team
+                        .front
+                        .as_ref()
+                        .map_or_else(String::new, |f| self.front_host(f.pid)),
                 }))))
             }
             (Answer::Looked(Ok(Looked::Waiting(why))), _) => {
@@ -670,28 +674,29 @@ impl Outside for World {
 
     fn watch_front(&mut self, apid: Apid, front: Front<()>) {
         if !self.around.dead {
-            self.psched_watches(apid, front.process.pid);
+            self.psched_watches(apid, front.process, Some(0));
         }
     }
 
     fn find_front(&mut self, apid: Apid, process: FrontProcess) -> bool {
-        let found = self.fronts.contains_key(&process.pid);
+        let found = !process.host.is_empty() || self.fronts.contains_key(&process.pid);
         if found {
-            self.psched_watches(apid, process.pid);
+            self.psched_watches(apid, process, None);
         }
         found
     }
 
     fn forget_front(&mut self, apid: Apid) {
-        self.around.fronts.values_mut().for_each(|apids| {
-            apids.remove(&apid);
-        });
-        self.around.fronts.retain(|_, apids| !apids.is_empty());
+        self.around.logins.hosts.forget(apid);
     }
 
-    fn signal_front(&mut self, _: Apid, process: FrontProcess) {
-        if self.leaves() {
-            self.after(0, Ev::FrontNudged(process.pid));
+    fn signal_front(&mut self, apid: Apid, process: FrontProcess) {
+        if !self.leaves() {
+            return;
+        }
+        match process.host.is_empty() {
+            true => self.after(0, Ev::FrontNudged(process.pid)),
+            false => self.nudge_by_login(apid, &process),
         }
     }
 

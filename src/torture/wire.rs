@@ -9,6 +9,7 @@
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apinit::decide::Conn;
+use crate::apinit::decide::login::ProcessId;
 use crate::aprun::decide::session::{Ask, Looked, PschedEvent};
 use crate::apteam::protocol::attach::{FromApinit, ToApinit};
 use crate::apteam::protocol::node::{Command, Hello, Phase, Report, Welcome};
@@ -64,6 +65,12 @@ pub enum Msg {
     Refused(String, bool),
     Looked(Box<Looked>),
     Killed,
+    /// The apinit of a login host to psched: its boot, and processes that have ended.
+    LoginHello(String),
+    LoginGone(Vec<ProcessId>),
+    /// psched to that one: processes to watch, and one to signal.
+    LoginWatched(Vec<ProcessId>),
+    LoginNudge(ProcessId),
 }
 
 /// Who listens.
@@ -81,6 +88,10 @@ pub enum Target {
     Apinit { slot: usize, front: Pid, uid: u32 },
     /// An apinit, for a head that runs as this user.
     Peers { slot: usize, uid: u32 },
+    /// psched, for the apinit of a login host.
+    PschedLogin(usize),
+    /// The apinit of a front end's host, which passes on to psched, or to an apinit of the host `to`.
+    Relay { host: usize, to: usize, slot: Option<usize>, front: Pid, uid: u32 },
 }
 
 /// Whose end it is.
@@ -100,6 +111,11 @@ pub enum Who {
     Shepherd(Pid),
     FrontPsched(Pid),
     FrontApinit(Pid),
+    /// The login link of a host, by its number at psched, and of a host.
+    PschedLogin(u64),
+    Login(usize),
+    /// What an apinit passes on for a user.
+    Relay(u64),
 }
 
 /// A connection.
@@ -267,6 +283,8 @@ impl World {
             Target::PschedFront(pid) => self.psched_front_opened(id, pid),
             Target::Apinit { slot, front, uid } => self.apinit_front_opened(id, slot, front, uid),
             Target::Peers { slot, uid } => self.apinit_head_opened(id, slot, uid),
+            Target::PschedLogin(host) => self.psched_login_opened(id, host),
+            Target::Relay { .. } => self.relay_opened(id, target),
         };
         match (who, self.wires.get_mut(&id)) {
             (Some(who), Some(wire)) if wire.ends[0] != Who::Nobody || !wire.to[1].is_empty() => {
@@ -315,6 +333,9 @@ impl World {
             Who::Shepherd(pid) => self.shepherd_hears(id, pid, msg),
             Who::FrontPsched(pid) => self.front_psched_says(id, pid, msg),
             Who::FrontApinit(pid) => self.front_apinit_says(id, pid, msg),
+            Who::PschedLogin(number) => self.psched_login_says(number, msg),
+            Who::Login(host) => self.login_hears(id, host, msg),
+            Who::Relay(number) => self.relay_hears(id, number, msg),
         }
     }
 }

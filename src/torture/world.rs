@@ -7,6 +7,7 @@ use super::cpr::Cpr;
 use super::faults::{Fault, Faults};
 use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
+use super::logins::Logins;
 use super::memory::Memory;
 use super::psched::{Around, Psched};
 use super::shepherd::Shep;
@@ -28,6 +29,7 @@ use crate::variables::APPLICATION;
 use fastrand::Rng;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What happens next.
@@ -153,6 +155,17 @@ pub enum Ev {
     },
     /// psched's own signal.
     FrontNudged(Pid),
+    /// Of an apinit, what it is for the users of its host.
+    LoginStart(usize),
+    LoginDial(usize, u64),
+    LoginAgain(usize, u64),
+    LoginFrontDied(usize, u64, Pid),
+    /// psched gives a login host up.
+    LoginLost {
+        psched: Pid,
+        host: Arc<str>,
+        absence: u64,
+    },
     /// What was said in a conversation that has been given up since.
     FrontLate(Pid, Box<super::front::Said>),
     /// Somebody posts.
@@ -248,6 +261,7 @@ pub struct World {
     pub memory: Memory,
     pub cpr: Cpr,
     pub fronts: BTreeMap<Pid, Aprun>,
+    pub logins: Logins,
     pub wires: BTreeMap<WireId, Wire>,
     pub next_wire: u64,
     next_pid: Pid,
@@ -401,6 +415,7 @@ impl World {
             memory,
             cpr,
             fronts: BTreeMap::new(),
+            logins: Logins::new(options.seed),
             wires: BTreeMap::new(),
             next_wire: 0,
             next_pid: 100,
@@ -521,6 +536,13 @@ impl World {
             Ev::FrontSignal { pid, signal, sender } => self.front_signal(pid, signal, sender),
             Ev::FrontNudged(pid) => self.front_nudged(pid),
             Ev::FrontLate(pid, said) => self.front_hears_late(pid, *said),
+            Ev::LoginStart(host) => self.login_start(host),
+            Ev::LoginDial(host, life) => self.login_dial(host, life),
+            Ev::LoginAgain(host, life) => self.login_again(host, life),
+            Ev::LoginFrontDied(host, life, pid) => self.login_front_died(host, life, pid),
+            Ev::LoginLost { psched, host, absence } => {
+                self.psched_login_lost(psched, host, absence);
+            }
             Ev::Post => self.somebody_posts(),
             Ev::Apkill => self.somebody_kills(),
             Ev::Signals => self.somebody_signals(),
@@ -533,6 +555,9 @@ impl World {
     /// Runs a seed: work and faults, then rest.
     pub fn run(&mut self) {
         self.at(0, Ev::PschedStart);
+        if self.mix.logins {
+            self.have_login_hosts(1 + (self.options.seed % 2) as usize);
+        }
         for slot in 0..self.slots.len() {
             let late = self.net.u64(0..50 * MS);
             self.at(late, Ev::ApinitStart(slot));

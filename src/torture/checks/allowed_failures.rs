@@ -55,7 +55,7 @@ impl Checks {
         self.cuts.push((a.min(b), a.max(b), until));
     }
 
-    fn is_cut(&self, a: Option<&usize>, b: Option<&usize>, since: u64) -> bool {
+    pub(super) fn is_cut(&self, a: Option<&usize>, b: Option<&usize>, since: u64) -> bool {
         let (Some(a), Some(b)) = (a, b) else { return false };
         let own = (*a.min(b), *a.max(b));
         self.cuts.iter().any(|(a, b, until)| (*a, *b) == own && *until >= since)
@@ -84,6 +84,7 @@ impl Checks {
                     || self.lives.get(&course.front).is_some_and(|l| l.exit.is_some() || l.napped)
                     || head.as_ref().is_some_and(away)
                     || self.is_cut(Some(&0), host(head), since)
+                    || self.front_is_out_of_reach(course.front, host(head), since)
             }
             Cause::ShepherdLost { nid, .. } | Cause::NodeLost { nid, .. }
                 if had(Why::Shepherd(*nid)) || had(Why::Power(*nid)) =>

@@ -8,6 +8,7 @@
 mod allowed_failures;
 mod checkpoints;
 mod explain;
+mod logins;
 mod output;
 mod parts;
 mod processors;
@@ -29,6 +30,7 @@ use crate::apteam::{Apid, Key};
 use allowed_failures::Why;
 pub use checkpoints::Past;
 pub use explain::Asked;
+use logins::LoginChecks;
 use output::Shown;
 pub use parts::Parts;
 pub use replay::{EVENTS, Given};
@@ -133,6 +135,7 @@ pub struct Checks {
     cuts: Vec<(usize, usize, u64)>,
     /// When each launch got its place.
     placed: BTreeMap<Key, u64>,
+    logins: LoginChecks,
     pub(super) warnings: Vec<String>,
     violation: Option<String>,
     /// Explanations, restorations and bounds that were looked at.

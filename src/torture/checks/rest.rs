@@ -26,6 +26,7 @@ impl World {
         self.checks.check_kept(&self.disk);
         self.look_at_parts();
         self.look_at_places();
+        self.look_for_orphans();
         self.check_restart();
         let waiting = self.psched.as_ref().map_or(0, |p| {
             p.driver.scheduler().teams().filter(|t| t.state == State::Posted).count()
@@ -53,6 +54,13 @@ impl World {
         }
     }
 
+    /// Nothing runs on for a front end that has died, on whichever host.
+    fn look_for_orphans(&mut self) {
+        if self.logins.count() > 0 {
+            self.checks.check_orphans(self.now, &self.procs);
+        }
+    }
+
     /// What waits to be heard at one end of a wire is bounded.
     pub fn bounds_of_wire(&mut self, id: crate::torture::wire::WireId, to: usize) {
         let waiting = self.wires.get(&id).map_or(0, |w| w.to[to].len());
@@ -69,6 +77,7 @@ impl World {
         loop {
             self.end_the_endless();
             self.open_all_nodes();
+            self.look_for_orphans();
             let until = self.now + 10 * SECOND;
             while self.checks.sound() && self.step(until) {}
             self.now = self.now.max(until);
@@ -107,7 +116,7 @@ impl World {
         if !left.is_empty() {
             return self.checks.broken(format!("something is left: {}", left.join("; ")));
         }
-        if self.wires.len() != self.slots.len() {
+        if self.wires.len() != self.slots.len() + self.logins.count() {
             let wires: Vec<_> = self.wires.values().map(|w| w.ends).collect();
             return self.checks.broken(format!("connections are left: {wires:?}"));
         }
@@ -131,7 +140,9 @@ impl World {
             .teams()
             .filter(|t| {
                 let front = self.checks.courses.get(&t.apid).map_or(0, |c| c.front);
-                self.checks.plan(front).is_none_or(|plan| plan.is_endless())
+                // (Of one whose aprun has died the end is to come without this.)
+                let ends = self.logins.count() > 0 && self.checks.may_be_orphaned(front, self.now);
+                !ends && self.checks.plan(front).is_none_or(|plan| plan.is_endless())
             })
             .map(|t| (t.apid, t.owner.uid))
             .collect();

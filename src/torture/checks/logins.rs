@@ -1,0 +1,146 @@
+//! Front ends on other hosts than psched's: none that is alive counts as gone while its host is away for less than
+//! `login_host_away`, and none that is dead leaves anything behind.
+
+use super::Checks;
+use crate::apteam::Apid;
+use crate::psched::decide::login_hosts::LeftBehind;
+use crate::torture::SECOND;
+use crate::torture::host::{Proc, ProcId};
+use crate::torture::logins::AWAY_MAX;
+use crate::torture::wire::Pid;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long an application may outlive its front end if nothing stands in the way: that its host is away, that a
+/// signal is obeyed and a process dies, and again if a message was lost.
+const ORPHANED_MAX: u64 = AWAY_MAX + 60 * SECOND;
+
+/// What is known of login hosts.
+#[derive(Debug, Default)]
+pub struct LoginChecks {
+    /// Front ends that are on such a host.
+    fronts: BTreeMap<Pid, usize>,
+    /// When each front end died.
+    died: BTreeMap<Pid, u64>,
+    /// Connections to psched of each, and since when there is none.
+    links: BTreeMap<usize, (BTreeSet<u64>, u64)>,
+    /// The last end of an absence that was longer than the bound.
+    long: BTreeMap<usize, u64>,
+    /// Until when each did not serve its users last.
+    away: BTreeMap<usize, u64>,
+    /// What stands in the way of an end, for the last time: anything.
+    disturbed: u64,
+}
+
+impl Checks {
+    /// A front end is on this host.
+    pub fn front_is_on(&mut self, front: Pid, host: usize) {
+        self.logins.fronts.insert(front, host);
+    }
+
+    /// An apinit does nothing for its users until then.
+    pub fn login_serves(&mut self, host: usize, until: u64) {
+        self.logins.away.insert(host, until);
+    }
+
+    /// A login host has a connection to psched.
+    pub fn login_linked(&mut self, host: usize, number: u64, now: u64) {
+        let (links, since) = self.logins.links.entry(host).or_default();
+        if links.is_empty() && now - *since >= AWAY_MAX {
+            self.logins.long.insert(host, now);
+        }
+        links.insert(number);
+    }
+
+    /// It has one less.
+    pub fn login_unlinked(&mut self, host: usize, number: u64, now: u64) {
+        let (links, since) = self.logins.links.entry(host).or_default();
+        if links.remove(&number) && links.is_empty() {
+            *since = now;
+        }
+    }
+
+    /// How long there has been no connection of a login host to psched.
+    fn login_away(&self, host: usize, now: u64) -> u64 {
+        match self.logins.links.get(&host) {
+            Some((links, since)) if links.is_empty() => now - since,
+            Some(_) => 0,
+            None => now,
+        }
+    }
+
+    /// psched takes the front ends of these for gone, by what a login host has said or not.
+    pub fn fronts_count_as_gone(&mut self, apids: &[Apid], now: u64) {
+        for apid in apids {
+            let front = self.courses.get(apid).map_or(0, |course| course.front);
+            let alive = self.lives.get(&front).is_some_and(|life| life.exit.is_none());
+            let Some(host) = self.logins.fronts.get(&front).copied().filter(|_| alive) else {
+                continue;
+            };
+            if self.login_away(host, now) < AWAY_MAX {
+                self.broken(format!(
+                    "{apid} counts as left by aprun {front}, which is alive on host {host}, and that \
+                     one was not away for {} s",
+                    AWAY_MAX / SECOND
+                ));
+            }
+            self.logins.long.insert(host, now);
+        }
+    }
+
+    /// psched has left front ends behind: it names their host.
+    pub fn left_behind(&mut self, left: &LeftBehind, gone: &[Apid]) {
+        let text = left.words(std::time::Duration::from_nanos(AWAY_MAX));
+        if left.host.is_empty() || !text.contains(&left.host) || left.applications != gone.len() {
+            self.broken(format!("of {} applications is said: {text}", gone.len()));
+        }
+    }
+
+    /// Whether a front end that is alive may be taken for gone by what is between it and others, since then: the host
+    /// of PE 0, and the same with psched.
+    pub(super) fn front_is_out_of_reach(
+        &self,
+        front: Pid,
+        head: Option<&usize>,
+        since: u64,
+    ) -> bool {
+        let Some(host) = self.logins.fronts.get(&front) else { return false };
+        self.is_cut(Some(host), head, since)
+            || self.logins.away.get(host).is_some_and(|until| *until >= since)
+            || self.logins.long.get(host).is_some_and(|at| *at >= since)
+    }
+
+    /// A front end has ended.
+    pub fn front_died(&mut self, front: Pid, now: u64) {
+        self.logins.died.insert(front, now);
+    }
+
+    /// Something may stand in the way of an end until then.
+    pub fn ends_are_disturbed(&mut self, until: u64) {
+        self.logins.disturbed = self.logins.disturbed.max(until);
+    }
+
+    /// By when what runs for a front end that has died is to have ended.
+    fn orphaned_from(&self, front: Pid) -> Option<u64> {
+        let died = self.logins.died.get(&front)?;
+        // (What stood in the way may have gone since.)
+        Some(self.logins.disturbed.max(*died) + ORPHANED_MAX)
+    }
+
+    /// Whether what runs for a front end ends by itself, or is soon found to run on.
+    pub fn may_be_orphaned(&self, front: Pid, now: u64) -> bool {
+        self.orphaned_from(front).is_some_and(|from| now < from + ORPHANED_MAX)
+    }
+
+    /// Nothing runs on for long for a front end that has died.
+    pub fn check_orphans(&mut self, now: u64, procs: &BTreeMap<ProcId, Proc>) {
+        let found = procs.values().find_map(|proc| {
+            let front = self.courses.get(&proc.key.apid)?.front;
+            let died = self.logins.died.get(&front)?;
+            (now > self.orphaned_from(front)?).then_some((proc.key, front, now - died))
+        });
+        if let Some((key, front, time)) = found {
+            let seconds = time / SECOND;
+            self.broken(format!("{key} runs {seconds} s after its aprun {front} has died"));
+        }
+    }
+}
