@@ -105,6 +105,7 @@ impl World {
         }
         let pid = self.new_pid();
         self.front_is_on(pid, host);
+        self.may_be_slow(pid);
         let total: u32 = self.machine.nodes.values().map(|n| n.processors).sum();
         let width = match self.work.u32(0..20) {
             0 => self.work.u32(1..=total * 2),
@@ -558,7 +559,7 @@ impl Outside for Around<'_> {
         let (pid, apid) = (self.pid, self.aprun().and_then(|aprun| aprun.apid));
         self.world.checks.shown(apid, &output);
         let (source, end) = (output.source, output.end());
-        let late = self.world.work.u64(5 * US..100 * US);
+        let late = self.world.work.u64(5 * US..100 * US) + self.world.writes_late(pid);
         self.world.after(late, Ev::FrontWrote { pid, source, end });
         Vec::new()
     }

@@ -17,7 +17,7 @@ use crate::apteam::record::FrontProcess;
 use crate::psched::decide::login_hosts::{Heard, LoginHosts, LoginSays, Nudge, Task};
 use crate::psched::decide::{Event, LinkId};
 use fastrand::Rng;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +36,10 @@ pub struct Logins {
     passages: BTreeMap<u64, Passage>,
     /// Where each front end is that is not on psched's host, and in which boot.
     fronts: BTreeMap<Pid, (usize, Arc<str>)>,
+    /// Those that write slowly what they are given.
+    slow: BTreeSet<Pid>,
+    /// Until when the certificate of a host is revoked.
+    revoked: BTreeMap<usize, u64>,
 }
 
 /// What of an apinit is for the users of its host.
@@ -52,11 +56,16 @@ struct LoginHost {
 }
 
 /// A connection that is passed on: to the front end, and to psched or an apinit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Passage {
     host: usize,
     wires: [WireId; 2],
+    /// What it has not taken from psched or the apinit, since the front end does not read.
+    held: VecDeque<Msg>,
 }
+
+/// Bytes that wait for a front end at its host's apinit before that one reads no more for it: the windows of HTTP/2.
+const RELAY_WINDOW: u64 = 128 * 1024;
 
 /// psched's side.
 #[derive(Debug, Default)]
@@ -74,6 +83,8 @@ impl Logins {
             hosts: BTreeMap::new(),
             passages: BTreeMap::new(),
             fronts: BTreeMap::new(),
+            slow: BTreeSet::new(),
+            revoked: BTreeMap::new(),
         }
     }
 
@@ -354,13 +365,15 @@ impl World {
             None => Target::PschedFront(front),
         };
         let onward = self.connect(Who::Relay(number), [host, to], onward);
-        self.logins.passages.insert(number, Passage { host, wires: [wire, onward] });
+        self.logins
+            .passages
+            .insert(number, Passage { host, wires: [wire, onward], held: VecDeque::new() });
         Some(Who::Relay(number))
     }
 
     /// What is heard at one end is said at the other.
     pub fn relay_hears(&mut self, wire: WireId, number: u64, msg: Msg) {
-        let Some(passage) = self.logins.passages.get(&number).copied() else { return };
+        let Some(passage) = self.logins.passages.get(&number) else { return };
         // (It was dialled by the front end, and has dialled the other.)
         let (other, side) = match wire == passage.wires[0] {
             true => (passage.wires[1], 0),
@@ -373,6 +386,80 @@ impl World {
             }
             msg => self.send(other, side, msg),
         }
+    }
+
+    /// The number under which a front end's stream to an apinit is passed on.
+    pub fn passes_for(&self, front: Pid) -> Option<u64> {
+        let (wire, _) = self.fronts.get(&front)?.apinit?;
+        let found = self.logins.passages.iter().find(|(_, passage)| passage.wires[0] == wire);
+        found.map(|(number, _)| *number)
+    }
+
+    /// Whether what comes for a front end that does not read is left where it is, in order.
+    pub fn relay_holds(&mut self, wire: WireId, number: u64, msg: &Msg) -> bool {
+        let Some(passage) = self.logins.passages.get_mut(&number) else { return false };
+        let unread = self.wires.get(&passage.wires[0]).map_or(0, |wire| wire.unread[0]);
+        let comes = wire == passage.wires[1];
+        let holds = comes && (!passage.held.is_empty() || unread > RELAY_WINDOW);
+        if holds {
+            passage.held.push_back(msg.clone());
+        }
+        holds
+    }
+
+    /// A connection that has broken takes with it what has not come.
+    pub fn relay_breaks(&mut self, number: u64) {
+        if let Some(passage) = self.logins.passages.get_mut(&number) {
+            passage.held.clear();
+        }
+    }
+
+    /// A front end has read something: more of what waits is taken for it.
+    pub fn relay_goes_on(&mut self, number: u64) {
+        while let Some(passage) = self.logins.passages.get_mut(&number) {
+            let [to, from] = passage.wires;
+            let unread = self.wires.get(&to).map_or(0, |wire| wire.unread[0]);
+            if unread > RELAY_WINDOW {
+                return;
+            }
+            let Some(msg) = passage.held.pop_front() else { return };
+            self.has_read(from, 0, &msg);
+            self.relay_hears(from, number, msg);
+        }
+    }
+
+    /// A front end writes this slowly, in nanoseconds more.
+    pub fn writes_late(&mut self, front: Pid) -> u64 {
+        match self.logins.slow.contains(&front) {
+            true => self.logins.chance.u64(20 * MS..400 * MS),
+            false => 0,
+        }
+    }
+
+    /// Some front ends write slowly what they are given.
+    pub fn may_be_slow(&mut self, front: Pid) {
+        if self.logins.count() > 0 && self.logins.chance.u32(0..8) == 0 {
+            self.logins.slow.insert(front);
+            self.counts.add("slow readers");
+        }
+    }
+
+    /// Whether hosts refuse a connection between these, since the certificate of one of them is revoked.
+    pub fn is_revoked(&self, hosts: [usize; 2]) -> bool {
+        let revoked = |host| self.logins.revoked.get(&host).is_some_and(|until| *until > self.now);
+        hosts[0] != hosts[1] && hosts.into_iter().any(revoked)
+    }
+
+    /// The certificate of a host is revoked, and it gets another one then.
+    pub fn revoke(&mut self, host: usize, time: u64) {
+        self.counts.add("revoked certificates");
+        let until = self.now + time;
+        self.logins.revoked.insert(host, until);
+        (0..self.hosts.len()).for_each(|other| self.checks.cut(host, other, until));
+        let of = |hosts: [usize; 2]| hosts[0] != hosts[1] && hosts.contains(&host);
+        let ids: Vec<WireId> =
+            self.wires.iter().filter(|(_, w)| of(w.hosts)).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.break_wire(id));
     }
 
     // ---- psched ----
@@ -480,6 +567,11 @@ impl World {
         }
     }
 
+    /// Login hosts that psched knows to be there.
+    pub fn login_links(&self) -> usize {
+        self.around.logins.links.values().filter(|(.., boot)| boot.is_some()).count()
+    }
+
     // ---- faults ----
 
     /// An apinit that is there for users only is killed, stopped, or cut off from psched.
@@ -487,7 +579,11 @@ impl World {
         let mere = self.mere_login_hosts();
         let Some(host) = self.logins.chance.choice(&mere).copied() else { return };
         self.counts.add("logins");
-        match self.logins.chance.u32(0..4) {
+        match self.logins.chance.u32(0..5) {
+            4 => {
+                let time = self.logins.chance.u64(SECOND..AWAY_MAX * 2);
+                self.revoke(host, time);
+            }
             0 => {
                 self.login_gone(host);
                 let wait = self.logins.chance.u64(5 * MS..15 * SECOND);
@@ -535,5 +631,6 @@ impl World {
     /// Faults are over: nobody is stopped any more.
     pub fn logins_go_on(&mut self) {
         self.logins.hosts.values_mut().for_each(|login| login.stopped_until = 0);
+        self.logins.revoked.clear();
     }
 }

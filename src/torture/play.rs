@@ -49,6 +49,8 @@ const PATIENCE: u64 = 120 * SECOND;
 /// A cluster and its script's hands.
 pub struct Play {
     pub world: World,
+    /// Where aprun is typed.
+    host: usize,
 }
 
 /// PEs that run for so long, write a line and end well.
@@ -115,7 +117,7 @@ impl Play {
         for slot in 0..world.slots.len() {
             world.at(MS, Ev::ApinitStart(slot));
         }
-        let mut play = Play { world };
+        let mut play = Play { world, host: 0 };
         play.until("all nodes are open", |w| w.open_nodes() == w.machine.nodes.len())?;
         Ok(play)
     }
@@ -180,6 +182,26 @@ impl Play {
         self.posts_as(uid, width, plan, |posting| posting.tries_again = true)
     }
 
+    /// The same on another host than psched's.
+    pub fn posts_at(&mut self, host: usize, uid: u32, width: u32, plan: Plan) -> Pid {
+        self.posts_at_as(host, uid, width, plan, |_| {})
+    }
+
+    /// The same, with another change of what is posted.
+    pub fn posts_at_as(
+        &mut self,
+        host: usize,
+        uid: u32,
+        width: u32,
+        plan: Plan,
+        change: impl FnOnce(&mut Posting),
+    ) -> Pid {
+        self.host = host;
+        let aprun = self.posts_as(uid, width, plan, change);
+        self.host = 0;
+        aprun
+    }
+
     fn posts_as(
         &mut self,
         uid: u32,
@@ -195,6 +217,7 @@ impl Play {
         let mut posting =
             Posting { command: format!("program{pid}"), ..Posting::plain(request_of(pid), shape) };
         change(&mut posting);
+        self.world.front_is_on(pid, self.host);
         let owner = owner_of(uid);
         self.world.aprun_starts(pid, posting, owner, plan, false);
         pid
@@ -250,6 +273,31 @@ impl Play {
                 self.world.after(MS, Ev::Lost(id, side));
             }
         }
+    }
+
+    /// There is a host without nodes as well, and users are on all hosts: its number.
+    ///
+    /// # Errors
+    /// Their apinits do not come to psched.
+    pub fn login_host(&mut self) -> Result<usize, String> {
+        self.world.have_login_hosts(1);
+        let hosts = self.world.hosts.len();
+        self.until("all login hosts are connected", |w| w.login_links() == hosts - 1)?;
+        Ok(hosts - 1)
+    }
+
+    /// What is between a front end and the apinit of PE 0 loses all that is on its way, and breaks.
+    pub fn lose_relay(&mut self, front: Pid) {
+        let through = self.world.passes_for(front);
+        self.lose(|ends| {
+            ends[0] == Who::FrontApinit(front)
+                || matches!(ends[0], Who::Relay(number) if through == Some(number))
+        });
+    }
+
+    /// The login link of a host loses all that is on its way, and breaks.
+    pub fn lose_login(&mut self, host: usize) {
+        self.lose(|ends| ends[0] == Who::Login(host));
     }
 
     /// Nothing goes between psched's host and another for so long, whoever dials.

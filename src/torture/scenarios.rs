@@ -52,7 +52,7 @@ const fn scenario(
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 22] = [
+pub const SCENARIOS: [Scenario; 26] = [
     scenario("claimed-uid", "a client's claimed uid is believed", 1, claimed_uid),
     scenario("open-agent-port", "an agent's port lets anybody in", 1, open_agent_port),
     scenario(
@@ -119,6 +119,30 @@ pub const SCENARIOS: [Scenario; 22] = [
         "the head of one application says to other hosts what harms another application",
         4 * HOSTILE,
         hostile_head,
+    ),
+    scenario(
+        "front-elsewhere",
+        "an aprun on another host dies, and its application runs on",
+        36,
+        front_elsewhere,
+    ),
+    scenario(
+        "login-host-away",
+        "a login host is away for less than it may be, and its users' applications are ended",
+        4,
+        login_host_away,
+    ),
+    scenario(
+        "login-host-restarted",
+        "a login host is restarted, and nobody says why its users' applications end",
+        2,
+        login_host_restarted,
+    ),
+    scenario(
+        "slow-reader",
+        "an aprun that does not read its output holds up the application of another user",
+        9,
+        slow_reader,
     ),
 ];
 
@@ -761,6 +785,141 @@ fn hostile_head(play: &mut Play, form: u64) -> Played {
     play.until("its own ends", |w| w.exit_of(own).is_some())
 }
 
+/// Where a front end is in these scenarios: on a host that has nodes, or on one that has none.
+fn elsewhere(play: &mut Play, form: u64) -> Result<usize, String> {
+    let mere = play.login_host()?;
+    Ok(if form.is_multiple_of(2) { mere } else { 3 })
+}
+
+/// An aprun on another host is killed while its posting waits, while it has a place and is stopped, or while its
+/// application runs; and meanwhile nothing else happens, the login link breaks, its apinit dies, psched dies, or the
+/// host is cut off from psched. Its application ends, and its processors are free.
+fn front_elsewhere(play: &mut Play, form: u64) -> Played {
+    let (host, when, what) = (elsewhere(play, form)?, form / 2 % 3, form / 6);
+    let long = sleeps(3_600 * SECOND);
+    let before = (when == 0).then(|| play.posts(OTHER, ALL, sleeps(40 * SECOND)));
+    if let Some(before) = before {
+        play.until("another one runs", |w| w.runs(before) == ALL as usize)?;
+    }
+    let aprun = play.posts_at(host, USER, 6, long);
+    play.until("the posting is on record", |w| w.on_disk(aprun).is_some())?;
+    match when {
+        0 => play.pass(SECOND),
+        1 => {
+            let until = play.world.now + 5 * SECOND;
+            play.world.nap(aprun, until);
+            play.until("it has a place", |w| {
+                w.on_disk(aprun).is_some_and(|t| t.state != State::Posted)
+            })?;
+        }
+        _ => play.until("it runs", |w| w.runs(aprun) == 6)?,
+    }
+    match what {
+        1 => play.lose_login(host),
+        2 => {
+            play.world.login_gone(host);
+            play.world.after(2 * SECOND, super::world::Ev::LoginStart(host));
+        }
+        3 => play.world.kill_psched(),
+        4 => play.world.cut_off_login(host, 20 * SECOND),
+        5 => play.world.stop_login(host, play.world.now + 8 * SECOND),
+        _ => {}
+    }
+    play.world.front_gone(aprun, None);
+    let ended = |w: &World| {
+        w.on_disk(aprun).is_none_or(|team| team.state == State::Ended) && w.runs(aprun) == 0
+    };
+    play.until("its application has ended", ended)?;
+    match before {
+        Some(before) => play.ends(before, 0),
+        None => play.until("its processors are free", |w| w.used() == 0),
+    }
+}
+
+/// A login host is cut off from psched for less than `login_host_away`, while an application of a user there runs and
+/// another one waits, and its apinit may be killed meanwhile. Nothing is ended. Away for longer, the one that waits is
+/// ended, and psched names the host.
+fn login_host_away(play: &mut Play, form: u64) -> Played {
+    let (killed, long) = (form % 2 == 1, form / 2 == 1);
+    let host = play.login_host()?;
+    let bound = super::logins::AWAY_MAX;
+    let runs = play.posts_at(host, USER, ALL, sleeps(bound + 30 * SECOND));
+    play.until("it runs", |w| w.runs(runs) == ALL as usize)?;
+    let waits = play.posts_at(host, OTHER, ALL, sleeps(SECOND));
+    play.until("another one waits", |w| w.on_disk(waits).is_some())?;
+    play.world.cut_off_login(host, if long { bound + 25 * SECOND } else { bound - 25 * SECOND });
+    if killed {
+        play.pass(5 * SECOND);
+        play.world.login_gone(host);
+        play.world.after(SECOND, super::world::Ev::LoginStart(host));
+    }
+    if long {
+        play.until("the one that waits has ended", |w| {
+            w.on_disk(waits).is_some_and(|team| team.state == State::Ended)
+        })?;
+        let named = |text: &String| text.contains("the login host front1 has been away for 1m");
+        return expect("psched names the host", play.world.checks.warnings.iter().any(named));
+    }
+    play.ends(runs, 0)?;
+    play.ends(waits, 0)
+}
+
+/// A login host loses power for a moment, while an application of a user there runs or waits. It ends, and psched
+/// names the host.
+fn login_host_restarted(play: &mut Play, form: u64) -> Played {
+    let host = play.login_host()?;
+    let before = (form == 1).then(|| play.posts(OTHER, ALL, sleeps(40 * SECOND)));
+    let aprun = play.posts_at(host, USER, ALL, sleeps(3_600 * SECOND));
+    play.until("it is on record", |w| w.on_disk(aprun).is_some())?;
+    if before.is_none() {
+        play.until("it runs", |w| w.runs(aprun) == ALL as usize)?;
+    }
+    play.world.host_down(host);
+    play.pass(3 * SECOND);
+    play.world.host_up(host);
+    let ended = |w: &World| w.on_disk(aprun).is_some_and(|team| team.state == State::Ended);
+    play.until("its application has ended", ended)?;
+    let named = |text: &String| {
+        text.contains("the login host front1 was restarted: 1 application posted there")
+    };
+    expect("psched names the host", play.world.checks.warnings.iter().any(named))?;
+    match before {
+        Some(before) => play.ends(before, 0),
+        None => Ok(()),
+    }
+}
+
+/// Two applications on the same hosts write much. The aprun of one, on this host or that, does not read for half a
+/// minute. The other one is not held up; the first has all that was written when it reads again, also if its apinit
+/// or the one of PE 0 dies meanwhile.
+fn slow_reader(play: &mut Play, form: u64) -> Played {
+    let (place, what) = (form % 3, form / 3);
+    let mere = play.login_host()?;
+    let host = [0, 3, mere][place as usize];
+    let mut steps: Vec<Step> = (0..60).map(|_| Step::Say(64 * 1024)).collect();
+    steps.push(Step::End(PeEnd::Exit(0)));
+    let plan = |width: usize| {
+        let pe = PePlan { steps: steps.clone(), ignores_term: false, bad: None };
+        Plan { mpi: false, stdin: 0, pes: vec![pe; width] }
+    };
+    let spread = |posting: &mut crate::apteam::posting::Posting| posting.shape.per_node = Some(1);
+    let slow = play.posts_at_as(host, USER, 6, plan(6), spread);
+    play.until("it runs", |w| w.runs(slow) == 6)?;
+    let begun = play.world.now;
+    play.world.nap(slow, begun + 30 * SECOND);
+    let other = play.posts_at_as(host, OTHER, 6, plan(6), spread);
+    play.until("the other one has ended", |w| w.exit_of(other).is_some())?;
+    expect("well", play.world.exit_of(other) == Some(0))?;
+    expect("without the first", play.world.now < begun + 15 * SECOND)?;
+    expect("which is held up", play.world.runs(slow) == 6)?;
+    match what {
+        0 => {}
+        1 => play.world.kill_apinit(0),
+        _ => play.lose_relay(slow),
+    }
+    play.ends(slow, 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -806,5 +965,9 @@ mod tests {
         a_ticket_goes_on_for_its_rest: "row-ticket",
         a_host_on_the_way_is_lost_alone: "branch-lost",
         a_hostile_head_harms_its_own_application_alone: "hostile-head",
+        nothing_runs_on_for_an_aprun_that_died_elsewhere: "front-elsewhere",
+        a_login_host_may_be_away_for_a_while: "login-host-away",
+        what_a_restarted_login_host_leaves_behind_is_named: "login-host-restarted",
+        a_slow_reader_holds_up_its_own_writers_alone: "slow-reader",
     }
 }

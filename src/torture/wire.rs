@@ -131,6 +131,25 @@ pub struct Wire {
     last_ns: [u64; 2],
     /// What is said towards this end is lost.
     pub lost: [bool; 2],
+    /// Bytes of output towards each end that it has not read.
+    pub unread: [u64; 2],
+}
+
+/// Bytes of output in a message.
+fn output_in(msg: &Msg) -> u64 {
+    match msg {
+        Msg::FromApinit(FromApinit::Output(output)) => output.data.len() as u64,
+        Msg::FromPeer(message) => output_of_peer(message),
+        _ => 0,
+    }
+}
+
+fn output_of_peer(message: &FromPeer) -> u64 {
+    match message {
+        FromPeer::Output(output) => output.data.len() as u64,
+        FromPeer::Beyond(beyond) => output_of_peer(&beyond.message),
+        _ => 0,
+    }
 }
 
 impl World {
@@ -154,7 +173,11 @@ impl World {
             to: [VecDeque::new(), VecDeque::new()],
             last_ns: [0; 2],
             lost: [self.is_cut(hosts[1], hosts[0]), self.is_cut(hosts[0], hosts[1])],
+            unread: [0; 2],
         };
+        if self.is_revoked(hosts) {
+            return self.is_turned_away(id, wire);
+        }
         let silent = wire.lost != [false; 2] || !self.hosts[hosts[1]].up;
         self.wires.insert(id, wire);
         if silent {
@@ -181,6 +204,7 @@ impl World {
         }
         let at = (now + latency).max(wire.last_ns[to]);
         wire.last_ns[to] = at;
+        wire.unread[to] += output_in(&msg);
         wire.to[to].push_back(msg);
         self.bounds_of_wire(id, to);
         self.at(at, Ev::Arrive(id, to));
@@ -255,6 +279,9 @@ impl World {
         wire.to = [VecDeque::new(), VecDeque::new()];
         let who = std::mem::replace(&mut wire.ends[side], Who::Nobody);
         self.drop_wire(id);
+        if let Who::Relay(number) = who {
+            self.relay_breaks(number);
+        }
         self.heard(id, side, who, Msg::Eof);
     }
 
@@ -304,6 +331,33 @@ impl World {
         }
     }
 
+    /// A connection with a host whose certificate is revoked is refused: the one who dials hears of it at once.
+    fn is_turned_away(&mut self, id: WireId, wire: Wire) -> WireId {
+        self.wires.insert(id, Wire { lost: [true; 2], ..wire });
+        let soon = self.net.u64(MS..20 * MS);
+        self.after(soon, Ev::Lost(id, 0));
+        id
+    }
+
+    /// An end has read a message.
+    pub fn has_read(&mut self, id: WireId, side: usize, msg: &Msg) {
+        let bytes = output_in(msg);
+        if let Some(wire) = self.wires.get_mut(&id).filter(|_| bytes > 0) {
+            wire.unread[side] = wire.unread[side].saturating_sub(bytes);
+            if let Who::Relay(number) = wire.ends[1 - side] {
+                self.relay_goes_on(number);
+            }
+        }
+    }
+
+    /// Whether an end that does not read has more than `room` bytes of output if it gets this message too. False also
+    /// if the connection has gone.
+    pub fn overflows(&self, id: WireId, side: usize, msg: &Msg, room: u64) -> bool {
+        let bytes = output_in(msg);
+        let unread = self.wires.get(&id).map_or(0, |wire| wire.unread[side]);
+        bytes > 0 && unread + bytes > room
+    }
+
     /// What a process hears.
     pub fn heard(&mut self, id: WireId, side: usize, who: Who, msg: Msg) {
         if who == Who::Nobody {
@@ -318,6 +372,12 @@ impl World {
             self.at(pause, Ev::Heard(id, side, who, Box::new(msg)));
             return;
         }
+        if let Who::Relay(number) = who
+            && self.relay_holds(id, number, &msg)
+        {
+            return;
+        }
+        self.has_read(id, side, &msg);
         match who {
             Who::Nobody => {}
             Who::PschedLink(link) => self.psched_link_says(id, link, msg),

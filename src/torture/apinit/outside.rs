@@ -13,7 +13,7 @@ use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::apteam::protocol::turns::Switches;
 use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
-use crate::torture::wire::{Msg, Target, Who};
+use crate::torture::wire::{Msg, Target, Who, WireId};
 use crate::torture::world::{Ev, World};
 use crate::torture::{MS, US, trace};
 use std::time::Duration;
@@ -34,6 +34,18 @@ impl At<'_> {
     /// It is alive, and stays so until the next call.
     fn steps(&mut self) -> bool {
         self.world.slots[self.slot].life == self.life && self.world.survives(self.slot)
+    }
+
+    /// Tells a front end or a head. All of them here do as they should: none is to have more than its room.
+    fn tell_reader(&mut self, wire: WireId, message: Msg, room: u64, whom: &str) -> bool {
+        if !self.world.overflows(wire, 0, &message, room) {
+            self.world.send(wire, 1, message);
+            return true;
+        }
+        let text = format!("apinit {}: more than {room} bytes wait for {whom}", self.slot);
+        self.world.checks.broken(text);
+        self.world.hang_up(wire, 1);
+        false
     }
 
     fn app(&mut self, key: Key) -> Option<&mut App> {
@@ -275,24 +287,24 @@ impl Outside for At<'_> {
         text
     }
 
-    fn tell_front(&mut self, conn: Conn, message: FromApinit, _room: u64) -> bool {
-        if self.steps() {
-            let fronts = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.fronts);
-            if let Some(wire) = fronts.and_then(|fronts| fronts.get(&conn)?.wire) {
-                self.world.send(wire, 1, Msg::FromApinit(message));
-            }
+    fn tell_front(&mut self, conn: Conn, message: FromApinit, room: u64) -> bool {
+        if !self.steps() {
+            return true;
         }
-        true
+        let fronts = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.fronts);
+        let wire = fronts.and_then(|fronts| fronts.get(&conn)?.wire);
+        wire.is_none_or(|wire| {
+            self.tell_reader(wire, Msg::FromApinit(message), room, "a front end")
+        })
     }
 
-    fn tell_head(&mut self, conn: Conn, message: FromPeer, _: u64) -> bool {
-        if self.steps() {
-            let heads = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.heads);
-            if let Some(wire) = heads.and_then(|heads| *heads.get(&conn)?) {
-                self.world.send(wire, 1, Msg::FromPeer(message));
-            }
+    fn tell_head(&mut self, conn: Conn, message: FromPeer, room: u64) -> bool {
+        if !self.steps() {
+            return true;
         }
-        true
+        let heads = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.heads);
+        let wire = heads.and_then(|heads| *heads.get(&conn)?);
+        wire.is_none_or(|wire| self.tell_reader(wire, Msg::FromPeer(message), room, "a head"))
     }
 
     fn close_stream(&mut self, conn: Conn) {
