@@ -119,7 +119,9 @@ impl World {
         }
         for host in 1..self.hosts.len() {
             self.logins.hosts.insert(host, LoginHost { back_off: 20 * MS, ..Default::default() });
-            if self.first_slot(host).is_none() {
+            let slot = self.first_slot(host);
+            // (Otherwise it begins with the apinit of its nodes.)
+            if slot.is_none_or(|slot| self.slots[slot].proc.is_some()) {
                 let late = self.logins.chance.u64(0..50 * MS);
                 self.after(late, Ev::LoginStart(host));
             }

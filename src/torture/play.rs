@@ -282,6 +282,10 @@ impl Play {
     pub fn login_host(&mut self) -> Result<usize, String> {
         self.world.have_login_hosts(1);
         let hosts = self.world.hosts.len();
+        // (Their apinits say on a new link where other hosts reach them.)
+        (0..self.world.slots.len()).for_each(|slot| self.lose_link(slot));
+        self.pass(SECOND);
+        self.until("all nodes are open", |w| w.open_nodes() == w.machine.nodes.len())?;
         self.until("all login hosts are connected", |w| w.login_links() == hosts - 1)?;
         Ok(hosts - 1)
     }
