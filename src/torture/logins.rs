@@ -303,7 +303,7 @@ impl World {
         };
         let ended = look(&mut login.named, &mut open);
         let (unsure, life, link) = (login.named.counts().1, login.life, login.link);
-        if unsure > 0 && before == 0 || unsure > 0 && ended.is_empty() {
+        if unsure > 0 && (before == 0 || ended.is_empty()) {
             self.after(SECOND, Ev::LoginAgain(host, life));
         }
         if let Some(wire) = link.filter(|_| !ended.is_empty()) {
