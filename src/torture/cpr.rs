@@ -323,7 +323,8 @@ impl World {
         let Some(uid) = self.fronts.get(&pid).map(|aprun| aprun.posting.1.uid) else { return };
         let (host, from) = (self.slots[slot].host, self.logins.host_of(pid));
         let who = Who::FrontApinit(pid);
-        // (On psched's host a front end reaches other hosts without an apinit of its own, as it always has here.)
+        // (On psched's host a front end reaches other hosts without an apinit of its own, as it
+        // always has here.)
         let wire = match from == 0 || from == host {
             true => self.connect(who, [from, host], Target::Apinit { slot, front: pid, uid }),
             false => self.dial_through(who, from, host, Some(slot)),

@@ -1,11 +1,12 @@
 //! Login hosts: front ends on other hosts than psched's, whose apinits pass on what they say.
 //!
-//! A front end there talks to a socket of its own host. The apinit of that host has a connection for it to
-//! psched, or to the apinit of PE 0, and says what it hears on one on the other. Another connection of it, the
-//! login link, tells psched of the ends of these processes. Either may be cut while the other is whole.
+//! A front end there talks to a socket of its own host. The apinit of that host has a connection
+//! for it to psched, or to the apinit of PE 0, and says what it hears on one on the other. Another
+//! connection of it, the login link, tells psched of the ends of these processes. Either may be cut
+//! while the other is whole.
 //!
-//! In the class `logins` of faults there are hosts without nodes as well, whose apinit does nothing else. Its deaths
-//! and absences are the faults of this class.
+//! In the class `logins` of faults there are hosts without nodes as well, whose apinit does nothing
+//! else. Its deaths and absences are the faults of this class.
 
 use super::host::Host;
 use super::wire::{Msg, Pid, Target, Who, WireId};
@@ -64,7 +65,8 @@ struct Passage {
     held: VecDeque<Msg>,
 }
 
-/// Bytes that wait for a front end at its host's apinit before that one reads no more for it: the windows of HTTP/2.
+/// Bytes that wait for a front end at its host's apinit before that one reads no more for it: the
+/// windows of HTTP/2.
 const RELAY_WINDOW: u64 = 128 * 1024;
 
 /// psched's side.
@@ -446,7 +448,8 @@ impl World {
         }
     }
 
-    /// Whether hosts refuse a connection between these, since the certificate of one of them is revoked.
+    /// Whether hosts refuse a connection between these, since the certificate of one of them is
+    /// revoked.
     pub fn is_revoked(&self, hosts: [usize; 2]) -> bool {
         let revoked = |host| self.logins.revoked.get(&host).is_some_and(|until| *until > self.now);
         hosts[0] != hosts[1] && hosts.into_iter().any(revoked)

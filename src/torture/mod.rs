@@ -21,8 +21,8 @@
 //!                            shepherd (Driver, Shepherd) --- PEs: programs with steps
 //! ```
 //!
-//! Front ends are on psched's host; in the class `logins` of faults on others too, whose apinits pass on what they say
-//! ([`logins`]).
+//! Front ends are on psched's host; in the class `logins` of faults on others too, whose apinits
+//! pass on what they say ([`logins`]).
 //!
 //! Around each of them is the driver that ships, on an outside of this cluster ([`psched`], [`apinit`],
 //! [`shepherd`], [`front`]). All of them can be killed before each thing that they do. [`checks`] looks on

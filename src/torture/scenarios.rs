@@ -791,9 +791,10 @@ fn elsewhere(play: &mut Play, form: u64) -> Result<usize, String> {
     Ok(if form.is_multiple_of(2) { mere } else { 3 })
 }
 
-/// An aprun on another host is killed while its posting waits, while it has a place and is stopped, or while its
-/// application runs; and meanwhile nothing else happens, the login link breaks, its apinit dies, psched dies, or the
-/// host is cut off from psched. Its application ends, and its processors are free.
+/// An aprun on another host is killed while its posting waits, while it has a place and is stopped,
+/// or while its application runs; and meanwhile nothing else happens, the login link breaks, its
+/// apinit dies, psched dies, or the host is cut off from psched. Its application ends, and its
+/// processors are free.
 fn front_elsewhere(play: &mut Play, form: u64) -> Played {
     let (host, when, what) = (elsewhere(play, form)?, form / 2 % 3, form / 6);
     let long = sleeps(3_600 * SECOND);
@@ -836,9 +837,9 @@ fn front_elsewhere(play: &mut Play, form: u64) -> Played {
     }
 }
 
-/// A login host is cut off from psched for less than `login_host_away`, while an application of a user there runs and
-/// another one waits, and its apinit may be killed meanwhile. Nothing is ended. Away for longer, the one that waits is
-/// ended, and psched names the host.
+/// A login host is cut off from psched for less than `login_host_away`, while an application of a
+/// user there runs and another one waits, and its apinit may be killed meanwhile. Nothing is ended.
+/// Away for longer, the one that waits is ended, and psched names the host.
 fn login_host_away(play: &mut Play, form: u64) -> Played {
     let (killed, long) = (form % 2 == 1, form / 2 == 1);
     let host = play.login_host()?;
@@ -864,8 +865,8 @@ fn login_host_away(play: &mut Play, form: u64) -> Played {
     play.ends(waits, 0)
 }
 
-/// A login host loses power for a moment, while an application of a user there runs or waits. It ends, and psched
-/// names the host.
+/// A login host loses power for a moment, while an application of a user there runs or waits. It
+/// ends, and psched names the host.
 fn login_host_restarted(play: &mut Play, form: u64) -> Played {
     let host = play.login_host()?;
     let before = (form == 1).then(|| play.posts(OTHER, ALL, sleeps(40 * SECOND)));
@@ -889,9 +890,9 @@ fn login_host_restarted(play: &mut Play, form: u64) -> Played {
     }
 }
 
-/// Two applications on the same hosts write much. The aprun of one, on this host or that, does not read for half a
-/// minute. The other one is not held up; the first has all that was written when it reads again, also if its apinit
-/// or the one of PE 0 dies meanwhile.
+/// Two applications on the same hosts write much. The aprun of one, on this host or that, does not
+/// read for half a minute. The other one is not held up; the first has all that was written when it
+/// reads again, also if its apinit or the one of PE 0 dies meanwhile.
 fn slow_reader(play: &mut Play, form: u64) -> Played {
     let (place, what) = (form % 2, form / 2);
     let mere = play.login_host()?;

@@ -81,8 +81,8 @@ fn launches_that_fail_are_tried_again() {
     assert!(count("nodes drained by psched") > 10, "{counts:?}");
 }
 
-/// Beside what else a seed has, apruns are on other hosts than psched's, some read slowly, and what is between them and
-/// the others breaks.
+/// Beside what else a seed has, apruns are on other hosts than psched's, some read slowly, and what
+/// is between them and the others breaks.
 #[test]
 fn nothing_is_lost_of_apruns_on_other_hosts() {
     let faults = ["chosen", "logins"].map(str::to_owned);

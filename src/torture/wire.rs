@@ -90,7 +90,8 @@ pub enum Target {
     Peers { slot: usize, uid: u32 },
     /// psched, for the apinit of a login host.
     PschedLogin(usize),
-    /// The apinit of a front end's host, which passes on to psched, or to an apinit of the host `to`.
+    /// The apinit of a front end's host, which passes on to psched, or to an apinit of the host
+    /// `to`.
     Relay { host: usize, to: usize, slot: Option<usize>, front: Pid, uid: u32 },
 }
 
@@ -331,7 +332,8 @@ impl World {
         }
     }
 
-    /// A connection with a host whose certificate is revoked is refused: the one who dials hears of it at once.
+    /// A connection with a host whose certificate is revoked is refused: the one who dials hears of
+    /// it at once.
     fn is_turned_away(&mut self, id: WireId, wire: Wire) -> WireId {
         self.wires.insert(id, Wire { lost: [true; 2], ..wire });
         let soon = self.net.u64(MS..20 * MS);
@@ -350,8 +352,8 @@ impl World {
         }
     }
 
-    /// Whether an end that does not read has more than `room` bytes of output if it gets this message too. False also
-    /// if the connection has gone.
+    /// Whether an end that does not read has more than `room` bytes of output if it gets this
+    /// message too. False also if the connection has gone.
     pub fn overflows(&self, id: WireId, side: usize, msg: &Msg, room: u64) -> bool {
         let bytes = output_in(msg);
         let unread = self.wires.get(&id).map_or(0, |wire| wire.unread[side]);

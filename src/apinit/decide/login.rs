@@ -1,7 +1,7 @@
 //! Front ends of this host that a psched on another host waits for.
 //!
-//! psched names processes on its connection. Each is opened, so that its end is seen; one that has ended already
-//! is told at once. One that can't be opened now counts as alive and is tried again.
+//! psched names processes on its connection. Each is opened, so that its end is seen; one that has
+//! ended already is told at once. One that can't be opened now counts as alive and is tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

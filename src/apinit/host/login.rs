@@ -102,8 +102,9 @@ async fn serve(
                 }
                 Some(Some(Told::Nudge(nudge))) => {
                     let process = nudge.process.unwrap_or_default();
+                    let id = (process.pid, process.started);
                     if let Some(helper) = helper
-                        && let Some(process) = processes.named.handle((process.pid, process.started))
+                        && let Some(process) = processes.named.handle(id)
                         && let Err(error) = helper.nudge(process.pidfd.as_fd(), nudge.uid)
                     {
                         tracing::debug!(%error, "no signal to aprun");

@@ -1,15 +1,15 @@
 //! Front ends that psched waits for, and the login hosts that say what has become of theirs.
 //!
 //! # Problem
-//! If an aprun dies, its application is to end. psched is told of the death of a process of its own host by
-//! the kernel. A process of another host is watched by the apinit of that host, and the connection to
-//! that one may break. An apinit that is silent says nothing of its users: its host may be dead, or
-//! merely cut off.
+//! If an aprun dies, its application is to end. psched is told of the death of a process of its own
+//! host by the kernel. A process of another host is watched by the apinit of that host, and the
+//! connection to that one may break. An apinit that is silent says nothing of its users: its host
+//! may be dead, or merely cut off.
 //!
 //! # Approach
-//! psched names the processes that it waits for on each new connection of a login host, so that no death is
-//! lost. A process of a former boot of the host has ended. While a login host is not connected its front ends
-//! count as there, until it has been away for `login_host_away`.
+//! psched names the processes that it waits for on each new connection of a login host, so that no
+//! death is lost. A process of a former boot of the host has ended. While a login host is not
+//! connected its front ends count as there, until it has been away for `login_host_away`.
 //!
 //! # Example
 //! ```
@@ -160,8 +160,8 @@ pub struct LoginHosts {
 }
 
 impl LoginHosts {
-    /// Waits for a process for the sake of an application. `here`: it is of psched's host. `signal_as`: the user, if it
-    /// asks for SIGUSR1.
+    /// Waits for a process for the sake of an application. `here`: it is of psched's host.
+    /// `signal_as`: the user, if it asks for SIGUSR1.
     pub fn watch(
         &mut self,
         apid: Apid,

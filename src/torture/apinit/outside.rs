@@ -36,7 +36,8 @@ impl At<'_> {
         self.world.slots[self.slot].life == self.life && self.world.survives(self.slot)
     }
 
-    /// Tells a front end or a head. All of them here do as they should: none is to have more than its room.
+    /// Tells a front end or a head. All of them here do as they should: none is to have more than
+    /// its room.
     fn tell_reader(&mut self, wire: WireId, message: Msg, room: u64, whom: &str) -> bool {
         if !self.world.overflows(wire, 0, &message, room) {
             self.world.send(wire, 1, message);

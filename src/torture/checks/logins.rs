@@ -1,4 +1,5 @@
-//! Front ends on other hosts than psched's: none that is alive counts as gone while its host is away for less than
+//! Front ends on other hosts than psched's: none that is alive counts as gone while its host is
+//! away for less than
 //! `login_host_away`, and none that is dead leaves anything behind.
 
 use super::Checks;
@@ -10,8 +11,8 @@ use crate::torture::logins::AWAY_MAX;
 use crate::torture::wire::Pid;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long an application may outlive its front end if nothing stands in the way: that its host is away, that a
-/// signal is obeyed and a process dies, and again if a message was lost.
+/// How long an application may outlive its front end if nothing stands in the way: that its host is
+/// away, that a signal is obeyed and a process dies, and again if a message was lost.
 const ORPHANED_MAX: u64 = AWAY_MAX + 60 * SECOND;
 
 /// What is known of login hosts.
@@ -78,8 +79,8 @@ impl Checks {
             };
             if self.login_away(host, now) < AWAY_MAX {
                 self.broken(format!(
-                    "{apid} counts as left by aprun {front}, which is alive on host {host}, and that \
-                     one was not away for {} s",
+                    "{apid} counts as left by aprun {front}, which is alive on host {host}, \
+                     and that one was not away for {} s",
                     AWAY_MAX / SECOND
                 ));
             }
@@ -95,8 +96,8 @@ impl Checks {
         }
     }
 
-    /// Whether a front end that is alive may be taken for gone by what is between it and others, since then: the host
-    /// of PE 0, and the same with psched.
+    /// Whether a front end that is alive may be taken for gone by what is between it and others,
+    /// since then: the host of PE 0, and the same with psched.
     pub(super) fn front_is_out_of_reach(
         &self,
         front: Pid,
