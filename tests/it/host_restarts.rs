@@ -332,18 +332,16 @@ fn cpr_on_another_host_than_the_application() {
         Running::start(&mut rig.cluster.command(0, "aprun", words))
     };
     // (Of one on one host: host_images.)
-    let several = "runs on several hosts (h1, h2), and images of processes";
-    for (options, from, why) in [("-q -n 2 -N 1 -L 1-2", 1, several)] {
-        let aprun = sleeps(options);
-        let apid = rig.cluster.wait_for("running", 1)[0];
-        let said = cpr(from, &format!("-c {dir} -k -p {apid}"));
-        said.expect(1).says(&format!("cpr: application {apid} ")).says(why);
-        assert!(!rig.at("tonight").exists());
-        assert_eq!(rig.cluster.wait_for("running", 1), [apid]);
-        aprun.signal(15);
-        aprun.wait(BOUND).expect(143);
-        rig.nothing_runs();
-    }
+    let aprun = sleeps("-q -n 2 -N 1 -L 1-2");
+    let apid = rig.cluster.wait_for("running", 1)[0];
+    let said = cpr(1, &format!("-c {dir} -k -p {apid}"));
+    let why = "runs on several hosts (h1, h2), and images of processes";
+    said.expect(1).says(&format!("cpr: application {apid} ")).says(why);
+    assert!(!rig.at("tonight").exists());
+    assert_eq!(rig.cluster.wait_for("running", 1), [apid]);
+    aprun.signal(15);
+    aprun.wait(BOUND).expect(143);
+    rig.nothing_runs();
     let saves = "trap 'exit 0' USR1; : > $1/up.$ALPS_APP_PE; while :; do sleep 0.01; done";
     let folder = rig.cluster.folder().display().to_string();
     let line = words("-q -n 2 -N 1 -L 1-2 --checkpoint USR1 sh -c");

@@ -12,7 +12,6 @@ use crate::console::table::{Cell, Report, Table, moment, short, whole_seconds};
 use crate::machine::{Nid, format_nids};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;
-use nix::unistd::{Uid, User};
 use std::collections::BTreeMap;
 
 /// An age as ALPS writes it: `0h02m`.
@@ -95,12 +94,25 @@ fn words(waiting: &pb::Explanation) -> String {
     parts.into_iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join("; ")
 }
 
-/// What a user is called: the application's own as psched has it, another as this host has it.
+/// What a user is called: the application's own as psched has it, and who has ended it; another one as the file of users
+/// of this host has it.
 fn name_of(row: &pb::ApplicationRow, uid: u32) -> Option<String> {
     match &row.owner {
         Some(owner) if owner.uid == uid => Some(user_name(row)).filter(|name| !is_number(name)),
-        _ => Some(User::from_uid(Uid::from_raw(uid)).ok()??.name),
+        _ if !row.decisive_by_name.is_empty() => Some(row.decisive_by_name.clone()),
+        _ => name_in(&std::fs::read_to_string("/etc/passwd").ok()?, uid),
     }
+}
+
+/// A user's name in this text of passwd(5). (The system's name service can't be asked: this program is linked
+/// statically, and glibc crashes where it would have to load a module of that.)
+fn name_in(passwd: &str, uid: u32) -> Option<String> {
+    let number = uid.to_string();
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    })
 }
 
 /// Whether it stands for a user without a name.
@@ -472,6 +484,20 @@ pub fn shares(reply: &pb::SharesReply) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who has ended it is called as psched calls him, or as this host does.
+    #[test]
+    fn users_have_names() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\n+::::::\nanna:x:61301:61401::/:/bin/sh\n";
+        let names = [0, 61_301, 61_302].map(|uid| name_in(passwd, uid));
+        assert_eq!(names, [Some("root".to_owned()), Some("anna".to_owned()), None]);
+        let row = row(1, "carol", 1, "ended", "true");
+        assert_eq!(name_of(&row, 61_234).as_deref(), Some("carol"));
+        // (No host has a user of this number.)
+        assert_eq!(name_of(&row, 4_000_000_001), None);
+        let row = pb::ApplicationRow { decisive_by_name: "bert".into(), ..row };
+        assert_eq!(name_of(&row, 4_000_000_001).as_deref(), Some("bert"));
+    }
 
     /// 2026-11-20 12:00:00 UTC.
     pub(super) const NOW: u64 = 1_795_176_000_000_000_000;

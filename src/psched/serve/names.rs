@@ -11,6 +11,7 @@
 //! whoever asks for something new is answered at once. Everything has a bound: names that are kept, questions
 //! that wait.
 
+use crate::apteam::ending::Cause;
 use nix::unistd::{Group, Uid, User};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,6 +141,16 @@ impl Names {
             Found::Name(name) => Some(name),
             Found::Number(_) => None,
         }
+    }
+
+    /// The same of the user whom the cause of an end names; empty: it names none, or the name is not known.
+    pub fn known_name_in(&self, cause: Option<&Cause>) -> String {
+        let Some(Cause::Kill { uid, .. } | Cause::Purge { uid } | Cause::Checkpointed { uid }) =
+            cause
+        else {
+            return String::new();
+        };
+        self.known_name(*uid).unwrap_or_default()
     }
 
     /// The number of the user with this name. Blocks for a few seconds at most.

@@ -80,8 +80,10 @@ fn when_row(when: When) -> pb::When {
 pub fn ended_application(team: &Apteam) -> pb::ApplicationRow {
     let run_ns = ran_ns(team);
     let end = team.end.clone().unwrap_or_default();
+    let cause = end.first.as_ref().map(|first| &first.cause);
     pb::ApplicationRow {
         run_ns,
+        decisive_by_name: super::names::names().known_name_in(cause),
         status: u32::from(end.status()),
         usage: Some(end.usage.into()),
         decisive: end.first.map(Into::into),

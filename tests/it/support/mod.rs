@@ -615,10 +615,3 @@ pub fn tail(text: &str, lines: usize) -> String {
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(' ').filter(|w| !w.is_empty())
 }
-
-/// Memory that a process has in RAM.
-pub fn resident_kib(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("it has memory");
-    line.trim().trim_end_matches(" kB").parse().expect("a number")
-}

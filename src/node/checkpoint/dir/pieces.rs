@@ -186,7 +186,11 @@ mod tests {
     fn all(path: &Path) -> Vec<(String, Vec<u8>)> {
         let mut names = dir(path).names().expect("readable");
         names.sort();
-        names.into_iter().map(|name| (name.clone(), fs::read(path.join(name)).unwrap())).collect()
+        let read = |name: String| {
+            let data = fs::read(path.join(&name)).expect("there");
+            (name, data)
+        };
+        names.into_iter().map(read).collect()
     }
 
     /// What comes out of one folder is, put into another, the same.

@@ -1,6 +1,6 @@
 //! What those are told who follow an application, as the protocol has it.
 
-use crate::apteam::ending::{Cause, HostEnd};
+use crate::apteam::ending::HostEnd;
 use crate::os::host::monotonic_ns;
 use crate::psched::decide::Refusal;
 use crate::psched::drive::{Refused, Told};
@@ -32,13 +32,8 @@ pub(super) fn event(told: &Told, accepted: &pb::Accepted) -> pb::ApplicationEven
 pub fn ended(end: HostEnd) -> pb::Ended {
     let first = end.first.as_ref().filter(|first| first.at_ns > 0);
     let ago = first.map(|first| monotonic_ns().saturating_sub(first.at_ns) / 1_000_000);
-    let by = match end.first.as_ref().map(|first| &first.cause) {
-        Some(Cause::Kill { uid, .. } | Cause::Purge { uid } | Cause::Checkpointed { uid }) => {
-            names().known_name(*uid)
-        }
-        _ => None,
-    };
-    pb::Ended { ago_ms: ago, by_name: by.unwrap_or_default(), ..end.into() }
+    let by_name = names().known_name_in(end.first.as_ref().map(|first| &first.cause));
+    pb::Ended { ago_ms: ago, by_name, ..end.into() }
 }
 
 /// A refusal as gRPC has it, for this reader.
