@@ -86,10 +86,9 @@ impl Rig {
     /// Nothing of any checkpoint is left on a host.
     #[track_caller]
     fn nothing_is_left(&self, host: usize) {
-        let afar =
-            self.cluster.root(host).join("run/psched").join(format!("apinit-{}.afar", 2 * host));
+        let afar = self.cluster.root(host).join(format!("run/psched/apps-{}/afar", 2 * host));
         eventually(BOUND, "its apinit has removed what came and went", || {
-            std::fs::read_dir(&afar).map_or(0, Iterator::count) == 0
+            std::fs::read_dir(&afar).expect("it is there").count() == 0
         });
     }
 }

@@ -164,6 +164,9 @@ impl Agent {
         if !same_ticket(ticket, &app.place.ticket) {
             return Err(format!("the ticket is not the one of application {key}"));
         }
+        if app.place.restart.is_none() {
+            return Err(format!("application {key} is not restored from a checkpoint"));
+        }
         if app.launched_ns.is_some() {
             return Err(format!("application {key} is launched already"));
         }

@@ -1,5 +1,6 @@
 //! Who asks an apinit for a checkpoint or brings it one, while the question is open.
 
+use super::coming::Coming;
 use crate::node::checkpoint::fd_channel::{Answer, say};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +16,8 @@ pub(super) struct Asker {
     pub uid: u32,
     /// Likewise.
     pub gid: u32,
-    /// He is on another host.
-    pub afar: bool,
+    /// (Of one on another host.) How it is known whether the files have come that he brings.
+    pub afar: Option<Coming>,
     /// None: it is being dropped.
     pub(super) stream: Option<UnixStream>,
     /// To the thread that listens to him: it closes the stream, for that may wait for what he sent.

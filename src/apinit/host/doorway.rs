@@ -16,20 +16,24 @@
 //!   files  ->  ------------------->  looks at the seal of the manifest, which comes first, and writes the others
 //! ```
 //!
+//! The application is launched meanwhile, for psched waits for that no longer than `ticket_time`: who restores it waits for
+//! the files ([`super::coming`]).
+//!
 //! Everything else that is said goes as it is. So what is looked at is what is looked at for a cpr of this host: who
 //! asks, as his host's apinit has it from the kernel, whether psched has sealed what it said of the application, and, of
 //! what comes back, the seal and the sum of each file. Nothing is written here for one who has no ticket, and no more
 //! than the manifest has.
 //!
-//! The folder goes when the question is over and nobody writes into it any more; what a killed apinit leaves goes when
-//! the next one starts.
+//! The folder goes when the question is over, or nobody wants what is in it any more; what a killed apinit leaves goes when
+//! the next one starts. A question has its place among all of its user for as long.
 
+use super::coming::Coming;
 use super::events::{Events, TaskEvent};
 use super::fd_channel::{Askers, FULL, Slot, hear};
 use super::image_space::has_room;
 use super::runtime::fresh_folder;
 use crate::apteam::SealKey;
-use crate::checkpoint::manifest_of;
+use crate::checkpoint::{MANIFEST_MAX, manifest_of};
 use crate::node::checkpoint::dir::{Dir, Incoming};
 use crate::node::checkpoint::fd_channel::{Answer, Ask, frame_of, next_frame};
 use crate::rpc::listen::Peer;
@@ -42,6 +46,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Handle;
@@ -65,18 +70,52 @@ type Sender = mpsc::Sender<Result<pb::FromDoor, Status>>;
 
 /// Where questions come from other hosts.
 pub(super) struct Doorway {
-    /// The folders of those that are open are in there.
+    /// The folders of those that are open are in there: nobody else can come to them.
     folder: PathBuf,
     askers: Askers,
     events: Events,
     next: AtomicU64,
+    promised: Promised,
+}
+
+/// Bytes for which there is to be room, of all that come.
+type Promised = Arc<Mutex<u64>>;
+
+/// Some of them, until this is dropped.
+#[derive(Debug)]
+struct Room {
+    promised: Promised,
+    bytes: u64,
+}
+
+impl Room {
+    /// Has so many bytes for files in this folder.
+    fn take(promised: &Promised, folder: &Path, bytes: u64) -> Result<Room, String> {
+        let mut all = promised.lock().unwrap_or_else(PoisonError::into_inner);
+        // (What is written of these counts twice: rather too little than none is left.)
+        has_room(folder, all.saturating_add(bytes))?;
+        *all = all.saturating_add(bytes);
+        Ok(Room { promised: Arc::clone(promised), bytes })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut all = self.promised.lock().unwrap_or_else(PoisonError::into_inner);
+        *all = all.saturating_sub(self.bytes);
+    }
 }
 
 impl Doorway {
-    /// Keeps its folders below this one, which is made when it is needed. `askers`: who asks, at the door too.
-    pub fn new(folder: PathBuf, askers: Askers, events: Events) -> Doorway {
-        let _ = fs::remove_dir_all(&folder);
-        Doorway { folder, askers, events, next: AtomicU64::new(0) }
+    /// Keeps its folders in this one, which is apinit's alone. `askers`: who asks, at the door too.
+    ///
+    /// # Errors
+    /// There can't be any.
+    pub fn open(above: &Path, askers: Askers, events: Events) -> std::io::Result<Doorway> {
+        let folder = above.join("afar");
+        fresh_folder(&folder)?;
+        let (next, promised) = (AtomicU64::new(0), Promised::default());
+        Ok(Doorway { folder, askers, events, next, promised })
     }
 
     /// Passes on a question, and gives what is answered.
@@ -90,6 +129,7 @@ impl Doorway {
         let unknown = || Status::internal("the kernel does not report the caller's user id");
         let peer = request.extensions().get::<Peer>().ok_or_else(unknown)?;
         let user = (peer.uid, peer.gid);
+        let coming = Coming::default();
         let slot = Slot::take(&self.askers, user.0);
         let slot = slot.ok_or_else(|| Status::resource_exhausted(FULL))?;
         let mut said = request.into_inner();
@@ -114,13 +154,21 @@ impl Doorway {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
-        let events = self.events.clone();
+        let (events, afar) = (self.events.clone(), Some(coming.clone()));
         tokio::task::spawn_blocking(move || {
-            let _slot = slot;
-            hear(theirs, user, true, (ask, descriptor), &events);
+            hear(theirs, user, afar, (ask, descriptor), &events);
         });
         let (tells, told) = mpsc::channel(QUEUE);
-        let passing = Passing { said, tells, folder, dir, events: self.events.clone() };
+        let passing = Passing {
+            said,
+            tells,
+            folder,
+            dir,
+            coming,
+            events: self.events.clone(),
+            promised: Arc::clone(&self.promised),
+            slot,
+        };
         tokio::spawn(passing.pass(ours));
         Ok(told)
     }
@@ -139,10 +187,6 @@ struct Folder(PathBuf);
 impl Folder {
     /// Makes it, for this user, who can't come to it: twice opened.
     fn make(&self, user: (u32, u32)) -> std::io::Result<(Dir, OwnedFd)> {
-        use std::os::unix::fs::DirBuilderExt;
-        if let Some(above) = self.0.parent() {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
-        }
         let made = fresh_folder(&self.0)?;
         if rustix::process::geteuid().is_root() {
             rustix::fs::fchown(&made, Some(Uid::from_raw(user.0)), Some(Gid::from_raw(user.1)))?;
@@ -170,13 +214,16 @@ struct Passing {
     tells: Sender,
     folder: Folder,
     dir: Dir,
+    coming: Coming,
     events: Events,
+    promised: Promised,
+    slot: Slot,
 }
 
 impl Passing {
     /// Passes on all that is said, until one of both ends it.
     async fn pass(self, door: tokio::net::UnixStream) {
-        let Passing { mut said, tells, folder, dir, events } = self;
+        let Passing { mut said, tells, folder, dir, coming, events, promised, slot } = self;
         let (mut reader, mut writer) = door.into_split();
         let (answers, mut answered) = mpsc::channel(QUEUE);
         let reads = tokio::spawn(async move {
@@ -197,7 +244,11 @@ impl Passing {
                         }
                         continue;
                     }
-                    // He is gone, or says what nobody has asked for.
+                    Ok(Some(_)) => {
+                        refuse(&tells, "cpr sent files before apinit was ready for them".to_owned()).await;
+                        break;
+                    }
+                    // He is gone.
                     _ => break,
                 },
             };
@@ -218,13 +269,20 @@ impl Passing {
                         break;
                     }
                     let at = folder.as_ref().map(|folder| folder.0.clone()).unwrap_or_default();
-                    let stored = store(dir, at, &mut said, &events).await;
-                    match stored {
-                        Ok(()) => tell(&tells, Told::Stored(pb::DoorWord {})).await,
-                        Err(why) => refuse(&tells, why).await,
+                    let to = Place { dir, folder: at, promised: promised.clone() };
+                    let stored = store(to, &mut said, &events, &coming).await;
+                    let (result, room) = match stored {
+                        Ok(room) => (Ok(()), Some(room)),
+                        Err(why) => (Err(why), None),
                     };
-                    // The folder stays for as long as it is waited for what is restored of it.
-                    let _ = timeout(RESTORED_WAIT, said.message()).await;
+                    coming.ends(result);
+                    if room.is_some() {
+                        // The folder stays for as long as somebody restores it.
+                        tokio::select! {
+                            _ = timeout(RESTORED_WAIT, said.message()) => {}
+                            () = coming.given_up() => {}
+                        }
+                    }
                     break;
                 }
                 (_, kept) => {
@@ -240,7 +298,8 @@ impl Passing {
         drop(answered);
         let _ = writer.shutdown().await;
         let _ = reads.await;
-        drop(folder);
+        coming.ends(Err("cpr, which brings its checkpoint, has ended".to_owned()));
+        drop((folder, slot));
     }
 }
 
@@ -293,13 +352,20 @@ async fn bring(dir: Dir, tells: &Sender) -> Result<(), String> {
     sent.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// Writes all files that come.
-async fn store(
+/// Where files are written.
+struct Place {
     dir: Dir,
     folder: PathBuf,
+    promised: Promised,
+}
+
+/// Writes all files that come, while somebody wants them.
+async fn store(
+    to: Place,
     said: &mut Streaming<pb::ToDoor>,
     events: &Events,
-) -> Result<(), String> {
+    coming: &Coming,
+) -> Result<Room, String> {
     let (pieces, mut come) = mpsc::channel::<pb::ImagePiece>(QUEUE);
     let mut pace = Pace::new();
     let (tells, key) = oneshot::channel();
@@ -308,9 +374,13 @@ async fn store(
     let key = key.await.map_err(|_| gone())?;
     let key =
         key.ok_or("psched has sent no key to verify checkpoints with: see the log of psched")?;
-    let writes = tokio::task::spawn_blocking(move || write(dir, &folder, &key, &mut come));
+    let writes = tokio::task::spawn_blocking(move || write(to, &key, &mut come));
     let failed = loop {
-        match timeout(PIECE_WAIT, said.message()).await {
+        let message = tokio::select! {
+            message = timeout(PIECE_WAIT, said.message()) => message,
+            () = coming.given_up() => break Some("it is restored no more".to_owned()),
+        };
+        match message {
             Ok(Ok(Some(pb::ToDoor { message: Some(Said::Piece(piece)) }))) => {
                 let last = piece.last;
                 if !pace.holds(piece.data.len()) {
@@ -333,31 +403,30 @@ async fn store(
 
 /// Writes these pieces, of a checkpoint that this key has sealed.
 fn write(
-    dir: Dir,
-    folder: &Path,
+    to: Place,
     key: &SealKey,
     come: &mut mpsc::Receiver<pb::ImagePiece>,
-) -> Result<(), String> {
+) -> Result<Room, String> {
+    let Place { dir, folder, promised } = to;
+    has_room(&folder, MANIFEST_MAX as u64)?;
     let flawed = |flaw: crate::checkpoint::Flaw| format!("its checkpoint can't be used: {flaw}");
     let mut incoming = Incoming::new(dir, false);
-    let mut sealed = false;
+    let mut sealed: Option<Room> = None;
     while let Some(piece) = come.blocking_recv() {
         // The first file is the manifest, and nothing of another is written before its seal is verified.
         let next = piece.last || !piece.name.is_empty();
-        if !sealed && next && incoming.files() == 1 {
+        if sealed.is_none() && next && incoming.files() == 1 {
             incoming.close().map_err(flawed)?;
             let manifest = manifest_of(incoming.dir(), Some(key)).map_err(flawed)?;
-            has_room(folder, manifest.bytes())?;
+            // (They are copied beside, before they are used.)
+            sealed = Some(Room::take(&promised, &folder, manifest.bytes().saturating_mul(2))?);
             incoming.expect(&manifest);
-            sealed = true;
         }
         if piece.last {
-            return match sealed {
-                true => incoming.done().map_err(flawed),
-                false => Err("no file of the checkpoint has come".to_owned()),
-            };
+            let room = sealed.ok_or("no file of the checkpoint has come")?;
+            return incoming.done().map_err(flawed).map(|()| room);
         }
-        if !sealed && next && piece.name != crate::checkpoint::MANIFEST {
+        if sealed.is_none() && next && piece.name != crate::checkpoint::MANIFEST {
             return Err("the first file of the checkpoint is not its manifest".to_owned());
         }
         incoming.take(&piece.name, &piece.data).map_err(flawed)?;
@@ -389,8 +458,9 @@ mod tests {
             sends.send(piece).await.expect("room");
         }
         drop(sends);
-        let path = folder.path().to_owned();
-        let result = blocking(move || write(dir, &path, &KEY, &mut come)).await.expect("done");
+        let to = Place { dir, folder: folder.path().to_owned(), promised: Promised::default() };
+        let result = blocking(move || write(to, &KEY, &mut come)).await.expect("done");
+        let result = result.map(drop);
         let dir = Dir::new(fs::File::open(folder.path()).expect("opened").into()).expect("one");
         let mut names = crate::checkpoint::Files::names(&dir).expect("readable");
         names.sort();
@@ -425,6 +495,7 @@ mod tests {
             (vec![good.clone(), image(b"abc")], false, "did not all come", 2),
             (Vec::new(), true, "no file", 0),
             (vec![("", b"x".to_vec())], true, "", 0),
+            (vec![(MANIFEST, vec![0; 100_000])], true, "at most", 1),
         ] {
             let (result, names) = written(pieces, last).await;
             let said = result.expect_err(why);

@@ -82,7 +82,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Borrows the folder from this user, for a `part` or a whole, of which the images are made at
-    /// `stage`. Without a target, which is not there just now, nothing is begun.
+    /// `stage`, whose file system needs room for so many `times` their size. Without a target, which is not there just now, nothing is begun.
     ///
     /// # Errors
     /// What stood in the way, in words.
@@ -91,12 +91,13 @@ impl Prepared {
         folder: OwnedFd,
         user: (u32, u32),
         part: bool,
-        stage: &Path,
+        (stage, times): (&Path, u64),
         target: Option<&Target>,
     ) -> Result<Prepared, String> {
         refuse_fuse(folder.as_fd()).map_err(|e| e.to_string())?;
         if let Some(target) = target {
-            has_room(stage.parent().unwrap_or(stage), needed(&target.groups))?;
+            let needed = needed(&target.groups).saturating_mul(times);
+            has_room(stage.parent().unwrap_or(stage), needed)?;
         }
         let lent = BorrowedDir::new(folder, user).map_err(|e| e.to_string())?;
         let stage = Stage::new(stage)?;

@@ -6,6 +6,7 @@
 //! says nothing for longer is as good as gone.
 
 use super::asker::{Asker, Deadline};
+use super::coming::Coming;
 use super::events::{Events, TaskEvent};
 use crate::node::checkpoint::fd_channel::{Answer, Ask, hear_first, hear_next, say};
 use crate::os::{peer, rights};
@@ -125,14 +126,14 @@ fn listen_to(mut stream: UnixStream, uid: u32, gid: u32, events: &Events) {
             return;
         }
     };
-    hear(stream, (uid, gid), false, (ask, descriptor), events);
+    hear(stream, (uid, gid), None, (ask, descriptor), events);
 }
 
 /// Passes on a question of this user, who is here or `afar`, and all that follows on the connection on which it has come, until that ends.
 pub(super) fn hear(
     mut stream: UnixStream,
     (uid, gid): (u32, u32),
-    afar: bool,
+    afar: Option<Coming>,
     (ask, descriptor): (Ask, OwnedFd),
     events: &Events,
 ) {
@@ -204,7 +205,7 @@ mod tests {
             number: 7,
             uid: 1,
             gid: 1,
-            afar: false,
+            afar: None,
             stream: Some(own),
             back: None,
             deadline: deadline.clone(),

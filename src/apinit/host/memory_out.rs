@@ -107,9 +107,9 @@ impl Shelf {
         self.path.join(format!("{key}.dump-{number}"))
     }
 
-    /// The folder for files of checkpoints that come from other hosts, or go there.
-    pub fn stage_afar(&self) -> PathBuf {
-        self.path.with_extension("afar")
+    /// Where all of it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Removes what is of none of these.

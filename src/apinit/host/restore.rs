@@ -19,6 +19,7 @@
 //! Whatever goes wrong, nothing of it runs, and the folder is as it was. The copy goes when it is over: once
 //! psched has been told, for that may take as long as the copy has taken.
 
+use super::coming::RestoreFrom;
 use super::image_space::has_room;
 use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shepherd_handle::room_of_shepherd;
@@ -56,7 +57,7 @@ const END_LOOK: Duration = Duration::from_millis(2);
 pub(super) struct Restoring {
     pub criu: Arc<Known>,
     /// What cpr has passed.
-    pub folder: OwnedFd,
+    pub from: RestoreFrom,
     /// Where that is copied to: nothing else is there.
     pub copy: PathBuf,
     /// What its manifest is to be sealed by.
@@ -170,7 +171,9 @@ impl Restoring {
 
     /// A copy of its images, which nobody else can change, but for what CRIU needs later.
     fn fetch(&self) -> Result<Fetched, Why> {
+        self.from.wait()?;
         let folder = self
+            .from
             .folder
             .try_clone()
             .map_err(|e| format!("the folder of the checkpoint can't be used: {e}"))?;

@@ -343,9 +343,9 @@ impl Task {
         Ok((Task { driver: Driver::new(agent), shell }, events))
     }
 
-    /// Where files of checkpoints are kept that come from other hosts, or go there, if `--roll-out` names a folder.
-    pub fn stage_afar(&self) -> Option<std::path::PathBuf> {
-        self.shell.shelf.as_ref().map(Shelf::stage_afar)
+    /// The folder for images that `--roll-out` names, if it does.
+    pub fn shelf(&self) -> Option<std::path::PathBuf> {
+        self.shell.shelf.as_ref().map(|shelf| shelf.path().to_owned())
     }
 
     /// How many connections there may be, now and later.

@@ -3,9 +3,10 @@
 //! To an apinit of another host no descriptor of a folder can go. What is said at its door goes through an apinit of this
 //! host, and the files of the folder with it, in pieces ([`pb::FromDoor`]). They are read and written here, with the rights
 //! of the user alone. Whoever asks sees no difference: once the answer is `Dumped` the files are in the folder, and on
-//! disk; once it is `Taken` they are where they are restored.
+//! disk; once it is `Taken` the application can be launched, and the files go there meanwhile: the door has to stay open.
 
 use super::attach::Target;
+use crate::checkpoint::{listed, manifest_of};
 use crate::node::checkpoint::CheckpointError;
 use crate::node::checkpoint::dir::{Dir, Incoming};
 use crate::node::checkpoint::fd_channel::{
@@ -17,7 +18,7 @@ use crate::rpc::pb;
 use pb::apinit_client::ApinitClient;
 use pb::from_door::Message as Told;
 use pb::to_door::Message as Said;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
@@ -28,6 +29,8 @@ use tonic::{Code, Request, Status, Streaming};
 
 /// Messages that wait to be sent, and pieces that wait to be written.
 const QUEUE: usize = 4;
+/// What a broken connection ends with.
+const BROKEN: [Code; 4] = [Code::Unavailable, Code::Internal, Code::Cancelled, Code::Unknown];
 /// What a message has beside the longest answer, in bytes.
 const BESIDE: usize = 1024;
 
@@ -57,7 +60,8 @@ pub async fn ask(
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     theirs.set_nonblocking(true).map_err(failed)?;
     let theirs = tokio::net::UnixStream::from_std(theirs).map_err(failed)?;
-    tokio::spawn(pass(theirs, says, told, dir));
+    let restores = matches!(ask, Ask::Restore { .. });
+    tokio::spawn(pass(theirs, says, told, dir, restores));
     Ok(Door::from(ours))
 }
 
@@ -92,6 +96,7 @@ async fn pass(
     says: mpsc::Sender<pb::ToDoor>,
     mut told: Streaming<pb::FromDoor>,
     dir: Dir,
+    restores: bool,
 ) {
     let (mut reader, writer) = door.into_split();
     let mut outlet = Outlet(writer);
@@ -127,6 +132,8 @@ async fn pass(
         let message = match message {
             Ok(Some(pb::FromDoor { message: Some(message) })) => message,
             Ok(_) => break,
+            // Its way is broken, and may not be in a moment.
+            Err(status) if restores && BROKEN.contains(&status.code()) => break,
             Err(status) => {
                 outlet.refuse(status_text(status)).await;
                 break;
@@ -140,14 +147,13 @@ async fn pass(
                     false
                 }
             },
-            // All of it is there now, for which the answer was kept back.
-            Told::Stored(_) => outlet.say(Answer::Taken).await,
             Told::Answer(answer) => match Answer::try_from(answer) {
                 Ok(Answer::Taken) => {
+                    // (It is launched meanwhile.)
                     sent = folder.read(&says);
-                    true
+                    outlet.say(Answer::Taken).await
                 }
-                Ok(answer @ Answer::Dumped { .. }) => match folder.written().await {
+                Ok(answer @ Answer::Dumped { .. }) => match folder.checked(&answer).await {
                     Ok(()) => outlet.say(answer).await,
                     Err(why) => {
                         outlet.refuse(why).await;
@@ -188,7 +194,12 @@ async fn failure(sent: &mut Option<JoinHandle<Result<(), String>>>) -> String {
 enum Folder {
     Idle(Dir),
     /// A thread writes what comes.
-    Written(mpsc::Sender<pb::ImagePiece>, JoinHandle<Result<(), String>>),
+    Written {
+        pieces: mpsc::Sender<pb::ImagePiece>,
+        writes: JoinHandle<Result<(), String>>,
+        /// The folder once more, to look at what has come.
+        again: Option<Dir>,
+    },
     /// Another one has it, or it is done.
     Over,
 }
@@ -200,6 +211,8 @@ impl Folder {
             && let Folder::Idle(dir) = std::mem::replace(self, Folder::Over)
         {
             let (pieces, mut come) = mpsc::channel::<pb::ImagePiece>(QUEUE);
+            let again = dir.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
+            let again = Some(Dir::new(again).map_err(|flaw| flaw.to_string())?);
             let writes = tokio::task::spawn_blocking(move || {
                 let mut incoming = Incoming::new(dir, true);
                 while let Some(piece) = come.blocking_recv() {
@@ -207,27 +220,46 @@ impl Folder {
                 }
                 incoming.done().map_err(|flaw| flaw.to_string())
             });
-            *self = Folder::Written(pieces, writes);
+            *self = Folder::Written { pieces, writes, again };
         }
         match self {
-            Folder::Written(pieces, _) if pieces.send(piece).await.is_ok() => Ok(()),
-            Folder::Written(..) => {
+            Folder::Written { pieces, .. } if pieces.send(piece).await.is_ok() => Ok(()),
+            Folder::Written { .. } => {
                 let why = self.written().await.err();
                 Err(why.unwrap_or_else(|| "its files can't be written".to_owned()))
             }
-            _ => Err("apinit sent files for which nobody had asked".to_owned()),
+            _ => Err("apinit sent files that were not requested".to_owned()),
         }
     }
 
     /// All has come that is to come, and is on disk.
     async fn written(&mut self) -> Result<(), String> {
         match std::mem::replace(self, Folder::Over) {
-            Folder::Written(pieces, writes) => {
+            Folder::Written { pieces, writes, .. } => {
                 drop(pieces);
                 writes.await.unwrap_or_else(|error| Err(error.to_string()))
             }
             _ => Ok(()),
         }
+    }
+
+    /// The same; and where that is to be a whole checkpoint, it is one by its manifest.
+    async fn checked(&mut self, dumped: &Answer) -> Result<(), String> {
+        let of = match self {
+            Folder::Written { again, .. } => again.take(),
+            _ => None,
+        };
+        self.written().await?;
+        if matches!(dumped, Answer::Dumped { part, .. } if !part.is_empty()) {
+            return Ok(());
+        }
+        let dir = of.ok_or("apinit sent no files")?;
+        let checks = move || {
+            let manifest = manifest_of(&dir, None)?;
+            listed(&manifest, &dir)
+        };
+        let checked = tokio::task::spawn_blocking(checks).await.map_err(|e| e.to_string())?;
+        checked.map_err(|flaw| flaw.to_string())
     }
 
     /// Sends all files of it.

@@ -14,8 +14,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an apinit may take for an answer: of this host, or of another, to which all files go before.
-const ANSWER_WAIT: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(2 * 3600));
+/// How long an apinit may take for an answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take until it has heard of the placement, which psched tells it and us at once.
 const PLACE_WAIT: Duration = Duration::from_secs(10);
 /// Between two questions whether it has: at first, for mostly it is about to hear, and at last.
@@ -60,14 +60,13 @@ async fn pass_it(target: &Target, question: &Ask, folder: &Dir) -> Result<Door, 
                 .into(),
         ));
     }
-    let wait = if target.head.is_none() { ANSWER_WAIT.0 } else { ANSWER_WAIT.1 };
     let lost = |_| down("the thread that asked apinit was lost".into());
     let begun = Instant::now();
     let mut pause = PAUSES.0;
     loop {
         let door = ask(target, question, folder.as_fd()).await;
         let mut door = door.map_err(|e| down(e.to_string()))?;
-        let hears = tokio::task::spawn_blocking(move || (door.answer(wait), door));
+        let hears = tokio::task::spawn_blocking(move || (door.answer(ANSWER_WAIT), door));
         let (answer, door) = hears.await.map_err(lost)?;
         match answer {
             Ok(Answer::Taken) => return Ok(door),

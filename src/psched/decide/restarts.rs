@@ -9,7 +9,8 @@
 //! # Approach
 //! The record says where it comes from ([`Origin`]), and these are all differences:
 //!
-//! - *One host.* Of several apinits each is tried alone, that of the lowest NID first ([`Scheduler::place_for`]). Gates,
+//! - *One host.* Of several apinits each is tried alone, first those of cpr's host, which has the folder, and of these that
+//!   of the lowest NID ([`Scheduler::place_for`]). Gates,
 //!   shape and what was chosen of nodes hold as before. Where its images are of several, each part goes to nodes of one
 //!   apinit of cpr's host, no two to the same, in their order on the line: so its nodes lie across the borders of apinits
 //!   as they did.
@@ -38,7 +39,7 @@ use crate::apteam::record::Apteam;
 use crate::apteam::{Apid, Incarnation};
 use crate::machine::Nid;
 use crate::placement::{self, Wanted};
-use crate::psched::decide::Origin;
+use crate::psched::decide::{LinkId, Origin};
 use crate::psched::reason::{Reason, Wait};
 use std::collections::BTreeSet;
 
@@ -112,36 +113,43 @@ impl Scheduler {
     }
 
     /// Of one that is restored where there are several apinits: its posting for the nodes of each alone, or for
-    /// those of which each part has an apinit; that of the lowest NID first.
+    /// those of which each part has an apinit; those of its front end's host first, then by NID.
     fn on_hosts(&self, team: &Apteam) -> Option<Vec<Posting>> {
         let restart = team.restart.as_ref()?;
         // (Parts are connected with each other by addresses of their host.)
         let whole = restart.parts.is_empty();
         let front =
             team.front.as_ref().map(|front| front.host.split('/').next().unwrap_or_default());
+        let is_own = |link: &Link, front: &str| match front {
+            "" => !link.hello.remote,
+            host => link.hello.host == host,
+        };
         let is_there = |link: &Link| match front {
             None => true,
             _ if whole && link.hello.images && !link.hello.address.is_empty() => true,
-            Some("") => !link.hello.remote,
-            Some(host) => link.hello.host == host,
+            Some(host) => is_own(link, host),
         };
         let restores = |link: &Link| link.hello.back_ends.iter().any(|name| name.starts_with(CRIU));
         let any = self.links.values().any(|link| is_there(link) && restores(link));
-        let mut hosts: Vec<BTreeSet<Nid>> = self
+        let nids = |id: &LinkId, link: &Link| -> BTreeSet<Nid> {
+            let nids = link.hello.nids.iter().copied();
+            nids.filter(|nid| self.offered.get(nid) == Some(id)).collect()
+        };
+        // Where its images are already comes first.
+        let mut hosts: Vec<(bool, BTreeSet<Nid>)> = self
             .links
             .iter()
             .filter(|(_, link)| is_there(link) && (restores(link) || !any))
-            .map(|(id, link)| (id, link.hello.nids.iter()))
-            .map(|(id, nids)| nids.filter(|nid| self.offered.get(nid) == Some(id)))
-            .map(|nids| nids.copied().collect())
+            .map(|(id, link)| (front.is_some_and(|front| !is_own(link, front)), nids(id, link)))
+            .filter(|(_, nids)| !nids.is_empty())
             .collect();
-        hosts.retain(|nids: &BTreeSet<Nid>| !nids.is_empty());
+        hosts.sort();
+        let mut hosts: Vec<BTreeSet<Nid>> = hosts.into_iter().map(|(_, nids)| nids).collect();
         // (Where others are away, a window over these and theirs is none for it.)
         let alone = hosts.len() == 1 && hosts[0].len() == self.machine.nodes.len();
         if alone && restart.parts.is_empty() {
             return None;
         }
-        hosts.sort();
         let posting = &team.posting;
         if !restart.parts.is_empty() {
             hosts = ways(&hosts, &restart.parts, posting);

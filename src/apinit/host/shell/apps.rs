@@ -4,6 +4,7 @@ use super::{GO_HOME, Shell, TaskEvent};
 use crate::apinit::decide::{Agent, Event, Found};
 use crate::apinit::drive::{Driver, Left};
 use crate::apinit::host::attach::{Front, next_conn, wait_for_end};
+use crate::apinit::host::coming::RestoreFrom;
 use crate::apinit::host::memory_out::bytes_in;
 use crate::apinit::host::notes::Subject;
 use crate::apinit::host::places::{self, Look, Seating, Stray};
@@ -27,7 +28,6 @@ use crate::os::space::Space;
 use crate::variables::Isolation;
 use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ pub(super) struct App {
     /// The question for which it is dumped.
     pub(super) dumped_for: Option<u64>,
     /// The folder of the checkpoint that it is restored from, until it is.
-    pub(super) restore_from: Option<OwnedFd>,
+    pub(super) restore_from: Option<RestoreFrom>,
     /// Its PEs are kept from their user's session bus.
     pub(super) busless: bool,
     pub(super) span: tracing::Span,

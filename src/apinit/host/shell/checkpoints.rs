@@ -29,6 +29,7 @@ use super::{Shell, TaskEvent, lost};
 use crate::apinit::decide::{Agent, DumpWord, Event, NAME_WAIT, PARTS_WAIT};
 use crate::apinit::drive::Heard;
 use crate::apinit::host::asker::Asker;
+use crate::apinit::host::coming::RestoreFrom;
 use crate::apinit::host::dump::{Dump, Images, Prepared, Standing, Target};
 use crate::apinit::host::shepherd_handle::Shepherd;
 use crate::apinit::host::shepherds;
@@ -160,7 +161,8 @@ impl Shell {
                 let answer = match agent.may_restore(key, asker.uid, &ticket) {
                     Ok(true) => match self.apps.get_mut(&key) {
                         Some(app) => {
-                            app.restore_from = Some(descriptor);
+                            let coming = asker.afar.clone();
+                            app.restore_from = Some(RestoreFrom::new(descriptor, coming));
                             Answer::Taken
                         }
                         None => Answer::NotYet,
@@ -266,6 +268,8 @@ impl Shell {
         let Some(wanted) = self.wanted.get(&number) else { return };
         let user = (wanted.asker.uid, wanted.asker.gid);
         let (part, target) = (wanted.part.is_some(), self.target(wanted.key));
+        // (The folder of one on another host is beside the one in which images are made.)
+        let times = if wanted.asker.afar.is_some() { 2 } else { 1 };
         let stage = match (&self.shelf, self.apps.get(&wanted.key)) {
             (Some(shelf), _) => shelf.stage(wanted.key, number),
             (None, Some(app)) => app.directory.stage(number),
@@ -277,7 +281,8 @@ impl Shell {
         let (criu, events) = (Arc::clone(&self.criu), self.events.clone());
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || {
-                Prepared::new(&criu, folder, user, part, &stage, target.as_ref()).map(Box::new)
+                let target = target.as_ref();
+                Prepared::new(&criu, folder, user, part, (&stage, times), target).map(Box::new)
             });
             let result = done.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::Prepared(number, result)).await;
@@ -296,7 +301,7 @@ impl Shell {
         if gone {
             return self.give_up(number, None);
         }
-        let (uid, afar) = (wanted.asker.uid, wanted.asker.afar);
+        let (uid, afar) = (wanted.asker.uid, wanted.asker.afar.is_some());
         let (key, end) = (wanted.key, wanted.end);
         self.happens(Event::DumpAsked { number, uid, key, end, afar });
     }
@@ -510,7 +515,7 @@ impl Shell {
             }
             wanted.stage = Stage::Sealed;
             // The application has gone on by then; and his place here is another's.
-            let long = wanted.part.is_some() || wanted.asker.afar;
+            let long = wanted.part.is_some() || wanted.asker.afar.is_some();
             let wait = if long { PARTS_WAIT } else { NAME_WAIT };
             wanted.asker.expect_within(wait + NAME_MARGIN);
             wanted.asker.say_much(Answer::Dumped { bytes, frozen, total, part });

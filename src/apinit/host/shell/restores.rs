@@ -45,7 +45,7 @@ impl Shell {
         let limits =
             nids.into_iter().map(|nid| (nid, self.limits_of(agent, &place, nid))).collect();
         let app = self.apps.get_mut(&place.key).ok_or("it is no longer here")?;
-        let folder = app.restore_from.take().ok_or(
+        let from = app.restore_from.take().ok_or(
             "apinit has not received the folder of its checkpoint, or was restarted since: \
              restart it again (cpr -r)",
         )?;
@@ -60,7 +60,7 @@ impl Shell {
         Ok(Restoring {
             copy,
             criu: Arc::clone(&self.criu),
-            folder,
+            from,
             sealing,
             restart,
             limits,

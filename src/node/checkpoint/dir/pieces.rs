@@ -13,6 +13,8 @@ use std::io::{Read, Write};
 
 /// Bytes of a piece, at most.
 pub const PIECE_MAX: usize = 64 * 1024;
+/// Bytes of a file after which it is put on disk: whoever sends it waits for a piece only so long.
+const SYNC_EACH: u64 = 32 << 20;
 
 impl Dir {
     /// Reads all files of it, in pieces: `each` gets the name with the first piece of a file, and says whether there is to
@@ -66,6 +68,8 @@ struct Now {
     file: File,
     /// Bytes that it may still have.
     left: u64,
+    /// Bytes since it was put on disk.
+    unsynced: u64,
 }
 
 impl Incoming {
@@ -94,6 +98,10 @@ impl Incoming {
             self.close()?;
             self.now = Some(self.begin(name)?);
         }
+        if data.len() > PIECE_MAX {
+            let text = format!("comes in pieces of at most {PIECE_MAX} bytes");
+            return Err(Flaw::Unfit(text));
+        }
         let now =
             self.now.as_mut().ok_or_else(|| Flaw::Unfit("has a name for each file".into()))?;
         now.left = now.left.checked_sub(data.len() as u64).ok_or_else(|| {
@@ -103,7 +111,13 @@ impl Incoming {
             ))
         })?;
         let writing = |e| system(format!("writing {}", now.name), e);
-        now.file.write_all(data).map_err(writing)
+        now.file.write_all(data).map_err(writing)?;
+        now.unsynced += data.len() as u64;
+        if self.synced && now.unsynced >= SYNC_EACH {
+            now.unsynced = 0;
+            now.file.sync_data().map_err(writing)?;
+        }
+        Ok(())
     }
 
     /// How many files have come.
@@ -135,7 +149,7 @@ impl Incoming {
             None => openat(&self.dir, last, flags, mode),
         };
         let file = File::from(file.map_err(|e| writing(e.into()))?);
-        Ok(Now { name: name.to_owned(), file, left })
+        Ok(Now { name: name.to_owned(), file, left, unsynced: 0 })
     }
 
     /// The last file has come.

@@ -130,7 +130,9 @@ fn it_is_placed_where_its_images_can_go() {
         ("", there("h1"), Some("0")),
         ("h1/boot", there("h1"), Some("2")),
         ("h2/boot", there("h1"), None),
-        ("h2/boot", takes(there("h1")), Some("2")),
+        ("h2/boot", takes(there("h1")), Some("0")),
+        // The host that has the folder comes first.
+        ("h1/boot", takes(there("h1")), Some("2")),
         ("", takes(there("h1")), Some("0")),
         // The others have no CRIU.
         ("", takes(Hello { back_ends: criu(), ..there("h1") }), Some("2")),
@@ -140,9 +142,12 @@ fn it_is_placed_where_its_images_can_go() {
             machine.nodes.get_mut(&Nid(nid)).expect("there").host = "h1".into();
         }
         let mut s = Scheduler::new(machine, alone());
-        link(&mut s, 1, &[0, 1], &[]);
-        s.apply(at(0), Event::LinkOpened { link: LinkId(2), hello: Box::new(other) });
-        s.apply(at(0), Event::Inventory { link: LinkId(2), items: Vec::new() });
+        // (That of psched takes images of every host.)
+        let own = Hello { images: other.images, address: "h0:1".into(), ..*hello(&[0, 1]) };
+        for (n, hello) in [(1, own), (2, other)] {
+            s.apply(at(0), Event::LinkOpened { link: LinkId(n), hello: Box::new(hello) });
+            s.apply(at(0), Event::Inventory { link: LinkId(n), items: Vec::new() });
+        }
         let mut event = restarted(1, 1, origin());
         if let Event::Restarted { front: process, .. } = &mut event {
             process.host = front.into();
