@@ -19,12 +19,6 @@ pub enum HostNodesError {
          apstat -n -v shows nodes and their hosts"
     )]
     Unknown(String),
-    /// A list with names of hosts has a number that is the name of a host.
-    #[error(
-        "{0} is the number of a node, and the name of a host: name the nodes of that host by their numbers \
-         (apstat -n -v shows them)"
-    )]
-    Ambiguous(String),
     /// Brackets that are no range.
     #[error("{0}")]
     Malformed(String),
@@ -39,7 +33,7 @@ pub fn names_hosts(list: &str) -> bool {
 /// as it is. `nodes`: all nodes of the machine, each with the name of its host.
 ///
 /// # Errors
-/// A name that no host has, or a number that is one.
+/// A name that no host has.
 pub fn with_numbers<'a>(
     list: &str,
     nodes: impl IntoIterator<Item = &'a (Nid, impl AsRef<str> + 'a)>,
@@ -51,9 +45,6 @@ pub fn with_numbers<'a>(
             Some((_, last)) => *last = *nid,
             None => ranges.push((*nid, *nid)),
         }
-    }
-    if let Some(number) = words(list).find(|word| !is_name(word) && of.contains_key(word)) {
-        return Err(HostNodesError::Ambiguous(number.to_owned()));
     }
     if !names_hosts(list) {
         return Ok(list.to_owned());
@@ -138,10 +129,9 @@ mod tests {
         for (list, name) in [("n003", "n003"), ("n[001-003]", "n003"), ("login,0-x", "0-x")] {
             assert_eq!(read(list), Err(format!("{name:?} {unknown}")), "{list}");
         }
-        let both = "12 is the number of a node, and the name of a host: name the nodes of that host by \
-                    their numbers (apstat -n -v shows them)";
-        assert_eq!(read("login,12"), Err(both.into()));
-        assert_eq!(read("12"), Err(both.into()));
+        // A word with a digit first is a number, also where a host is called so.
+        assert_eq!(read("login,12"), Ok("0,12".into()));
+        assert_eq!(read("12"), Ok("12".into()));
         let slip = "\"n[1-\" is not a range in brackets such as n[000-003,17]";
         assert_eq!(read("n[1-"), Err(slip.into()));
     }

@@ -29,8 +29,8 @@ pub struct Order {
 /// A list of nodes on the command line.
 #[derive(Clone, Debug)]
 enum NodeList {
-    /// Their numbers, and the list.
-    Numbers(BTreeSet<Nid>, String),
+    /// Their numbers.
+    Numbers(BTreeSet<Nid>),
     /// A list with names of hosts, whose nodes psched knows.
     Hosts(String),
 }
@@ -38,7 +38,7 @@ enum NodeList {
 fn node_list(text: &str) -> Result<NodeList, String> {
     match names_hosts(text) {
         true => Ok(NodeList::Hosts(text.to_owned())),
-        false => nids(text).map(|Nids(nids)| NodeList::Numbers(nids, text.to_owned())),
+        false => nids(text).map(|Nids(nids)| NodeList::Numbers(nids)),
     }
 }
 
@@ -69,12 +69,7 @@ impl Nodes {
                 let list = with_numbers(&list, &nodes).map_err(|error| vec![error.to_string()])?;
                 parse_nids(&list).map_err(|error| vec![error.to_string()])?
             }
-            NodeList::Numbers(nids, list) => {
-                // (Where psched does not tell, numbers are numbers: an order does not fail because of it.)
-                let nodes = hosts(client).await.unwrap_or_default();
-                with_numbers(&list, &nodes).map_err(|error| vec![error.to_string()])?;
-                nids
-            }
+            NodeList::Numbers(nids) => nids,
         };
         Ok(nids.into_iter().map(|nid| nid.0).collect())
     }
@@ -86,7 +81,7 @@ impl Nodes {
     #[cfg(test)]
     pub(super) fn nids(&self) -> BTreeSet<Nid> {
         match &self.nids {
-            NodeList::Numbers(nids, _) => nids.clone(),
+            NodeList::Numbers(nids) => nids.clone(),
             NodeList::Hosts(_) => BTreeSet::new(),
         }
     }
