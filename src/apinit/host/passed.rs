@@ -1,7 +1,7 @@
 //! The body of a request or of an answer that is passed on between a user of this host and another
 //! host.
 
-use super::relay::withdrawn;
+use super::relay::withdrawn_meanwhile;
 use crate::rpc::listen::Flow;
 use crate::rpc::tls::Slot;
 use bytes::Bytes;
@@ -96,7 +96,7 @@ impl http_body::Body for Passed {
         }
         if self.over.as_mut().poll(cx).is_ready() {
             self.ended = true;
-            let status = withdrawn();
+            let status = withdrawn_meanwhile();
             let mut trailers = HeaderMap::new();
             // A user reads why; the stream to another host is broken off.
             return Poll::Ready(Some(match self.to_user.is_some() {

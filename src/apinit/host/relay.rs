@@ -206,7 +206,11 @@ impl Relay {
         let peer = peer.ok_or_else(unknown)?;
         // (The listeners are gone a moment later than the role.)
         if self.over.is_cancelled() || !self.network.has(Role::Login) {
-            return Err(withdrawn());
+            // (What an aprun asks again waits until the host has the role again.)
+            return Err(match GOES_ON.contains(&request.uri().path()) {
+                true => withdrawn_meanwhile(),
+                false => withdrawn(),
+            });
         }
         let place = self.place(peer.uid)?;
         Ok(Begun { peer, place })
@@ -281,7 +285,7 @@ impl Relay {
         };
         let key = (peer.uid, at.clone());
         let channel = self.over.run_until_cancelled(self.channel(peer.uid, at, role)).await;
-        let channel = channel.unwrap_or_else(|| Err(withdrawn()));
+        let channel = channel.unwrap_or_else(|| Err(withdrawn_meanwhile()));
         let mut channel = channel.map_err(|status| match status.code() {
             Code::Unavailable => away(&status.message(), Sent::No),
             _ => status,
@@ -299,7 +303,7 @@ impl Relay {
             ready.call(request).await.map_err(|error| broken(error, Sent::Maybe))
         };
         let passed = self.over.run_until_cancelled(passed).await;
-        let response = passed.unwrap_or_else(|| Err(withdrawn()))?;
+        let response = passed.unwrap_or_else(|| Err(withdrawn_meanwhile()))?;
         let (over, flow) = (self.over.clone(), Arc::clone(&peer.flow));
         Ok(response.map(|body| Body::new(Passed::to_user(body, over, flow, place))))
     }
@@ -319,12 +323,21 @@ impl Relay {
     }
 }
 
+/// What an aprun asks of an application that it has posted.
+const GOES_ON: [&str; 3] =
+    ["/psched.v1.Psched/Watch", "/psched.v1.Psched/Look", "/psched.v1.Apinit/Attach"];
+/// Why nothing is passed on.
+const WITHDRAWN: &str = "the certificate of this host does not have the role login any more: applications are started \
+                         from other hosts; ask the administrator of the cluster";
+
 /// This host does not speak for its users any more.
-pub(super) fn withdrawn() -> Status {
-    Status::permission_denied(
-        "the certificate of this host does not have the role login any more: applications are \
-         started from other hosts; ask the administrator of the cluster",
-    )
+fn withdrawn() -> Status {
+    Status::permission_denied(WITHDRAWN)
+}
+
+/// The same in the middle of a conversation: an aprun waits until the role is back, as for a host that is away.
+pub(super) fn withdrawn_meanwhile() -> Status {
+    Status::unavailable(WITHDRAWN)
 }
 
 /// The apinit that a header names.
