@@ -212,14 +212,14 @@ fn what_breaks_on_the_way_leaves_nothing() {
     rig.nothing_is_left(1);
 }
 
-/// Whoever has no right to it gets nothing, whatever he sends.
+/// What is not as it was sealed is not restored, and what was is, by any host.
 #[test]
-fn another_user_gets_nothing() {
-    let Some(rig) = Rig::new("host_images::another_user_gets_nothing") else { return };
+fn a_damaged_image_is_not_restored() {
+    let Some(rig) = Rig::new("host_images::a_damaged_image_is_not_restored") else { return };
     let (aprun, apid) = rig.counts(0, "-L 2", "out");
     rig.cpr(0, &format!("-c tonight -k -p {apid}")).expect(0);
     aprun.wait(BOUND).expect(137);
-    // One byte of an image, and the manifest, are not as they were.
+    // One byte of an image is not as it was.
     let images = rig.at("tonight/host-0");
     let pages = std::fs::read_dir(&images).expect("there").flatten().map(|entry| entry.path());
     let pages = pages.filter(|path| path.display().to_string().contains("pages-"));

@@ -43,6 +43,7 @@ use pb::to_door::Message as Said;
 use rustix::fs::{Gid, Uid};
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,15 +108,12 @@ impl Drop for Room {
 }
 
 impl Doorway {
-    /// Keeps its folders in this one, which is apinit's alone. `askers`: who asks, at the door too.
-    ///
-    /// # Errors
-    /// There can't be any.
-    pub fn open(above: &Path, askers: Askers, events: Events) -> std::io::Result<Doorway> {
+    /// Keeps its folders below this one, which is apinit's alone. `askers`: who asks, at the door too.
+    pub fn new(above: &Path, askers: Askers, events: Events) -> Doorway {
         let folder = above.join("afar");
-        fresh_folder(&folder)?;
+        let _ = fs::remove_dir_all(&folder);
         let (next, promised) = (AtomicU64::new(0), Promised::default());
-        Ok(Doorway { folder, askers, events, next, promised })
+        Doorway { folder, askers, events, next, promised }
     }
 
     /// Passes on a question, and gives what is answered.
@@ -187,6 +185,10 @@ struct Folder(PathBuf);
 impl Folder {
     /// Makes it, for this user, who can't come to it: twice opened.
     fn make(&self, user: (u32, u32)) -> std::io::Result<(Dir, OwnedFd)> {
+        // (What is above it is apinit's alone.)
+        if let Some(above) = self.0.parent().filter(|above| !above.exists()) {
+            fs::DirBuilder::new().mode(0o700).create(above)?;
+        }
         let made = fresh_folder(&self.0)?;
         if rustix::process::geteuid().is_root() {
             rustix::fs::fchown(&made, Some(Uid::from_raw(user.0)), Some(Gid::from_raw(user.1)))?;
@@ -277,11 +279,9 @@ impl Passing {
                     };
                     coming.ends(result);
                     if room.is_some() {
-                        // The folder stays for as long as somebody restores it.
-                        tokio::select! {
-                            _ = timeout(RESTORED_WAIT, said.message()) => {}
-                            () = coming.given_up() => {}
-                        }
+                        // The folder stays for as long as somebody restores it, also if whoever has brought it is
+                        // cut off.
+                        let _ = timeout(RESTORED_WAIT, coming.given_up()).await;
                     }
                     break;
                 }
@@ -378,7 +378,7 @@ async fn store(
     let failed = loop {
         let message = tokio::select! {
             message = timeout(PIECE_WAIT, said.message()) => message,
-            () = coming.given_up() => break Some("it is restored no more".to_owned()),
+            () = coming.given_up() => break Some("it is no longer restored".to_owned()),
         };
         match message {
             Ok(Ok(Some(pb::ToDoor { message: Some(Said::Piece(piece)) }))) => {

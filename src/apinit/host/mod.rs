@@ -462,19 +462,15 @@ async fn serve(
     let dialling = task.dial();
     let (door_events, askers) = (events.clone(), Askers::default());
     let above = task.shelf().unwrap_or_else(|| paths.apps.clone());
-    let doorway = Doorway::open(&above, askers.clone(), events.clone());
-    let doorway = doorway.map(Arc::new).inspect_err(|error| {
-        tracing::warn!(%error, "no checkpoints to or from other hosts: no folder for them can be made");
-    });
-    let doorway = doorway.ok();
+    let doorway = Arc::new(Doorway::new(&above, askers.clone(), events.clone()));
     let others = match &network {
         Some(network) => {
-            let served = network.serve(events.clone(), doorway.clone())?;
+            let served = network.serve(events.clone(), Arc::clone(&doorway))?;
             Some((served, for_users(network, &psched, &directory, helper, task.bounds())))
         }
         None => None,
     };
-    let (fronts, heads) = (attach::service(events.clone(), doorway), heads::service(events));
+    let (fronts, heads) = (attach::service(events.clone(), Some(doorway)), heads::service(events));
     let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.

@@ -172,7 +172,7 @@ impl Network {
     pub fn serve(
         &self,
         events: Events,
-        doorway: Option<Arc<Doorway>>,
+        doorway: Arc<Doorway>,
     ) -> anyhow::Result<[AbortOnDropHandle<()>; 2]> {
         let listener = tls::listen(self.listen, "--listen chooses it")?;
         let connections = tls::incoming(listener, Arc::clone(&self.keyring))?;
@@ -180,7 +180,7 @@ impl Network {
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
-            .add_service(attach::service(events.clone(), doorway))
+            .add_service(attach::service(events.clone(), Some(doorway)))
             .add_service(heads::service(events));
         let served = async move {
             // (None of its connections is an error.)

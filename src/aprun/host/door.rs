@@ -7,7 +7,6 @@
 
 use super::attach::Target;
 use crate::checkpoint::{listed, manifest_of};
-use crate::node::checkpoint::CheckpointError;
 use crate::node::checkpoint::dir::{Dir, Incoming};
 use crate::node::checkpoint::fd_channel::{
     self, Answer, Ask, Door, PARTS_MAX, answer_frame, next_frame,
@@ -34,21 +33,35 @@ const BROKEN: [Code; 4] = [Code::Unavailable, Code::Internal, Code::Cancelled, C
 /// What a message has beside the longest answer, in bytes.
 const BESIDE: usize = 1024;
 
+/// Why a question was not asked.
+#[derive(Debug)]
+pub struct NotAsked {
+    /// In words.
+    pub text: String,
+    /// Nothing would be otherwise in a moment.
+    pub for_good: bool,
+}
+
+impl NotAsked {
+    fn now(text: impl ToString) -> NotAsked {
+        NotAsked { text: text.to_string(), for_good: false }
+    }
+}
+
 /// Asks this apinit, with a folder of the caller's.
 ///
 /// # Errors
 /// It can't be reached, or has no door.
-pub async fn ask(
-    target: &Target,
-    ask: &Ask,
-    folder: BorrowedFd<'_>,
-) -> Result<Door, CheckpointError> {
-    let Some(head) = &target.head else { return fd_channel::ask(&target.socket, ask, folder) };
-    let failed = |error: std::io::Error| CheckpointError::new(error.to_string());
+pub async fn ask(target: &Target, ask: &Ask, folder: BorrowedFd<'_>) -> Result<Door, NotAsked> {
+    let Some(head) = &target.head else {
+        let asked = fd_channel::ask(&target.socket, ask, folder);
+        return asked.map_err(NotAsked::now);
+    };
+    let failed = |error: std::io::Error| NotAsked::now(error);
     let folder = folder.try_clone_to_owned().map_err(failed)?;
-    let dir = Dir::new(folder).map_err(|flaw| CheckpointError::new(flaw.to_string()))?;
+    let dir = Dir::new(folder).map_err(NotAsked::now)?;
     let channel = connect(&target.socket).await;
-    let channel = channel.map_err(|error| CheckpointError::new(error.to_string()))?;
+    let channel = channel.map_err(NotAsked::now)?;
     let (says, said) = mpsc::channel(QUEUE);
     let first = pb::ToDoor { message: Some(Said::Ask(ask.clone().into())) };
     // (There is room for it.)
@@ -65,15 +78,18 @@ pub async fn ask(
     Ok(Door::from(ours))
 }
 
-fn refused(status: Status) -> CheckpointError {
-    CheckpointError::new(match status.code() {
+fn refused(status: Status) -> NotAsked {
+    let for_good = [Code::Unimplemented, Code::FailedPrecondition, Code::InvalidArgument];
+    let for_good = for_good.contains(&status.code());
+    let text = match status.code() {
         Code::Unimplemented => {
             "its apinit is of an older release, which makes and restores checkpoints on its own \
                                 host only: upgrade apinit"
                 .to_owned()
         }
         _ => status_text(status),
-    })
+    };
+    NotAsked { text, for_good }
 }
 
 /// What can be said to whoever has asked.
@@ -83,10 +99,6 @@ impl Outlet {
     /// Says it; false: he is gone.
     async fn say(&mut self, answer: Answer) -> bool {
         self.0.write_all(&answer_frame(answer)).await.is_ok()
-    }
-
-    async fn refuse(&mut self, why: String) {
-        self.say(Answer::Refused(why)).await;
     }
 }
 
@@ -110,71 +122,62 @@ async fn pass(
     });
     let mut folder = Folder::Idle(dir);
     let mut sent: Option<JoinHandle<Result<(), String>>> = None;
-    loop {
+    let refusal = loop {
         let message = tokio::select! {
             ask = asked.recv() => match ask {
                 Some(ask) => {
                     let message = pb::ToDoor { message: Some(Said::Ask(ask)) };
                     match says.send(message).await {
                         Ok(()) => continue,
-                        Err(_) => break,
+                        Err(_) => break None,
                     }
                 }
                 // It is given up.
-                None => break,
+                None => break None,
             },
-            why = failure(&mut sent) => {
-                outlet.refuse(why).await;
-                break;
-            }
+            why = failure(&mut sent) => break Some(why),
             message = told.message() => message,
         };
         let message = match message {
             Ok(Some(pb::FromDoor { message: Some(message) })) => message,
-            Ok(_) => break,
+            Ok(_) => break None,
             // Its way is broken, and may not be in a moment.
-            Err(status) if restores && BROKEN.contains(&status.code()) => break,
-            Err(status) => {
-                outlet.refuse(status_text(status)).await;
-                break;
-            }
+            Err(status) if restores && BROKEN.contains(&status.code()) => break None,
+            Err(status) => break Some(status_text(status)),
         };
-        let goes_on = match message {
+        let answer = match message {
             Told::Piece(piece) => match folder.write(piece).await {
-                Ok(()) => true,
-                Err(why) => {
-                    outlet.refuse(why).await;
-                    false
-                }
+                Ok(()) => continue,
+                Err(why) => break Some(why),
             },
             Told::Answer(answer) => match Answer::try_from(answer) {
-                Ok(Answer::Taken) => {
-                    // (It is launched meanwhile.)
-                    sent = folder.read(&says);
-                    outlet.say(Answer::Taken).await
-                }
-                Ok(answer @ Answer::Dumped { .. }) => match folder.checked(&answer).await {
-                    Ok(()) => outlet.say(answer).await,
-                    Err(why) => {
-                        outlet.refuse(why).await;
-                        false
-                    }
-                },
-                Ok(answer) => outlet.say(answer).await,
-                Err(error) => {
-                    outlet.refuse(error.to_string()).await;
-                    false
-                }
+                Ok(answer) => answer,
+                Err(error) => break Some(error.to_string()),
             },
         };
-        if !goes_on {
-            break;
+        match &answer {
+            // (It is launched meanwhile.)
+            Answer::Taken => sent = folder.read(&says),
+            Answer::Dumped { .. } => {
+                if let Err(why) = folder.checked(&answer).await {
+                    break Some(why);
+                }
+            }
+            Answer::Refused(why) => break Some(why.clone()),
+            _ => {}
         }
-    }
+        if !outlet.say(answer).await {
+            break None;
+        }
+    };
     drop((told, says, asked));
     let _ = folder.written().await;
     if let Some(sent) = sent {
         let _ = sent.await;
+    }
+    // (Who hears that removes the folder.)
+    if let Some(why) = refusal {
+        outlet.say(Answer::Refused(why)).await;
     }
     reads.abort();
 }

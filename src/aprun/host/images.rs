@@ -65,7 +65,10 @@ async fn pass_it(target: &Target, question: &Ask, folder: &Dir) -> Result<Door, 
     let mut pause = PAUSES.0;
     loop {
         let door = ask(target, question, folder.as_fd()).await;
-        let mut door = door.map_err(|e| down(e.to_string()))?;
+        let mut door = door.map_err(|why| match why.for_good {
+            true => refused(why.text),
+            false => down(why.text),
+        })?;
         let hears = tokio::task::spawn_blocking(move || (door.answer(ANSWER_WAIT), door));
         let (answer, door) = hears.await.map_err(lost)?;
         match answer {

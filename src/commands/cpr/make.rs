@@ -82,7 +82,7 @@ async fn of_running(
     let ask = Ask::Dump { key, draft, end };
     let at = HostAddress { host, address, socket };
     let door = door::ask(&Target::new(at, &socket_path()), &ask, partial.as_fd()).await;
-    let door = door.map_err(|e| e.to_string())?;
+    let door = door.map_err(|why| why.text)?;
     let (door, dumped) = until_dumped(door, &mut ends).await?;
     let Answer::Dumped { bytes, frozen, total, .. } = dumped else {
         return Err(match dumped {

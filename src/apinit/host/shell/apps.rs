@@ -4,7 +4,7 @@ use super::{GO_HOME, Shell, TaskEvent};
 use crate::apinit::decide::{Agent, Event, Found};
 use crate::apinit::drive::{Driver, Left};
 use crate::apinit::host::attach::{Front, next_conn, wait_for_end};
-use crate::apinit::host::coming::RestoreFrom;
+use crate::apinit::host::coming::{Coming, RestoreFrom};
 use crate::apinit::host::memory_out::bytes_in;
 use crate::apinit::host::notes::Subject;
 use crate::apinit::host::places::{self, Look, Seating, Stray};
@@ -77,6 +77,8 @@ pub(super) struct App {
     pub(super) dumped_for: Option<u64>,
     /// The folder of the checkpoint that it is restored from, until it is.
     pub(super) restore_from: Option<RestoreFrom>,
+    /// Its files come from another host, for which its restore waits.
+    pub(super) coming: Option<Coming>,
     /// Its PEs are kept from their user's session bus.
     pub(super) busless: bool,
     pub(super) span: tracing::Span,
@@ -241,6 +243,7 @@ impl Shell {
                 stands_since: None,
                 dumped_for: None,
                 restore_from: None,
+                coming: None,
                 busless: isolated(self.space.as_ref(), &place).is_some_and(|s| s.hides_user_bus()),
                 directory: directory.clone(),
             };
@@ -336,6 +339,7 @@ impl Shell {
             stands_since: None,
             dumped_for: None,
             restore_from: None,
+            coming: None,
             busless: false,
             span: application_span(place, nids),
         };

@@ -161,8 +161,9 @@ impl Shell {
                 let answer = match agent.may_restore(key, asker.uid, &ticket) {
                     Ok(true) => match self.apps.get_mut(&key) {
                         Some(app) => {
-                            let coming = asker.afar.clone();
-                            app.restore_from = Some(RestoreFrom::new(descriptor, coming));
+                            app.coming = asker.afar.clone();
+                            let from = RestoreFrom::new(descriptor, asker.afar.clone());
+                            app.restore_from = Some(from);
                             Answer::Taken
                         }
                         None => Answer::NotYet,

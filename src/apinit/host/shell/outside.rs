@@ -129,6 +129,9 @@ impl Outside for Shell {
     fn kill(&mut self, key: Key, shepherd: bool) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.killed = true;
+        if let Some(coming) = &app.coming {
+            coming.ends(Err("it is being ended".to_owned()));
+        }
         if let Some(wanted) = &app.comes {
             wanted.store(false, Ordering::Relaxed);
         }
