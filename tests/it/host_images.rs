@@ -148,6 +148,47 @@ fn what_has_lost_its_host_goes_on_on_another_one() {
     rig.nothing_is_left(2);
 }
 
+/// Whoever brings the files stands still: the application is ended all the same.
+#[test]
+fn what_waits_for_its_files_can_be_ended() {
+    let test = "host_images::what_waits_for_its_files_can_be_ended";
+    let Some(rig) = Rig::new(test) else { return };
+    // So much memory that its files take a moment.
+    let script = format!("x=$(head -c 64000000 /dev/zero | tr '\\0' a); {COUNTS}");
+    let line = "-q -b --output out -L 2 sh -c";
+    let aprun = Running::start(rig.command(0, "aprun", line).arg(script));
+    let apid = rig.cluster.wait_for("running", 1)[0];
+    eventually(BOUND, "it counts", || !rig.numbers("out").is_empty());
+    rig.cpr(0, &format!("-c tonight -k -p {apid}")).expect(0);
+    aprun.wait(BOUND).expect(137);
+    for _ in 0..5 {
+        let cpr = Running::start(&mut rig.command(0, "cpr", "-r tonight --output second"));
+        let row = || rig.cluster.apstat("")["applications"][0].clone();
+        eventually(BOUND, "it has a place", || {
+            row()["state"].as_str().is_some_and(|state| state != "posted")
+        });
+        cpr.signal(19);
+        let now = row();
+        if now["state"] == "running" {
+            // It was quicker.
+            cpr.signal(18);
+            cpr.signal(15);
+            cpr.wait(BOUND).expect(143);
+            continue;
+        }
+        let line = format!("-9 {}", now["apid"]);
+        run(&mut rig.command(0, "apkill", &line)).expect(0);
+        eventually(BOUND, "it has ended", || {
+            rig.cluster.apstat("")["applications"].as_array().is_some_and(Vec::is_empty)
+        });
+        rig.nothing_is_left(1);
+        cpr.signal(18);
+        cpr.wait(BOUND).expect(137);
+        return;
+    }
+    panic!("its files have come each time before cpr was stopped");
+}
+
 /// What goes wrong on the way: the application goes on, nothing is left of the checkpoint, and the next one works.
 #[test]
 fn what_breaks_on_the_way_leaves_nothing() {

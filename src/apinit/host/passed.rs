@@ -219,7 +219,7 @@ mod tests {
         // An answer ends with the reason, and after that with nothing.
         let mut body = Passed::to_user(Body::new(Never), over, Arc::default(), None);
         let Poll::Ready(Some(Ok(frame))) = poll(&mut body) else { panic!("it goes on") };
-        assert_eq!(frame.into_trailers().expect("trailers")["grpc-status"], "7");
+        assert_eq!(frame.into_trailers().expect("trailers")["grpc-status"], "14");
         assert!(matches!(poll(&mut body), Poll::Ready(None)));
     }
 }
