@@ -186,8 +186,11 @@ impl Folder {
     /// Makes it, for this user, who can't come to it: twice opened.
     fn make(&self, user: (u32, u32)) -> std::io::Result<(Dir, OwnedFd)> {
         // (What is above it is apinit's alone.)
-        if let Some(above) = self.0.parent().filter(|above| !above.exists()) {
-            fs::DirBuilder::new().mode(0o700).create(above)?;
+        if let Some(above) = self.0.parent() {
+            match fs::DirBuilder::new().mode(0o700).create(above) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
         }
         let made = fresh_folder(&self.0)?;
         if rustix::process::geteuid().is_root() {
