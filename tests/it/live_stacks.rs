@@ -86,7 +86,8 @@ fn whole(stacks: &str) -> bool {
 }
 
 /// Asks for stacks, and stops the debugger while it holds its PE. Returns the process of the debugger. Asks again if
-/// the debugger has let go before it was stopped.
+/// the debugger has let go before it was stopped, or had not taken each thread: a signal that stops the process waits
+/// only if no thread is free to take it.
 fn ask_and_hold(command: &mut Command, program: &Path) -> (Running, i32) {
     let begun = Instant::now();
     while begun.elapsed() < BOUND {
@@ -111,18 +112,25 @@ fn ask_and_hold(command: &mut Command, program: &Path) -> (Running, i32) {
     panic!("no debugger is slow enough");
 }
 
-/// What traces the PE of this program.
+/// What traces each thread of the PE of this program, all of them stopped for it.
 fn tracer_of(program: &Path) -> Option<i32> {
     let runs_it = |pid: &i32| {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
         exe.is_ok_and(|exe| exe == program)
     };
-    let tracer = |pid: i32| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
-        tracer.trim().parse::<i32>().ok().filter(|tracer| *tracer > 0)
+    let tracer = |task: PathBuf| {
+        let status = std::fs::read_to_string(task.join("status")).ok()?;
+        let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let stopped = field("State:")?.starts_with('t');
+        field("TracerPid:")?.parse::<i32>().ok().filter(|tracer| stopped && *tracer > 0)
     };
-    pids().filter(runs_it).find_map(tracer)
+    let of_all = |pid: i32| {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let mut tracers = tasks.flatten().map(|task| tracer(task.path()));
+        let first = tracers.next()??;
+        tracers.all(|other| other == Some(first)).then_some(first)
+    };
+    pids().filter(runs_it).find_map(of_all)
 }
 
 /// The control group of a process, as the kernel names it.
