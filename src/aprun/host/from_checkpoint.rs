@@ -187,6 +187,7 @@ impl Recovery {
             inside: false,
             patience: psched::patience(&socket_path(), options.wait_for_psched),
             answer_within: options.wait_for_psched,
+            spread: super::spread(),
         };
         let restart = Restart {
             name: Some(self.shown()),

@@ -149,6 +149,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         inside: home.is_some(),
         patience: psched::patience(&socket, options.wait_for_psched),
         answer_within: options.wait_for_psched,
+        spread: spread(),
     };
     let begins = shell::Begins {
         setup,
@@ -334,6 +335,12 @@ fn random() -> Result<[u8; 16], Failure> {
         .and_then(|mut file| file.read_exact(&mut bytes))
         .map_err(|e| Failure::failed(format!("can't read /dev/urandom: {}", program::plain(&e))))?;
     Ok(bytes)
+}
+
+/// By how much longer than others this process waits before it tries again, in 256ths.
+pub(crate) fn spread() -> u8 {
+    // (Err: it waits no longer.)
+    random().map_or(0, |bytes| bytes[0])
 }
 
 /// What it does, on stderr, where somebody asks for it: setting that up takes time.

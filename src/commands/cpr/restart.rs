@@ -66,6 +66,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         inside: false,
         patience: aprun::psched::patience(&socket_path(), None),
         answer_within: None,
+        spread: aprun::spread(),
     };
     let from = shell::Restart {
         name: Some(clean(&restart.dir.display().to_string())),

@@ -66,7 +66,7 @@ impl Front {
         }
         // (A stream that says that it can't be had now is closed just after.)
         if self.apinit.retry_at.is_none() {
-            self.apinit.down(now_ns, text);
+            self.apinit.down(now_ns, text, self.setup.spread);
         }
         // Whether the launch has come there is not known: a resumption tells.
         self.resuming |= connected;
@@ -238,11 +238,11 @@ impl Front {
             // It was killed before its apshepherd had the launch, and knows only of the placement.
             (Step::Launched, true, None) if !self.done => {
                 self.launch_again = true;
-                self.apinit.down(now_ns, text);
+                self.apinit.down(now_ns, text, self.setup.spread);
             }
             (_, _, cause) => {
                 self.unknown_there |= cause.is_none();
-                self.apinit.down(now_ns, text);
+                self.apinit.down(now_ns, text, self.setup.spread);
                 self.apinit.retry_at = Some(now_ns + RETRY_MAX_NS);
             }
         }

@@ -241,6 +241,9 @@ pub struct Setup {
     pub within: Option<Apid>,
     /// --inside: it runs in the application in which this process runs, and has that one's number.
     pub inside: bool,
+    /// By chance: this process waits longer than the shortest pause before it tries again, by so many 256ths. Those of
+    /// many processes that lost psched at one moment come back one after the other.
+    pub spread: u8,
 }
 
 impl Setup {

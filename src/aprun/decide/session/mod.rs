@@ -61,9 +61,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// The first pause before a connection is tried again; it doubles up to [`RETRY_MAX_NS`].
+/// The first pause before a connection is tried again; it doubles up to [`RETRY_MAX_NS`]. [`Setup::spread`] is added.
 pub const RETRY_MIN_NS: u64 = 50_000_000;
-/// The longest pause.
+/// The longest pause, to which [`Setup::spread`] is added.
 pub const RETRY_MAX_NS: u64 = SECOND_NS;
 /// How long a wait or a silence lasts before a line on stderr tells of it.
 pub const SILENCE_NS: u64 = 2 * SECOND_NS;
@@ -120,12 +120,12 @@ struct Peer {
 }
 
 impl Peer {
-    fn down(&mut self, now_ns: u64, text: String) {
+    fn down(&mut self, now_ns: u64, text: String, spread: u8) {
         self.up = false;
         self.text = text;
         self.down_since.get_or_insert(now_ns);
         self.pause_ns = (self.pause_ns * 2).clamp(RETRY_MIN_NS, RETRY_MAX_NS);
-        self.retry_at = Some(now_ns + self.pause_ns);
+        self.retry_at = Some(now_ns + self.pause_ns + self.pause_ns * u64::from(spread) / 256);
     }
 
     /// It answers; whether stderr was told that it does not.

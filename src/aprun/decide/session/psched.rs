@@ -32,7 +32,7 @@ impl Front {
         {
             return self.fail(&text);
         }
-        self.psched.down(now_ns, text);
+        self.psched.down(now_ns, text, self.setup.spread);
         self.psched.answered = answered;
         if self.step == Step::Looking {
             self.step = Step::Waiting;
@@ -50,7 +50,7 @@ impl Front {
             // What runs is not ended by the word of a psched that may have the wrong records: its
             // nodes know whether that one is to be obeyed.
             Some(_) if self.is_launched() && !self.done => {
-                self.psched.down(now_ns, text);
+                self.psched.down(now_ns, text, self.setup.spread);
                 self.psched.answered = true;
             }
             Some(apid) => self.fail(&format!("application {apid}: its record is lost: {text}")),

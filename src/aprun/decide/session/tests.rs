@@ -520,6 +520,14 @@ fn no_psched() {
     session.gives(down("gone"), &[]);
     session.now = 60_000 * MS;
     session.gives(down("gone"), &[say("gone"), Action::Exit(125)]);
+    // By chance a process waits longer than others.
+    let mut session = Session { front: Front::new(Setup { spread: 128, ..setup() }), now: 0 };
+    session.gives(Event::Start, &[Action::Psched(Ask::Post)]);
+    for (ms, pause) in [(0, 75), (75, 150), (225, 300)] {
+        session.now = ms * MS;
+        session.gives(down("refused"), &[]).at(ms + pause - 1, &[]);
+        session.at(ms + pause, &[Action::Psched(Ask::Post)]);
+    }
     // Or not at all.
     let patience = Some(Duration::ZERO);
     let mut session = Session { front: Front::new(Setup { patience, ..setup() }), now: 0 };
