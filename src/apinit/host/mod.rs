@@ -357,8 +357,10 @@ fn for_users(
             if served.replace(serves) != Some(serves) {
                 tasks.clear();
                 if serves {
-                    tasks = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
-                    let kept = login::keep(psched.clone(), Arc::clone(&helper));
+                    let serves;
+                    (tasks, serves) =
+                        relay::Relay::serve(&network, psched.address(), &directory, &bounds);
+                    let kept = login::keep(psched.clone(), Arc::clone(&helper), serves);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
                 } else {

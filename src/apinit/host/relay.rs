@@ -106,13 +106,14 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Passes on from now until the handles are dropped.
+    /// Passes on from now until the handles are dropped. Returned with them: whether this apinit is
+    /// the one that the users of this host talk to, because it has [`RELAY_SOCKET`].
     pub fn serve(
         network: &Arc<Network>,
         psched: Option<String>,
         directory: &Path,
         bounds: &watch::Receiver<Bounds>,
-    ) -> Vec<AbortOnDropHandle<()>> {
+    ) -> (Vec<AbortOnDropHandle<()>>, watch::Receiver<bool>) {
         let away = psched.is_some();
         let relay = Arc::new(Relay {
             network: Arc::clone(network),
@@ -125,10 +126,13 @@ impl Relay {
             over: CancellationToken::new(),
         });
         let over = relay.over.clone().drop_guard();
-        let mut sockets = vec![directory.join(RELAY_SOCKET)];
-        sockets.extend(away.then(|| directory.join(PSCHED_SOCKET)));
+        let (has, serves) = watch::channel(false);
+        let mut sockets = vec![(directory.join(RELAY_SOCKET), has)];
+        let other = || (directory.join(PSCHED_SOCKET), watch::Sender::new(false));
+        sockets.extend(away.then(other));
+        let listens = sockets.into_iter();
         let listens =
-            sockets.into_iter().map(|socket| keep(socket, Arc::clone(&relay), bounds.clone()));
+            listens.map(|(socket, has)| keep(socket, Arc::clone(&relay), bounds.clone(), has));
         let mut tasks: Vec<_> =
             listens.map(|kept| AbortOnDropHandle::new(tokio::spawn(kept))).collect();
         // (A connection that has been accepted is served by a task of its own.)
@@ -136,7 +140,7 @@ impl Relay {
             let _over = over;
             std::future::pending().await
         })));
-        tasks
+        (tasks, serves)
     }
 
     /// A user's connection to a host, which is opened if there is none.
@@ -368,8 +372,13 @@ fn head_of(headers: &HeaderMap) -> Option<HostAddress> {
 }
 
 /// Listens on a socket for ever. Of several apinits of a host one has it; the others look again
-/// whether that one has gone.
-async fn keep(socket: PathBuf, relay: Arc<Relay>, bounds: watch::Receiver<Bounds>) {
+/// whether that one has gone. `has`: whether this one has it.
+async fn keep(
+    socket: PathBuf,
+    relay: Arc<Relay>,
+    bounds: watch::Receiver<Bounds>,
+    has: watch::Sender<bool>,
+) {
     let mut said = false;
     loop {
         // (As the sockets of apinit itself.)
@@ -390,12 +399,17 @@ async fn keep(socket: PathBuf, relay: Arc<Relay>, bounds: watch::Receiver<Bounds
                     .add_service(ToPsched(Arc::clone(&relay)))
                     .add_service(ToHead(Arc::clone(&relay)));
                 let _removed = Removed(socket.clone());
+                has.send_replace(true);
                 // (None of its connections is an error.)
                 let _ = server.serve_with_incoming(connections).await;
+                has.send_replace(false);
             }
             Err(why) if !said => {
                 said = true;
-                tracing::info!("users of this host are served by another apinit, or not: {why}");
+                tracing::info!(
+                    "users of this host are served by another apinit, which has their connection \
+                     to psched, or not at all: {why}"
+                );
             }
             Err(_) => {}
         }
