@@ -64,6 +64,7 @@ mod peers;
 mod places;
 mod process_tracking;
 mod programs;
+mod promised_room;
 mod rebind;
 mod relay;
 mod restore;
@@ -464,7 +465,7 @@ async fn serve(
     let dialling = task.dial();
     let (door_events, askers) = (events.clone(), Askers::default());
     let above = task.shelf().unwrap_or_else(|| paths.apps.clone());
-    let doorway = Arc::new(Doorway::new(&above, askers.clone(), events.clone()));
+    let doorway = Arc::new(Doorway::new(&above, askers.clone(), task.promised(), events.clone()));
     let others = match &network {
         Some(network) => {
             let served = network.serve(events.clone(), Arc::clone(&doorway))?;
