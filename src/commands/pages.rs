@@ -1,6 +1,6 @@
 //! Answers that come in pages, put together again.
 
-use super::question::{Does, answer, answer_again, ask};
+use super::question::{Does, answer_again, ask};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use std::collections::BTreeSet;
@@ -130,7 +130,9 @@ pub async fn stacks(
     first: u32,
     bound: Duration,
 ) -> Result<(Vec<pb::StacksRow>, Option<u32>), String> {
-    let reply = answer(client.stacks(pb::StacksRequest { apid, first }), bound).await?;
+    // (Debuggers look once more at PEs of which nothing has come: that changes nothing there.)
+    let request = pb::StacksRequest { apid, first };
+    let reply = answer_again(ask!(client.stacks, request), Does::Read, bound).await?;
     // (One that does not go on would be asked for ever.)
     Ok((reply.pes, Some(reply.next).filter(|next| *next > first)))
 }

@@ -121,8 +121,7 @@ pub async fn again<T, F>(
 where
     F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 {
-    let until = Instant::now() + AGAIN.min(bound);
-    let mut pause = PAUSES.0;
+    let (mut until, mut pause) = (None, PAUSES.0);
     loop {
         let status = match call().await {
             Err(status) => status,
@@ -133,6 +132,8 @@ where
             Some(Sent::No) => true,
             Some(Sent::Maybe) => does == Does::Read,
         };
+        // (From the first failure on: what broke may have been under way for long.)
+        let until = *until.get_or_insert_with(|| Instant::now() + AGAIN.min(bound));
         if !harmless || Instant::now() + pause >= until {
             return Err(status);
         }
@@ -204,6 +205,20 @@ mod tests {
         }
         let (times, answered, _) = asked(Does::Change, 3, lost(Sent::Maybe)).await;
         assert_eq!((times, answered), (1, false), "it may be done already");
+        // What breaks after a long while is asked again for as long.
+        let slow = Cell::new(0);
+        let call = || {
+            slow.set(slow.get() + 1);
+            let first = slow.get() == 1;
+            async move {
+                if first {
+                    sleep(AGAIN * 2).await;
+                    return Err(relayed::unavailable("it broke".into(), Sent::Maybe));
+                }
+                Ok(Response::new(7))
+            }
+        };
+        assert_eq!(answer_again(call, Does::Read, Duration::from_secs(30)).await, Ok(7));
         // What psched itself says is its answer.
         let (times, answered, _) = asked(Does::Read, 3, || Status::unavailable("the disk")).await;
         assert_eq!((times, answered), (1, false));

@@ -95,7 +95,6 @@ pub fn received(mut request: Request<()>) -> Result<Request<()>, Status> {
         doubt,
         turned: None,
         hang_up: host.hang_up.clone(),
-        flow: Arc::clone(&host.flow),
         relayed: Some(Relayed {
             host: Arc::clone(&host.name),
             boot_id: caller.boot_id.into(),
@@ -122,7 +121,6 @@ mod tests {
             doubt: Some(Doubt::NoPid),
             turned: None,
             hang_up: Default::default(),
-            flow: Arc::default(),
             relayed: None,
         }
     }

@@ -83,8 +83,6 @@ pub struct Peer {
     /// Cancelling it closes the connection at once, with all that waits to be sent on it: the only
     /// way to be rid of that when the other end lets none of it come.
     pub hang_up: CancellationToken,
-    /// How what is sent to it goes out.
-    pub flow: Arc<Flow>,
     /// It is on another host, whose apinit speaks for it.
     pub relayed: Option<Relayed>,
 }
@@ -104,33 +102,6 @@ impl Relayed {
     /// The host and its boot, by which its processes are told from those of all other hosts.
     pub fn host_and_boot(&self) -> String {
         format!("{}/{}", self.host, self.boot_id)
-    }
-}
-
-/// Counts how often all that HTTP/2 had to send on a connection had been written: what it was given before such
-/// a time it holds no more.
-#[derive(Debug, Default)]
-pub struct Flow(watch::Sender<u64>);
-
-impl Flow {
-    /// How often until now.
-    pub fn count(&self) -> u64 {
-        *self.0.borrow()
-    }
-
-    /// Until it has been so once more than `count` times, or the connection is closed.
-    pub async fn past(&self, count: u64) {
-        let _ = self.0.subscribe().wait_for(|now| *now > count || *now == u64::MAX).await;
-    }
-
-    /// All has been written.
-    pub(crate) fn flushed(&self) {
-        self.0.send_modify(|count| *count = count.saturating_add(1));
-    }
-
-    /// Nothing more is written.
-    pub(crate) fn closed(&self) {
-        self.0.send_replace(u64::MAX);
     }
 }
 
@@ -207,7 +178,6 @@ impl Peer {
             doubt,
             turned: None,
             hang_up: CancellationToken::new(),
-            flow: Arc::default(),
             relayed: None,
         })
     }
@@ -353,12 +323,6 @@ impl PeerStream {
     }
 }
 
-impl Drop for PeerStream {
-    fn drop(&mut self) {
-        self.peer.flow.closed();
-    }
-}
-
 impl Connected for PeerStream {
     type ConnectInfo = Peer;
 
@@ -420,11 +384,7 @@ impl AsyncWrite for PeerStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.connection).poll_flush(cx);
-        if matches!(flushed, Poll::Ready(Ok(()))) {
-            self.peer.flow.flushed();
-        }
-        flushed
+        Pin::new(&mut self.connection).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -5,6 +5,7 @@ pub mod connect;
 pub mod convert;
 pub mod listen;
 pub mod partial_messages;
+pub mod pieces;
 pub mod relayed;
 pub mod tls;
 

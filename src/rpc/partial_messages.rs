@@ -473,7 +473,6 @@ pub mod tests {
                 doubt: None,
                 turned: None,
                 hang_up: host.hang_up.clone(),
-                flow: Default::default(),
                 relayed: None,
             });
         }

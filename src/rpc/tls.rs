@@ -18,7 +18,6 @@ mod refusals;
 use crate::certs::faults::{kind, sentence, tls_error};
 use crate::certs::{HostCertificate, Keyring, Role, Roles};
 use crate::rpc::caller::HEADERS_MAX;
-use crate::rpc::listen::Flow;
 use expected::ExpectedHost;
 use handshakes::Handshakes;
 use hyper_util::rt::TokioIo;
@@ -106,8 +105,6 @@ pub struct HostPeer {
     pub address: SocketAddr,
     /// Cancelling it closes the connection at once.
     pub hang_up: CancellationToken,
-    /// How what is sent to it goes out.
-    pub flow: Arc<Flow>,
     /// The place of this connection among those that carry requests of users.
     pub users: Arc<UsersPlace>,
     /// Where it is said that requests of it are refused.
@@ -227,7 +224,6 @@ impl HostStream {
             serial,
             address,
             hang_up: hang_up.clone(),
-            flow: Arc::default(),
             users: Arc::default(),
             log: RefusalLog::default(),
         };
@@ -258,7 +254,6 @@ impl HostStream {
 impl Drop for HostStream {
     fn drop(&mut self) {
         self.peer.hang_up.cancel();
-        self.peer.flow.closed();
     }
 }
 
@@ -319,11 +314,7 @@ impl AsyncWrite for HostStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        if matches!(flushed, Poll::Ready(Ok(()))) {
-            self.peer.flow.flushed();
-        }
-        flushed
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -357,6 +348,12 @@ impl<K: Ord + Clone + Send + Sync + 'static> Counted<K> {
         *counts.entry(key.clone()).or_default() += 1;
         let own = self.clone();
         Some(Slot(Some(Box::new(move || own.give_back(&key)))))
+    }
+
+    /// How many there are of this key.
+    pub fn of(&self, key: &K) -> usize {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.get(key).copied().unwrap_or(0)
     }
 
     fn give_back(&self, key: &K) {

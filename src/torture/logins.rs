@@ -510,7 +510,7 @@ impl World {
 
     fn psched_hears_login(&mut self, says: LoginSays) {
         self.note(|| format!("psched: {}", super::trace::cut(&says)));
-        let Heard { gone, tasks, left_behind } = self.around.logins.hosts.hear(says);
+        let Heard { gone, tasks, left_behind, .. } = self.around.logins.hosts.hear(says);
         tasks.into_iter().for_each(|task| self.psched_login_task(task));
         if let Some(left) = left_behind {
             self.checks.left_behind(&left, &gone);
@@ -545,7 +545,7 @@ impl World {
                 self.after(AWAY_MAX, Ev::LoginLost { psched, host, absence });
             }
             // (Its event is known by its number.)
-            Task::IsBack { .. } => {}
+            Task::EndAbsence { .. } | Task::UnwatchHere(_) => {}
         }
     }
 

@@ -245,7 +245,6 @@ mod tests {
             doubt: None,
             turned: None,
             hang_up: CancellationToken::new(),
-            flow: Default::default(),
             relayed: None,
         });
         let service = AttachService { events: events.clone(), doorway: None };

@@ -1,6 +1,7 @@
 //! Files of a checkpoint that come from another host, while its application is launched already: who restores it waits for
 //! them.
 
+use super::promised_room::Promise;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -12,6 +13,8 @@ type Come = Result<(), String>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coming {
     come: Arc<(Mutex<Option<Come>>, Condvar)>,
+    /// For the copy that is made of them, where it is written.
+    room: Arc<Mutex<Option<Promise>>>,
     /// Nobody waits for them any more.
     over: CancellationToken,
 }
@@ -22,6 +25,11 @@ impl Coming {
         let (come, told) = &*self.come;
         come.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(result);
         told.notify_all();
+    }
+
+    /// This is promised to whoever copies them; `None`: no more.
+    pub fn promises(&self, room: Option<Promise>) {
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = room;
     }
 
     /// Until nobody waits for them any more.
@@ -64,6 +72,12 @@ impl RestoreFrom {
     /// It did not come, and why.
     pub fn wait(&self) -> Result<(), String> {
         self.coming.as_ref().map_or(Ok(()), |(coming, _)| coming.wait())
+    }
+
+    /// What is promised for a copy of it already.
+    pub fn promised(&self) -> Option<Promise> {
+        let (coming, _) = self.coming.as_ref()?;
+        coming.room.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 

@@ -30,7 +30,8 @@
 use super::coming::Coming;
 use super::events::{Events, TaskEvent};
 use super::fd_channel::{Askers, FULL, Slot, hear};
-use super::image_space::has_room;
+use super::image_space::take_room;
+use super::promised_room::{Promise, PromisedRoom};
 use super::runtime::fresh_folder;
 use crate::apteam::SealKey;
 use crate::checkpoint::{MANIFEST_MAX, manifest_of};
@@ -47,7 +48,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Handle;
@@ -76,44 +76,15 @@ pub(super) struct Doorway {
     askers: Askers,
     events: Events,
     next: AtomicU64,
-    promised: Promised,
-}
-
-/// Bytes for which there is to be room, of all that come.
-type Promised = Arc<Mutex<u64>>;
-
-/// Some of them, until this is dropped.
-#[derive(Debug)]
-struct Room {
-    promised: Promised,
-    bytes: u64,
-}
-
-impl Room {
-    /// Has so many bytes for files in this folder.
-    fn take(promised: &Promised, folder: &Path, bytes: u64) -> Result<Room, String> {
-        let mut all = promised.lock().unwrap_or_else(PoisonError::into_inner);
-        // (What is written of these counts twice: rather too little than none is left.)
-        has_room(folder, all.saturating_add(bytes))?;
-        *all = all.saturating_add(bytes);
-        Ok(Room { promised: Arc::clone(promised), bytes })
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let mut all = self.promised.lock().unwrap_or_else(PoisonError::into_inner);
-        *all = all.saturating_sub(self.bytes);
-    }
+    promised: PromisedRoom,
 }
 
 impl Doorway {
     /// Keeps its folders below this one, which is apinit's alone. `askers`: who asks, at the door too.
-    pub fn new(above: &Path, askers: Askers, events: Events) -> Doorway {
+    pub fn new(above: &Path, askers: Askers, promised: PromisedRoom, events: Events) -> Doorway {
         let folder = above.join("afar");
         let _ = fs::remove_dir_all(&folder);
-        let (next, promised) = (AtomicU64::new(0), Promised::default());
-        Doorway { folder, askers, events, next, promised }
+        Doorway { folder, askers, events, next: AtomicU64::new(0), promised }
     }
 
     /// Passes on a question, and gives what is answered.
@@ -164,7 +135,7 @@ impl Doorway {
             dir,
             coming,
             events: self.events.clone(),
-            promised: Arc::clone(&self.promised),
+            promised: self.promised.clone(),
             slot,
         };
         tokio::spawn(passing.pass(ours));
@@ -221,7 +192,7 @@ struct Passing {
     dir: Dir,
     coming: Coming,
     events: Events,
-    promised: Promised,
+    promised: PromisedRoom,
     slot: Slot,
 }
 
@@ -276,12 +247,9 @@ impl Passing {
                     let at = folder.as_ref().map(|folder| folder.0.clone()).unwrap_or_default();
                     let to = Place { dir, folder: at, promised: promised.clone() };
                     let stored = store(to, &mut said, &events, &coming).await;
-                    let (result, room) = match stored {
-                        Ok(room) => (Ok(()), Some(room)),
-                        Err(why) => (Err(why), None),
-                    };
-                    coming.ends(result);
-                    if room.is_some() {
+                    let came = stored.is_ok();
+                    coming.ends(stored.map(|room| coming.promises(Some(room))));
+                    if came {
                         // The folder stays for as long as somebody restores it, also if whoever has brought it is
                         // cut off.
                         let _ = timeout(RESTORED_WAIT, coming.given_up()).await;
@@ -302,6 +270,8 @@ impl Passing {
         let _ = writer.shutdown().await;
         let _ = reads.await;
         coming.ends(Err("cpr, which brings its checkpoint, has ended".to_owned()));
+        // (Whoever copies them has taken it.)
+        coming.promises(None);
         drop((folder, slot));
     }
 }
@@ -359,7 +329,7 @@ async fn bring(dir: Dir, tells: &Sender) -> Result<(), String> {
 struct Place {
     dir: Dir,
     folder: PathBuf,
-    promised: Promised,
+    promised: PromisedRoom,
 }
 
 /// Writes all files that come, while somebody wants them.
@@ -368,7 +338,7 @@ async fn store(
     said: &mut Streaming<pb::ToDoor>,
     events: &Events,
     coming: &Coming,
-) -> Result<Room, String> {
+) -> Result<Promise, String> {
     let (pieces, mut come) = mpsc::channel::<pb::ImagePiece>(QUEUE);
     let mut pace = Pace::new();
     let (tells, key) = oneshot::channel();
@@ -404,36 +374,43 @@ async fn store(
     failed.map_or(written, Err)
 }
 
-/// Writes these pieces, of a checkpoint that this key has sealed.
+/// Writes these pieces, of a checkpoint that this key has sealed. Returned: room for a copy of them.
 fn write(
     to: Place,
     key: &SealKey,
     come: &mut mpsc::Receiver<pb::ImagePiece>,
-) -> Result<Room, String> {
+) -> Result<Promise, String> {
     let Place { dir, folder, promised } = to;
-    has_room(&folder, MANIFEST_MAX as u64)?;
+    // (Until there is room for all.)
+    let mut first = Some(take_room(&promised, &folder, MANIFEST_MAX as u64)?);
     let flawed = |flaw: crate::checkpoint::Flaw| format!("its checkpoint can't be used: {flaw}");
     let mut incoming = Incoming::new(dir, false);
-    let mut sealed: Option<Room> = None;
+    let mut sealed: Option<(Promise, Promise)> = None;
     while let Some(piece) = come.blocking_recv() {
         // The first file is the manifest, and nothing of another is written before its seal is verified.
         let next = piece.last || !piece.name.is_empty();
         if sealed.is_none() && next && incoming.files() == 1 {
             incoming.close().map_err(flawed)?;
             let manifest = manifest_of(incoming.dir(), Some(key)).map_err(flawed)?;
+            first = None;
             // (They are copied beside, before they are used.)
-            sealed = Some(Room::take(&promised, &folder, manifest.bytes().saturating_mul(2))?);
+            let take = || take_room(&promised, &folder, manifest.bytes());
+            sealed = Some((take()?, take()?));
             incoming.expect(&manifest);
         }
         if piece.last {
-            let room = sealed.ok_or("no file of the checkpoint has come")?;
-            return incoming.done().map_err(flawed).map(|()| room);
+            let (_, copy) = sealed.ok_or("no file of the checkpoint has come")?;
+            return incoming.done().map_err(flawed).map(|()| copy);
         }
         if sealed.is_none() && next && piece.name != crate::checkpoint::MANIFEST {
             return Err("the first file of the checkpoint is not its manifest".to_owned());
         }
         incoming.take(&piece.name, &piece.data).map_err(flawed)?;
+        if let Some((files, _)) = &mut sealed {
+            files.written(piece.data.len() as u64);
+        }
     }
+    drop(first);
     Err("the files of the checkpoint did not all come".to_owned())
 }
 
@@ -449,6 +426,16 @@ mod tests {
         pieces: Vec<(&str, Vec<u8>)>,
         last: bool,
     ) -> (Result<(), String>, Vec<String>) {
+        let (result, names) = written_within(PromisedRoom::default(), pieces, last).await;
+        (result.map(drop), names)
+    }
+
+    /// The same, with this room; and what is promised for a copy.
+    async fn written_within(
+        promised: PromisedRoom,
+        pieces: Vec<(&str, Vec<u8>)>,
+        last: bool,
+    ) -> (Result<Promise, String>, Vec<String>) {
         let folder = tempfile::tempdir().expect("made");
         let dir = Dir::new(fs::File::open(folder.path()).expect("opened").into()).expect("one");
         let (sends, mut come) = mpsc::channel(16);
@@ -461,9 +448,8 @@ mod tests {
             sends.send(piece).await.expect("room");
         }
         drop(sends);
-        let to = Place { dir, folder: folder.path().to_owned(), promised: Promised::default() };
+        let to = Place { dir, folder: folder.path().to_owned(), promised };
         let result = blocking(move || write(to, &KEY, &mut come)).await.expect("done");
-        let result = result.map(drop);
         let dir = Dir::new(fs::File::open(folder.path()).expect("opened").into()).expect("one");
         let mut names = crate::checkpoint::Files::names(&dir).expect("readable");
         names.sort();
@@ -505,5 +491,25 @@ mod tests {
             assert!(said.contains(why), "{said:?} has no {why:?}");
             assert_eq!(names.len(), left, "{why}: {names:?}");
         }
+    }
+    /// What comes has room beside what else is written there, and so has its copy.
+    #[tokio::test]
+    async fn what_comes_has_room_for_its_copy_too() {
+        let pieces = || vec![(MANIFEST, manifest(&KEY)), ("host-0/a.img", b"abc".to_vec())];
+        let (room, bytes) = (MANIFEST_MAX as u64, 3);
+        let account = PromisedRoom::with(room);
+        let left = |bytes| account.take(&std::env::temp_dir(), bytes, |_| 0).expect("mounted");
+        let (result, _) = written_within(account.clone(), pieces(), true).await;
+        let copy = result.expect("there is room");
+        // (What is written statvfs would count.)
+        assert_eq!(left(room).expect_err("promised"), room - bytes);
+        drop(copy);
+        // Another writer has some of it.
+        let other = left(bytes).expect("free");
+        let (result, names) = written_within(account.clone(), pieces(), true).await;
+        let why = result.expect_err("there is none");
+        assert!(why.contains("No space left") && names.is_empty(), "{why} {names:?}");
+        drop(other);
+        left(room).expect("all is given back");
     }
 }

@@ -15,7 +15,8 @@
 //! What is summed up is what CRIU has written where nobody else can come to it, and never what the
 //! user's folder gives back: its file system may be his (FUSE), or another host's.
 
-use super::image_space::{has_room, needed};
+use super::image_space::{needed, take_room};
+use super::promised_room::{Promise, PromisedRoom};
 use super::runtime::fresh_folder;
 use crate::apteam::Key;
 use crate::checkpoint::{BackEnd, Checksum, Kind, Made, Manifest, Part, SealKey};
@@ -27,7 +28,7 @@ use crate::node::groups::AppGroups;
 use crate::os::host::{boot_id, hostname, monotonic_ns, wall_ns};
 use bytes::Bytes;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -81,8 +82,8 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Borrows the folder from this user, for a `part` or a whole, of which the images are made at
-    /// `stage`, whose file system needs room for so many `times` their size. Without a target, which is not there just now, nothing is begun.
+    /// Borrows the folder from this user, for a `part` or a whole, of which the images are made at `stage`.
+    /// Without a target, which is not there just now, nothing is begun.
     ///
     /// # Errors
     /// What stood in the way, in words.
@@ -91,16 +92,13 @@ impl Prepared {
         folder: OwnedFd,
         user: (u32, u32),
         part: bool,
-        (stage, times): (&Path, u64),
+        stage: StageRoom,
         target: Option<&Target>,
     ) -> Result<Prepared, String> {
         refuse_fuse(folder.as_fd()).map_err(|e| e.to_string())?;
-        if let Some(target) = target {
-            let needed = needed(&target.groups).saturating_mul(times);
-            has_room(stage.parent().unwrap_or(stage), needed)?;
-        }
+        let room = target.map(|target| stage.take(&target.groups)).transpose()?;
         let lent = BorrowedDir::new(folder, user).map_err(|e| e.to_string())?;
-        let stage = Stage::new(stage)?;
+        let stage = Stage::new(stage, room)?;
         // A part has the whole folder that is lent, which is one in another.
         let below = match part {
             false => Some(stage.dir.folder(&Kind::folder(0)).map_err(|e| e.to_string())?),
@@ -124,30 +122,57 @@ impl Prepared {
     }
 }
 
+/// Where images are made, and room for them.
+#[derive(Debug)]
+pub(super) struct StageRoom {
+    /// Their folder.
+    pub path: PathBuf,
+    /// Its file system needs room for so many times their size: the folder that is lent may be there, too.
+    pub times: u64,
+    /// What is promised of it.
+    pub promised: PromisedRoom,
+}
+
+impl StageRoom {
+    /// Room for images of what is in these groups.
+    fn take(&self, groups: &AppGroups) -> Result<Promise, String> {
+        let bytes = needed(groups).saturating_mul(self.times);
+        take_room(&self.promised, self.path.parent().unwrap_or(&self.path), bytes)
+    }
+}
+
 /// A folder of root's in which images are made. Dropped, it is removed.
 struct Stage {
-    path: PathBuf,
+    at: StageRoom,
     dir: Dir,
+    /// For what is still to be written. (It goes after the folder.)
+    room: Option<Promise>,
 }
 
 impl Stage {
-    fn new(path: &Path) -> Result<Stage, String> {
-        let made = fresh_folder(path);
-        let made = made.map_err(|e| format!("can't make the folder {}: {e}", path.display()))?;
+    fn new(at: StageRoom, room: Option<Promise>) -> Result<Stage, String> {
+        let made = fresh_folder(&at.path);
+        let made = made.map_err(|e| format!("can't make the folder {}: {e}", at.path.display()))?;
         let dir = Dir::new(made).map_err(|e| e.to_string())?;
-        Ok(Stage { path: path.to_owned(), dir })
+        Ok(Stage { at, dir, room })
+    }
+
+    /// Images of so many bytes are written: what is left to be is a copy of them, if that is there, too.
+    fn is_written(&mut self, bytes: u64) {
+        let copies = bytes.saturating_mul(self.at.times.saturating_sub(1));
+        self.room.as_mut().into_iter().for_each(|room| room.keep(copies));
     }
 }
 
 impl std::fmt::Debug for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Stage").field(&self.path).finish()
+        f.debug_tuple("Stage").field(&self.at).finish()
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        let _ = std::fs::remove_dir_all(&self.at.path);
     }
 }
 
@@ -170,7 +195,10 @@ impl Dump {
         let Dump { criu, mut prepared, standing, target, resume } = self;
         let begun = match prepared.begun.take() {
             Some(begun) => begun,
-            None => prepared.begin(&criu, &target)?,
+            None => {
+                prepared.stage.room = Some(prepared.stage.at.take(&target.groups)?);
+                prepared.begin(&criu, &target)?
+            }
         };
         let mut stood_ns = None;
         let mut stands = || {
@@ -181,7 +209,8 @@ impl Dump {
         let dumped = begun.carry_on(&target.running(), &mut stands);
         let dumped = dumped.map_err(|e| e.to_string())?;
         keep_resume(prepared.images(), resume).map_err(|e| e.to_string())?;
-        let Prepared { lent, stage, user, .. } = prepared;
+        let Prepared { lent, mut stage, user, .. } = prepared;
+        stage.is_written(dumped.bytes);
         Ok(Images { lent, stage, user, dumped, stood_ns })
     }
 }
@@ -278,5 +307,34 @@ impl Images {
         let sealed = sealed.map_err(|e| e.to_string())?;
         self.lent.keep();
         Ok(sealed.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Dumps that begin at once have room beside each other, and keep it until their images are written.
+    #[test]
+    fn a_stage_has_its_room_until_it_is_written() {
+        let folder = tempfile::tempdir().expect("made");
+        let promised = PromisedRoom::with(1_000);
+        let stage = |name: &str, times| {
+            let at =
+                StageRoom { path: folder.path().join(name), times, promised: promised.clone() };
+            let room = promised.take(folder.path(), 300 * times, |_| 0).expect("mounted");
+            Stage::new(at, Some(room.map_err(|room| format!("room for {room}"))?))
+        };
+        let mut first = stage("1", 2).expect("there is room");
+        let second = stage("2", 1).expect("there is room");
+        assert_eq!(stage("3", 1).expect_err("there is none"), "room for 100");
+        // (What is written statvfs would count.)
+        first.is_written(250);
+        let left = || promised.take(folder.path(), 1_000, |_| 0).expect("mounted");
+        assert_eq!(left().expect_err("promised"), 1_000 - 250 - 300);
+        let path = second.at.path.clone();
+        drop((first, second));
+        assert!(!path.exists());
+        assert!(left().is_ok());
     }
 }

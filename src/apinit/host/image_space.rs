@@ -4,6 +4,7 @@
 //! The copy is below `--roll-out` if that was given, else in the runtime directory, which mostly is
 //! memory: were it filled, everything else on the host would suffer.
 
+use super::promised_room::{Promise, PromisedRoom};
 use crate::node::groups::AppGroups;
 use crate::variables::units::about;
 use std::fs;
@@ -20,7 +21,7 @@ const KEPT_MAX_ASKED: u64 = 256 << 20;
 pub(super) const BESIDE: u64 = 4 << 20;
 
 /// Bytes of a file system that are free for users, and all that it has.
-fn space(path: &Path) -> io::Result<(u64, u64)> {
+pub(super) fn space(path: &Path) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::statvfs(path)?;
     Ok((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
 }
@@ -31,20 +32,26 @@ fn space(path: &Path) -> io::Result<(u64, u64)> {
 /// The errors of statvfs.
 pub(super) fn room(path: &Path) -> io::Result<(u64, u64)> {
     let (free, all) = space(path)?;
-    Ok((free.saturating_sub((all / KEPT).min(KEPT_MAX)), all))
+    Ok((free.saturating_sub(kept(all)), all))
 }
 
-/// Whether images of about so many bytes can be written there.
+/// What stays free of so many bytes, where no user asked for the images.
+pub(super) fn kept(all: u64) -> u64 {
+    (all / KEPT).min(KEPT_MAX)
+}
+
+/// Room for images of about so many bytes, for which a user has asked.
 ///
 /// # Errors
-/// They can't, and what would help.
-pub(super) fn has_room(path: &Path, bytes: u64) -> Result<(), String> {
-    let (free, all) = space(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let room = free.saturating_sub((all / KEPT).min(KEPT_MAX_ASKED));
-    if bytes <= room {
-        return Ok(());
-    }
-    Err(format!(
+/// There is none, and what would help.
+pub(super) fn take_room(
+    promised: &PromisedRoom,
+    path: &Path,
+    bytes: u64,
+) -> Result<Promise, String> {
+    let taken = promised.take(path, bytes, |all| (all / KEPT).min(KEPT_MAX_ASKED));
+    let taken = taken.map_err(|e| format!("{}: {e}", path.display()))?;
+    taken.map_err(|room| format!(
         "its images take about {}, and {} has room for {} (No space left on device): make room there, or start \
          apinit with --roll-out FOLDER on a larger disk",
         about(bytes),
@@ -83,10 +90,11 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_told_with_its_cure() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(has_room(folder.path(), 0), Ok(()));
-        let why = has_room(folder.path(), u64::MAX).expect_err("too much");
+        let promised = PromisedRoom::default();
+        take_room(&promised, folder.path(), 0).expect("none is needed");
+        let why = take_room(&promised, folder.path(), u64::MAX).expect_err("too much");
         assert!(why.contains("No space left") && why.contains("--roll-out"), "{why}");
-        assert!(has_room(&folder.path().join("none"), 0).is_err());
+        assert!(take_room(&promised, &folder.path().join("none"), 0).is_err());
         let status = "Name:\tx\nRssAnon:\t     136 kB\nVmSwap:\t0 kB\n";
         assert_eq!((kib(status, "RssAnon:"), kib(status, "RssShmem:")), (136, 0));
     }

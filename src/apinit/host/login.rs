@@ -2,6 +2,9 @@
 //!
 //! psched names the processes that it waits for. Each is watched by its pidfd; psched is told when it
 //! has ended. psched names them all again on each new connection, so nothing is kept here.
+//!
+//! psched has one such connection of each host, and ends the older one when there is another. Of
+//! several apinits of a host the one that its users talk to has it.
 
 use super::attach::OPEN_AGAIN;
 use super::link::LASTING;
@@ -14,11 +17,12 @@ use crate::rpc::pb;
 use crate::rpc::pb::from_login::Message as Said;
 use crate::rpc::pb::logins_client::LoginsClient;
 use crate::rpc::pb::to_login::Message as Told;
+use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,8 +32,31 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 /// Messages to psched that may wait.
 const QUEUE: usize = 1_024;
 
-/// Keeps a connection to psched for ever.
-pub(super) async fn keep(psched: Psched, helper: Arc<Option<SignalHelper>>) {
+/// Keeps a connection to psched for ever, while this apinit serves the users of this host.
+pub(super) async fn keep(
+    psched: Psched,
+    helper: Arc<Option<SignalHelper>>,
+    serves: watch::Receiver<bool>,
+) {
+    while_serving(serves, || connected(psched.clone(), Arc::clone(&helper))).await;
+}
+
+/// Has this run while this apinit serves the users of this host, and no longer.
+async fn while_serving<F>(mut serves: watch::Receiver<bool>, run: impl Fn() -> F)
+where
+    F: Future<Output = ()>,
+{
+    // (An Err: it never will again.)
+    while serves.wait_for(|serves| *serves).await.is_ok() {
+        tokio::select! {
+            () = run() => {}
+            ended = serves.wait_for(|serves| !*serves) => if ended.is_err() { return },
+        }
+    }
+}
+
+/// Connects to psched again and again.
+async fn connected(psched: Psched, helper: Arc<Option<SignalHelper>>) {
     let (mut wait, mut last_error) = (BACK_OFF.0, String::new());
     loop {
         let begun = tokio::time::Instant::now();
@@ -213,5 +240,42 @@ mod tests {
         assert_eq!(processes.again(), [ended]);
         assert_eq!(processes.named.counts(), (1, 0));
         assert_eq!(processes.watch([own]), []);
+    }
+    /// Two would end each other's connection for ever.
+    #[tokio::test]
+    async fn an_apinit_that_serves_no_users_has_no_connection() {
+        let (first, serves) = watch::channel(false);
+        let (begun, runs) = watch::channel(0);
+        let (ended, ends) = watch::channel(0);
+        struct Ends(watch::Sender<i32>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.send_modify(|count| *count += 1);
+            }
+        }
+        let connection = move || {
+            let ends = Ends(ended.clone());
+            begun.send_modify(|count| *count += 1);
+            async move {
+                let _ends = ends;
+                std::future::pending::<()>().await;
+            }
+        };
+        let keeps = tokio::spawn(while_serving(serves, connection));
+        let is = async |mut seen: watch::Receiver<i32>, count: i32| {
+            seen.wait_for(|now| *now == count).await.map(|now| *now).expect("it goes on")
+        };
+        // The other one has the socket: nothing is begun.
+        tokio::task::yield_now().await;
+        assert_eq!((*runs.borrow(), *ends.borrow()), (0, 0));
+        first.send_replace(true);
+        assert_eq!(is(runs.clone(), 1).await, 1);
+        first.send_replace(false);
+        assert_eq!(is(ends.clone(), 1).await, 1);
+        first.send_replace(true);
+        assert_eq!(is(runs.clone(), 2).await, 2);
+        drop(first);
+        keeps.await.expect("it ends");
+        assert_eq!(*ends.borrow(), 2);
     }
 }

@@ -26,6 +26,7 @@
 //! has passed for a restart are copied there too.
 
 use super::image_space::{self, BESIDE};
+use super::promised_room::{Promise, PromisedRoom};
 use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shepherd_sockets::{self, Connection};
 use crate::apinit::decide::CameBack;
@@ -145,6 +146,7 @@ impl Shelf {
 pub(super) struct TakeOut {
     pub criu: Arc<Known>,
     pub shelf: Shelf,
+    pub promised: PromisedRoom,
     pub key: Key,
     pub shepherd: Process,
     pub directory: AppDirectory,
@@ -166,7 +168,8 @@ impl TakeOut {
     pub fn carry_out(self) -> Result<u64, Why> {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let criu = self.criu.good().map_err(|e| words(&e))?;
-        self.has_room()?;
+        // (While it is written. What is there statvfs counts.)
+        let room = self.take_room()?;
         if let Some(there) = leads_out(&self.groups).map_err(|e| words(&e))? {
             return Err(format!(
                 "it is connected to {there}, and a checkpoint would break that \
@@ -185,6 +188,7 @@ impl TakeOut {
         };
         let options = DumpOptions { go_on: true, bound: BOUND, ghost_limit: self.ghost_limit };
         let dumped = dump_application(&criu, &running, images.as_fd(), options);
+        drop(room);
         let marked = dumped.map_err(|e| words(&e)).and_then(|dumped| {
             self.directory.keep_away(&path).map_err(|e| format!("{e:#}"))?;
             Ok(dumped)
@@ -197,15 +201,13 @@ impl TakeOut {
         Ok(dumped.bytes)
     }
 
-    fn has_room(&self) -> Result<(), Why> {
-        let failed = |e: io::Error| format!("{}: {e}", self.shelf.path.display());
-        let (room, _) = self.shelf.room().map_err(failed)?;
+    fn take_room(&self) -> Result<Promise, Why> {
+        let path = &self.shelf.path;
         let memory: u64 = self.groups.memory_had().map(|(_, bytes)| bytes).sum();
         let beside = u64::from(self.groups.processes()) * BESIDE;
-        match memory.saturating_add(beside) <= room {
-            true => Ok(()),
-            false => Err(format!("there is no room for it in {}", self.shelf.path.display())),
-        }
+        let taken = self.promised.take(path, memory.saturating_add(beside), image_space::kept);
+        let taken = taken.map_err(|e: io::Error| format!("{}: {e}", path.display()))?;
+        taken.map_err(|_| format!("there is no room for it in {}", path.display()))
     }
 }
 

@@ -64,6 +64,7 @@ mod peers;
 mod places;
 mod process_tracking;
 mod programs;
+mod promised_room;
 mod rebind;
 mod relay;
 mod restore;
@@ -357,8 +358,10 @@ fn for_users(
             if served.replace(serves) != Some(serves) {
                 tasks.clear();
                 if serves {
-                    tasks = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
-                    let kept = login::keep(psched.clone(), Arc::clone(&helper));
+                    let serves;
+                    (tasks, serves) =
+                        relay::Relay::serve(&network, psched.address(), &directory, &bounds);
+                    let kept = login::keep(psched.clone(), Arc::clone(&helper), serves);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
                 } else {
@@ -462,7 +465,7 @@ async fn serve(
     let dialling = task.dial();
     let (door_events, askers) = (events.clone(), Askers::default());
     let above = task.shelf().unwrap_or_else(|| paths.apps.clone());
-    let doorway = Arc::new(Doorway::new(&above, askers.clone(), events.clone()));
+    let doorway = Arc::new(Doorway::new(&above, askers.clone(), task.promised(), events.clone()));
     let others = match &network {
         Some(network) => {
             let served = network.serve(events.clone(), Arc::clone(&doorway))?;

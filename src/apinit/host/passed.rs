@@ -2,7 +2,9 @@
 //! host.
 
 use super::relay::withdrawn_meanwhile;
-use crate::rpc::listen::Flow;
+use crate::rpc::connect::status_text;
+use crate::rpc::pieces::{PIECE, Pieces, holding};
+use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::Slot;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -10,76 +12,87 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::{CancellationToken, PollSemaphore, WaitForCancellationFutureOwned};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::HeaderMap;
 
-/// What HTTP/2 is given of an answer before all that it had has been written. (It would take 400
-/// KiB, whether the user reads or not.)
-const GIVEN_MAX: usize = 64 * 1024;
-/// What it is given at a time.
-const PIECE: usize = 16 * 1024;
+/// What HTTP/2 may have of an answer that it has not written, in bytes. (It would take 400 KiB,
+/// whether the user reads or not.)
+pub(super) const GIVEN_MAX: usize = 64 * 1024;
 
 /// A body that ends when nothing may be passed on any more.
 pub(super) struct Passed {
-    body: Body,
+    pieces: Pieces,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Where it goes to a user: how that proceeds, and the place of the request.
     to_user: Option<ToUser>,
-    /// What is left of the frame that the body gave last.
-    rest: Option<Bytes>,
     ended: bool,
 }
 
 struct ToUser {
-    flow: Arc<Flow>,
-    /// How much has been given since this count of the flow.
-    given: usize,
-    since: u64,
-    /// Until what was given has been written.
-    written: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    _place: Option<Slot>,
+    /// From whom it comes, in words.
+    from: Arc<str>,
+    /// Pieces that may be given.
+    room: PollSemaphore,
+    /// That of the next.
+    next: Option<OwnedSemaphorePermit>,
+    /// Each piece has it until it is written.
+    place: Arc<Option<Slot>>,
 }
 
 impl Passed {
     /// A user's request.
     pub fn to_host(body: Body, over: CancellationToken) -> Passed {
         let over = Box::pin(over.cancelled_owned());
-        Passed { body, over, to_user: None, rest: None, ended: false }
+        Passed { pieces: Pieces::new(body), over, to_user: None, ended: false }
     }
 
-    /// The answer to it, which goes to the user as this flow says.
+    /// The answer to it. `from`: who gives it, in words. The request has its place until the user
+    /// has been sent all of it.
     pub fn to_user(
         body: Body,
         over: CancellationToken,
-        flow: Arc<Flow>,
+        from: Arc<str>,
         place: Option<Slot>,
     ) -> Passed {
-        let to_user = ToUser { flow, given: 0, since: 0, written: None, _place: place };
+        let room = PollSemaphore::new(Arc::new(Semaphore::new(GIVEN_MAX / PIECE)));
+        let to_user = ToUser { from, room, next: None, place: Arc::new(place) };
         Passed { to_user: Some(to_user), ..Passed::to_host(body, over) }
+    }
+
+    /// A user reads why; the stream to another host is broken off.
+    fn ends(&mut self, status: Status) -> Result<Frame<Bytes>, Status> {
+        self.ended = true;
+        let mut trailers = HeaderMap::new();
+        match self.to_user.is_some() {
+            true => status.add_header(&mut trailers).map(|()| Frame::trailers(trailers)),
+            false => Err(status),
+        }
     }
 }
 
 impl ToUser {
-    /// Until more may be given.
+    /// Until a piece may be given.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Some(written) = &mut self.written {
-            ready!(written.as_mut().poll(cx));
-            (self.written, self.given) = (None, 0);
+        if self.next.is_none() {
+            self.next = ready!(self.room.poll_acquire(cx));
         }
         Poll::Ready(())
     }
 
-    fn gives(&mut self, bytes: usize) {
-        if self.given == 0 {
-            self.since = self.flow.count();
-        }
-        self.given += bytes;
-        if self.given >= GIVEN_MAX {
-            let (flow, since) = (Arc::clone(&self.flow), self.since);
-            self.written = Some(Box::pin(async move { flow.past(since).await }));
-        }
+    /// This piece is given.
+    fn gives(&mut self, data: Bytes) -> Bytes {
+        holding(data, (self.next.take(), Arc::clone(&self.place)))
+    }
+
+    /// The connection to the other host broke in the middle. (A command asks again, where it does
+    /// no harm.)
+    fn broke(&self, why: Status) -> Status {
+        let text =
+            format!("{} can't be reached from this host any more: {}", self.from, status_text(why));
+        relayed::unavailable(text, Sent::Maybe)
     }
 }
 
@@ -95,39 +108,26 @@ impl http_body::Body for Passed {
             return Poll::Ready(None);
         }
         if self.over.as_mut().poll(cx).is_ready() {
-            self.ended = true;
-            let status = withdrawn_meanwhile();
-            let mut trailers = HeaderMap::new();
-            // A user reads why; the stream to another host is broken off.
-            return Poll::Ready(Some(match self.to_user.is_some() {
-                true => status.add_header(&mut trailers).map(|()| Frame::trailers(trailers)),
-                false => Err(status),
-            }));
+            return Poll::Ready(Some(self.ends(withdrawn_meanwhile())));
         }
         if let Some(to_user) = &mut self.to_user {
             ready!(to_user.poll_room(cx));
         }
-        if self.rest.is_none() {
-            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.rest = Some(data),
-                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
-                },
-                end => return Poll::Ready(end),
+        let frame = ready!(self.pieces.poll_piece(cx));
+        Poll::Ready(match (frame, &mut self.to_user) {
+            (Some(Ok(frame)), Some(to_user)) => {
+                Some(Ok(frame.map_data(|data| to_user.gives(data))))
             }
-        }
-        let Some(mut data) = self.rest.take() else { return Poll::Ready(None) };
-        if data.len() > PIECE {
-            self.rest = Some(data.split_off(PIECE));
-        }
-        if let Some(to_user) = &mut self.to_user {
-            to_user.gives(data.len());
-        }
-        Poll::Ready(Some(Ok(Frame::data(data))))
+            (Some(Err(why)), Some(to_user)) => {
+                let status = to_user.broke(why);
+                Some(self.ends(status))
+            }
+            (frame, _) => frame,
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.ended || (self.rest.is_none() && self.body.is_end_stream())
+        self.ended || self.pieces.is_end()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -139,8 +139,16 @@ impl http_body::Body for Passed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::tls::Counted;
     use http_body::Body as _;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Waker;
+    use std::time::Duration;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tonic::codegen::http::{Request, Response};
+    use tonic::server::NamedService;
+    use tower::Service;
 
     /// A body that has always more.
     struct Endless;
@@ -160,42 +168,236 @@ mod tests {
         Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
     }
 
+    /// An answer for a user.
+    fn answer(
+        body: impl http_body::Body<Data = Bytes, Error = Status> + Send + 'static,
+        over: &CancellationToken,
+        place: Option<Slot>,
+    ) -> Passed {
+        Passed::to_user(Body::new(body), over.clone(), "psched on n0".into(), place)
+    }
+
     /// What is given until it waits.
-    fn given(body: &mut Passed) -> usize {
-        let mut bytes = 0;
+    fn given(body: &mut Passed) -> Vec<Bytes> {
+        let mut pieces = Vec::new();
         while let Poll::Ready(frame) = poll(body) {
             let data = frame.expect("endless").expect("no error").into_data().expect("data");
             assert!(data.len() <= PIECE);
-            bytes += data.len();
-            assert!(bytes <= 2 * GIVEN_MAX, "it has no bound");
+            pieces.push(data);
+            assert!(pieces.len() <= GIVEN_MAX / PIECE, "it has no bound");
         }
-        bytes
+        pieces
     }
 
     #[tokio::test]
     async fn a_user_is_given_more_when_what_he_was_given_is_written() {
-        let (over, flow) = (CancellationToken::new(), Arc::<Flow>::default());
-        let mut body = Passed::to_user(Body::new(Endless), over.clone(), Arc::clone(&flow), None);
-        let whole = GIVEN_MAX..GIVEN_MAX + PIECE;
-        assert!(whole.contains(&given(&mut body)));
-        assert_eq!(given(&mut body), 0);
-        flow.flushed();
-        assert!(whole.contains(&given(&mut body)));
-        // A connection that is closed lets it go.
-        flow.closed();
-        assert!(given_at_most(&mut body, 3 * GIVEN_MAX));
+        let over = CancellationToken::new();
+        let mut body = answer(Endless, &over, None);
+        let mut pieces = given(&mut body);
+        assert_eq!(pieces.len(), GIVEN_MAX / PIECE);
+        assert_eq!(given(&mut body).len(), 0);
+        // Of these some is written.
+        pieces.truncate(1);
+        pieces.extend(given(&mut body));
+        assert_eq!(pieces.len(), GIVEN_MAX / PIECE);
+        // A connection that is closed lets all of it go.
+        drop(pieces);
+        assert_eq!(given(&mut body).len(), GIVEN_MAX / PIECE);
         // What goes to a host is bounded by its windows.
         let mut body = Passed::to_host(Body::new(Endless), over.clone());
-        assert!(given_at_most(&mut body, 3 * GIVEN_MAX));
+        let at_once = (0..3 * GIVEN_MAX / PIECE).map(|_| poll(&mut body)).collect::<Vec<_>>();
+        assert!(at_once.iter().all(|frame| matches!(frame, Poll::Ready(Some(Ok(_))))));
         over.cancel();
         let ended = poll(&mut body);
         let Poll::Ready(Some(Err(status))) = ended else { panic!("it goes on") };
         assert!(status.message().contains("does not have the role login any more"), "{status}");
     }
 
-    /// Whether it gives so much at once.
-    fn given_at_most(body: &mut Passed, bytes: usize) -> bool {
-        (0..bytes / PIECE).all(|_| matches!(poll(body), Poll::Ready(Some(Ok(_)))))
+    /// A body of so many bytes, which counts when all of it has been taken.
+    struct Sized(usize, Arc<AtomicUsize>);
+
+    impl http_body::Body for Sized {
+        type Data = Bytes;
+        type Error = Status;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            match std::mem::take(&mut self.0) {
+                0 => Poll::Ready(None),
+                bytes => Poll::Ready(Some(Ok(Frame::data(vec![0; bytes].into())))),
+            }
+        }
+    }
+
+    impl Drop for Sized {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_request_has_its_place_until_its_answer_is_written() {
+        let (over, requests) = (CancellationToken::new(), Counted::default());
+        let ended = Arc::new(AtomicUsize::new(0));
+        let place = requests.take(7, 1, 1);
+        let mut body = answer(Sized(2 * PIECE, Arc::clone(&ended)), &over, place);
+        let pieces: Vec<Bytes> = std::iter::from_fn(|| match poll(&mut body) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
+            _ => None,
+        })
+        .collect();
+        assert_eq!(pieces.len(), 2);
+        // HTTP/2 has all of it, and has written none.
+        drop(body);
+        assert_eq!((ended.load(Ordering::Relaxed), requests.of(&7)), (1, 1));
+        for piece in pieces {
+            assert_eq!(requests.of(&7), 1);
+            drop(piece);
+        }
+        assert_eq!(requests.of(&7), 0);
+    }
+
+    /// Answers to all requests, each in its place.
+    #[derive(Clone)]
+    struct Answers {
+        requests: Counted<u32>,
+        ended: Arc<AtomicUsize>,
+        over: CancellationToken,
+        bytes: usize,
+    }
+
+    impl NamedService for Answers {
+        const NAME: &'static str = "psched.v1.Psched";
+    }
+
+    impl Service<Request<Body>> for Answers {
+        type Response = Response<Body>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<Response<Body>, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            let place = self.requests.take(7, usize::MAX, usize::MAX);
+            let body = answer(Sized(self.bytes, Arc::clone(&self.ended)), &self.over, place);
+            std::future::ready(Ok(Response::new(Body::new(body))))
+        }
+    }
+
+    /// Requests in HTTP/2, as of a caller that lets all of the answers come at once.
+    fn requests(streams: u32) -> Vec<u8> {
+        let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+            let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+            [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+        };
+        let text = |name: &[u8], value: &str| {
+            let length = u8::try_from(value.len()).expect("short");
+            [name, &[length], value.as_bytes()].concat()
+        };
+        // POST, http, and the rest as literals: :path, :authority, content-type, te.
+        let headers = [
+            vec![0x83, 0x86],
+            text(&[0x04], "/psched.v1.Psched/List"),
+            text(&[0x01], "localhost"),
+            text(&[0x0f, 0x10], "application/grpc"),
+            text(&[0x00, 2, b't', b'e'], "trailers"),
+        ]
+        .concat();
+        let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        // The window of each stream, and that of the connection.
+        let window = (1_u32 << 30).to_be_bytes();
+        all.extend(frame(4, 0, 0, &[&[0, 4], &window[..]].concat()));
+        all.extend(frame(8, 0, 0, &window));
+        for stream in (0..streams).map(|n| 2 * n + 1) {
+            all.extend(frame(1, 4, stream, &headers));
+            all.extend(frame(0, 1, stream, &[0; 5]));
+        }
+        all
+    }
+
+    /// HTTP/2 takes all of an answer that is no larger than its buffers. The answer to a listing of
+    /// a crowd is larger, and is not taken on.
+    #[tokio::test]
+    async fn unread_answers_count_with_http2_too() {
+        const STREAMS: u32 = 32;
+        for (bytes, all_are_taken) in [(GIVEN_MAX - PIECE, true), (8 << 20, false)] {
+            let answers = Answers {
+                requests: Counted::default(),
+                ended: Arc::default(),
+                over: CancellationToken::new(),
+                bytes,
+            };
+            let (mut caller, connection) = tokio::net::UnixStream::pair().expect("a pair");
+            let connections = tokio_stream::once(Ok::<_, std::io::Error>(connection));
+            let server = tonic::transport::Server::builder().add_service(answers.clone());
+            let server = tokio::spawn(server.serve_with_incoming(connections));
+            caller.write_all(&requests(STREAMS)).await.expect("written");
+            let counts = || (answers.requests.of(&7), answers.ended.load(Ordering::Relaxed) as u32);
+            let begun = || match all_are_taken {
+                true => counts().1 == STREAMS,
+                false => counts().0 == STREAMS as usize,
+            };
+            until(begun).await;
+            // (A few fit the buffer of the socket.)
+            let (places, ended) = counts();
+            assert!(places > STREAMS as usize / 2, "{places} places, {ended} taken, {bytes} bytes");
+            match all_are_taken {
+                // A caller that reads makes room.
+                true => {
+                    let reads = tokio::spawn(async move {
+                        let mut buffer = vec![0; 1 << 16];
+                        while caller.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {}
+                    });
+                    until(|| counts().0 == 0).await;
+                    reads.abort();
+                }
+                // So does one that is gone.
+                false => {
+                    assert_eq!(ended, 0);
+                    drop(caller);
+                    until(|| counts() == (0, STREAMS)).await;
+                }
+            }
+            server.abort();
+        }
+    }
+
+    async fn until(is: impl Fn() -> bool) {
+        let looks = async {
+            while !is() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), looks).await.expect("it comes to that");
+    }
+
+    /// A connection that breaks in the middle is told as such, and whether psched has the request.
+    #[test]
+    fn an_answer_that_breaks_off_says_so() {
+        struct Breaks;
+        impl http_body::Body for Breaks {
+            type Data = Bytes;
+            type Error = Status;
+            fn poll_frame(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+            ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+                Poll::Ready(Some(Err(Status::unknown("h2 protocol error"))))
+            }
+        }
+        let mut body = answer(Breaks, &CancellationToken::new(), None);
+        let Poll::Ready(Some(Ok(frame))) = poll(&mut body) else { panic!("it is told nothing") };
+        let status = Status::from_header_map(&frame.into_trailers().expect("trailers"));
+        let status = status.expect("a status");
+        assert_eq!(relayed::sent(&status), Some(Sent::Maybe));
+        let why = "psched on n0 can't be reached from this host any more: ";
+        assert!(status.message().starts_with(why), "{status}");
+        assert!(matches!(poll(&mut body), Poll::Ready(None)));
+        let mut body = Passed::to_host(Body::new(Breaks), CancellationToken::new());
+        assert!(matches!(poll(&mut body), Poll::Ready(Some(Err(_)))));
     }
 
     #[tokio::test]
@@ -217,7 +419,7 @@ mod tests {
         let (frame, ()) = tokio::join!(next, async { over.cancel() });
         assert!(frame.is_some_and(|frame| frame.is_err()));
         // An answer ends with the reason, and after that with nothing.
-        let mut body = Passed::to_user(Body::new(Never), over, Arc::default(), None);
+        let mut body = answer(Never, &over, None);
         let Poll::Ready(Some(Ok(frame))) = poll(&mut body) else { panic!("it goes on") };
         assert_eq!(frame.into_trailers().expect("trailers")["grpc-status"], "14");
         assert!(matches!(poll(&mut body), Poll::Ready(None)));

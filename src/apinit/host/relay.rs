@@ -6,8 +6,10 @@
 //! host, which all his commands share. The window of such a connection has room for the windows of
 //! all requests that he may have ([`REQUESTS_MAX`]): a stopped aprun, which reads nothing, fills
 //! the window of its own request, and its application waits; his other applications do not. What
-//! waits here for a user is bounded by the same windows, and by what HTTP/2 is given at a time
-//! towards him ([`Passed`]).
+//! waits here for a user is bounded by the same windows, and by what HTTP/2 may have of an answer
+//! that it has not written to him ([`Passed`]): so much for each request, of which a user may have
+//! so many, and all users together so many ([`REQUESTS_ALL_MAX`]). A request counts until its
+//! answer has been written to the user's connection.
 //!
 //! When the certificate of this host loses the role login, all that is being passed on ends.
 //!
@@ -56,6 +58,9 @@ const WINDOWS: (u32, u32) = (128 * 1024, 256 * 1024);
 /// Requests of a user that are passed on at once. An aprun has two, and a user as many apruns as he
 /// may have connections (`connections_user_max`).
 const REQUESTS_MAX: usize = 4_096;
+/// Requests of all users: two of each aprun for which there is a connection (`connections_max`). Each
+/// takes [`WINDOW_AWAY`] and [`GIVEN_MAX`](super::passed::GIVEN_MAX) bytes at most.
+const REQUESTS_ALL_MAX: usize = 4 * REQUESTS_MAX;
 /// Requests of a user that have no answer yet; more of them wait here, each for [`TURN`] at most.
 const UNANSWERED_MAX: usize = 256;
 const TURN: Duration = Duration::from_secs(5);
@@ -93,8 +98,7 @@ pub(super) struct Relay {
     channels: Mutex<Channels>,
     /// Connections that are being opened, of each user.
     opening: Counted<u32>,
-    /// Requests that are being passed on, of each user.
-    requests: Counted<u32>,
+    requests: Places,
     /// The turns of requests that have no answer yet, of each user.
     turns: Mutex<BTreeMap<u32, Arc<Semaphore>>>,
     /// Ends what is being passed on: this host does not speak for its users any more.
@@ -102,13 +106,14 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Passes on from now until the handles are dropped.
+    /// Passes on from now until the handles are dropped. Returned with them: whether this apinit is
+    /// the one that the users of this host talk to, because it has [`RELAY_SOCKET`].
     pub fn serve(
         network: &Arc<Network>,
         psched: Option<String>,
         directory: &Path,
         bounds: &watch::Receiver<Bounds>,
-    ) -> Vec<AbortOnDropHandle<()>> {
+    ) -> (Vec<AbortOnDropHandle<()>>, watch::Receiver<bool>) {
         let away = psched.is_some();
         let relay = Arc::new(Relay {
             network: Arc::clone(network),
@@ -116,15 +121,18 @@ impl Relay {
             boot_id: crate::os::host::boot_id(),
             channels: Mutex::default(),
             opening: Counted::default(),
-            requests: Counted::default(),
+            requests: Places::default(),
             turns: Mutex::default(),
             over: CancellationToken::new(),
         });
         let over = relay.over.clone().drop_guard();
-        let mut sockets = vec![directory.join(RELAY_SOCKET)];
-        sockets.extend(away.then(|| directory.join(PSCHED_SOCKET)));
+        let (has, serves) = watch::channel(false);
+        let mut sockets = vec![(directory.join(RELAY_SOCKET), has)];
+        let other = || (directory.join(PSCHED_SOCKET), watch::Sender::new(false));
+        sockets.extend(away.then(other));
+        let listens = sockets.into_iter();
         let listens =
-            sockets.into_iter().map(|socket| keep(socket, Arc::clone(&relay), bounds.clone()));
+            listens.map(|(socket, has)| keep(socket, Arc::clone(&relay), bounds.clone(), has));
         let mut tasks: Vec<_> =
             listens.map(|kept| AbortOnDropHandle::new(tokio::spawn(kept))).collect();
         // (A connection that has been accepted is served by a task of its own.)
@@ -132,7 +140,7 @@ impl Relay {
             let _over = over;
             std::future::pending().await
         })));
-        tasks
+        (tasks, serves)
     }
 
     /// A user's connection to a host, which is opened if there is none.
@@ -212,7 +220,7 @@ impl Relay {
                 false => withdrawn(),
             });
         }
-        let place = self.place(peer.uid)?;
+        let place = self.requests.take(peer.uid)?;
         Ok(Begun { peer, place })
     }
 
@@ -304,21 +312,33 @@ impl Relay {
         };
         let passed = self.over.run_until_cancelled(passed).await;
         let response = passed.unwrap_or_else(|| Err(withdrawn_meanwhile()))?;
-        let (over, flow) = (self.over.clone(), Arc::clone(&peer.flow));
-        Ok(response.map(|body| Body::new(Passed::to_user(body, over, flow, place))))
+        let (over, from) = (self.over.clone(), what.into());
+        Ok(response.map(|body| Body::new(Passed::to_user(body, over, from, place))))
     }
+}
 
+/// Requests that are being passed on, of each user.
+#[derive(Default)]
+struct Places(Counted<u32>);
+
+impl Places {
     /// The place of a user's request. (Those of root and of our own user are not counted.)
-    fn place(&self, uid: u32) -> Result<Option<Slot>, Status> {
+    fn take(&self, uid: u32) -> Result<Option<Slot>, Status> {
         if uid == 0 || uid == nix::unistd::geteuid().as_raw() {
             return Ok(None);
         }
-        let place = self.requests.take(uid, REQUESTS_MAX, usize::MAX);
+        let place = self.0.take(uid, REQUESTS_MAX, REQUESTS_ALL_MAX);
         place.map(Some).ok_or_else(|| {
-            Status::resource_exhausted(format!(
-                "you have {REQUESTS_MAX} requests to other hosts under way: try again when some \
-                 of them have ended"
-            ))
+            Status::resource_exhausted(match self.0.of(&uid) >= REQUESTS_MAX {
+                true => format!(
+                    "you have {REQUESTS_MAX} requests to other hosts under way, or with answers \
+                     that you have not read: try again when some of them have ended"
+                ),
+                false => format!(
+                    "the users of this host have {REQUESTS_ALL_MAX} requests to other hosts under \
+                     way, the maximum: try again later, or from another login host"
+                ),
+            })
         })
     }
 }
@@ -352,8 +372,13 @@ fn head_of(headers: &HeaderMap) -> Option<HostAddress> {
 }
 
 /// Listens on a socket for ever. Of several apinits of a host one has it; the others look again
-/// whether that one has gone.
-async fn keep(socket: PathBuf, relay: Arc<Relay>, bounds: watch::Receiver<Bounds>) {
+/// whether that one has gone. `has`: whether this one has it.
+async fn keep(
+    socket: PathBuf,
+    relay: Arc<Relay>,
+    bounds: watch::Receiver<Bounds>,
+    has: watch::Sender<bool>,
+) {
     let mut said = false;
     loop {
         // (As the sockets of apinit itself.)
@@ -374,12 +399,17 @@ async fn keep(socket: PathBuf, relay: Arc<Relay>, bounds: watch::Receiver<Bounds
                     .add_service(ToPsched(Arc::clone(&relay)))
                     .add_service(ToHead(Arc::clone(&relay)));
                 let _removed = Removed(socket.clone());
+                has.send_replace(true);
                 // (None of its connections is an error.)
                 let _ = server.serve_with_incoming(connections).await;
+                has.send_replace(false);
             }
             Err(why) if !said => {
                 said = true;
-                tracing::info!("users of this host are served by another apinit, or not: {why}");
+                tracing::info!(
+                    "users of this host are served by another apinit, which has their connection \
+                     to psched, or not at all: {why}"
+                );
             }
             Err(_) => {}
         }
@@ -475,6 +505,30 @@ fn answer(passed: Result<Response<Body>, Status>) -> Result<Response<Body>, Infa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_bounded_for_each_user_and_for_all() {
+        let places = Places::default();
+        let own = nix::unistd::geteuid().as_raw();
+        assert!(places.take(0).is_ok_and(|place| place.is_none()));
+        let users: Vec<u32> = (own + 1..).take(REQUESTS_ALL_MAX / REQUESTS_MAX).collect();
+        let mut taken = Vec::new();
+        for user in &users {
+            taken.extend((0..REQUESTS_MAX).map(|_| places.take(*user).expect("there is one")));
+            let refused = places.take(*user).expect_err("one too many");
+            let what = (refused.code(), refused.message().contains("you have 4096 requests"));
+            assert_eq!(what, (Code::ResourceExhausted, true), "{refused}");
+        }
+        let other = users.last().map_or(0, |last| last + 1);
+        let refused = places.take(other).expect_err("all are taken");
+        let what =
+            (refused.code(), refused.message().contains("the users of this host have 16384"));
+        assert_eq!(what, (Code::ResourceExhausted, true), "{refused}");
+        // Root and our own user are served all the same.
+        assert!(places.take(0).is_ok() && places.take(own).is_ok());
+        taken.pop();
+        assert!(places.take(other).is_ok());
+    }
 
     #[test]
     fn a_header_names_a_head() {

@@ -20,7 +20,8 @@
 //! psched has been told, for that may take as long as the copy has taken.
 
 use super::coming::RestoreFrom;
-use super::image_space::has_room;
+use super::image_space::take_room;
+use super::promised_room::{Promise, PromisedRoom};
 use super::runtime::{AppDirectory, Process, fresh_folder};
 use super::shepherd_handle::room_of_shepherd;
 use super::shepherd_sockets::{self, Connection};
@@ -60,6 +61,7 @@ pub(super) struct Restoring {
     pub from: RestoreFrom,
     /// Where that is copied to: nothing else is there.
     pub copy: PathBuf,
+    pub promised: PromisedRoom,
     /// What its manifest is to be sealed by.
     pub sealing: SealKey,
     pub place: PlaceCommand,
@@ -97,8 +99,9 @@ struct Fetched {
     to: OwnedFd,
     /// Its folder of images.
     images: OwnedFd,
-    /// What is still to be copied.
+    /// What is still to be copied, and the room for it.
     rest: Vec<Image>,
+    room: Promise,
 }
 
 fn flawed(flaw: Flaw) -> Why {
@@ -130,7 +133,7 @@ impl Restoring {
     }
 
     fn restore(&self) -> Result<Returned, Why> {
-        let Fetched { dir, to, images, rest } = self.fetch()?;
+        let Fetched { dir, to, images, rest, room: _room } = self.fetch()?;
         all_is_sent(images.as_fd()).map_err(|e| e.to_string())?;
         let born = born_of(images.as_fd()).map_err(|e| e.to_string())?;
         let groups = self.groups_of(&born)?;
@@ -184,15 +187,22 @@ impl Restoring {
         let nids: Vec<Nid> = self.limits.iter().map(|(nid, _)| *nid).collect();
         let name = fits(&manifest, &self.restart, &self.place.part.map, &nids)?.to_owned();
         let only = manifest.only(&name);
-        has_room(self.copy.parent().unwrap_or(&self.copy), only.bytes())?;
+        let above = self.copy.parent().unwrap_or(&self.copy);
+        let mut room = match self.from.promised() {
+            // (It lies beside, and has as many files or more.)
+            Some(room) => room,
+            None => take_room(&self.promised, above, only.bytes())?,
+        };
+        room.keep(only.bytes());
         let to = fresh_folder(&self.copy);
         let to = to.map_err(|e| format!("can't make the folder {}: {e}", self.copy.display()))?;
         let all = only.files.into_iter();
         let (rest, first): (Vec<Image>, Vec<Image>) = all.partition(|file| read_late(&file.name));
         dir.fetch(&first, to.as_fd()).map_err(flawed)?;
+        room.keep(rest.iter().map(|file| file.size).sum());
         let images = open_folder(to.as_fd(), &name);
         let images = images.map_err(|e| format!("its images can't be opened: {e}"))?;
-        Ok(Fetched { dir, to, images, rest })
+        Ok(Fetched { dir, to, images, rest, room })
     }
 
     /// Its groups by the names that its shepherd has of its nodes.

@@ -32,6 +32,7 @@ use super::peers::Peer;
 use super::places;
 use super::process_tracking::Shepherds;
 use super::programs::{Room, Store};
+use super::promised_room::PromisedRoom;
 use super::runtime::{Process, Runtime};
 use super::shepherds::Program;
 use super::stream_sender::Head;
@@ -160,6 +161,8 @@ struct Shell {
     criu: Arc<Known>,
     /// Where memory goes that no swap takes.
     shelf: Option<Shelf>,
+    /// Room that is promised to all who write images or copies here.
+    promised: PromisedRoom,
     /// Copies of programs.
     programs: Store,
     /// How many bytes these may have.
@@ -290,7 +293,9 @@ impl Task {
         let bounds = watch::Sender::new(listening(bounds_of_host, files, others));
         let known = runtime.applications().into_iter();
         let known = known.filter_map(|(key, kept)| Some((key, kept.place()?.owner.uid))).collect();
+        let promised = PromisedRoom::default();
         let shell = Shell {
+            promised: promised.clone(),
             runtime,
             groups,
             switching,
@@ -331,7 +336,7 @@ impl Task {
             programs_room: Room::from(bounds_of_host),
             programs_asked: Vec::new(),
             programs: match network {
-                Some(_) => Store::open(paths.programs.clone(), &known),
+                Some(_) => Store::open(paths.programs.clone(), &known, promised.clone()),
                 None => Store::none("this host takes no connections of other hosts"),
             },
             network,
@@ -341,6 +346,11 @@ impl Task {
         };
         shell.tell_roll_out();
         Ok((Task { driver: Driver::new(agent), shell }, events))
+    }
+
+    /// Room that is promised to all who write images or copies here.
+    pub fn promised(&self) -> PromisedRoom {
+        self.shell.promised.clone()
     }
 
     /// The folder for images that `--roll-out` names, if it does.

@@ -1,6 +1,7 @@
 //! What psched was told of late, in a file.
 
 use super::{ANSWER_BOUND, Client};
+use crate::commands::question::{Does, again};
 use crate::os::new_file::{NewFile, folder_of};
 use crate::os::trust::check_directory;
 use crate::rpc::connect::status_text;
@@ -9,6 +10,8 @@ use clap::Args;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use tokio::time::timeout;
+use tonic::{Response, Status};
 
 /// A recording.
 #[derive(Args, Clone, Debug)]
@@ -23,21 +26,54 @@ pub struct Record {
 
 impl Record {
     pub(super) async fn run(self, client: &mut Client) -> Result<String, Vec<String>> {
-        let said = |error: io::Error| vec![format!("can't write {}: {error}", self.file.display())];
-        let late = |_| vec![format!("psched has sent nothing for {} s", ANSWER_BOUND.as_secs())];
-        let call = client.record(pb::RecordRequest {});
-        let reply = tokio::time::timeout(ANSWER_BOUND, call).await.map_err(late)?;
-        let mut pieces = reply.map_err(|status| vec![status_text(status)])?.into_inner();
-        let mut to = Target::open(&self.file, self.force).map_err(said)?;
+        let (record, from) = (&self, &*client);
+        let whole = || {
+            let mut client = from.clone();
+            async move { record.receive(&mut client).await.map(Response::new) }
+        };
+        // (Another recording is made for it: of the same events, and of those since.)
+        let received = again(whole, Does::Read, ANSWER_BOUND).await;
+        let end = received.map_err(|status| vec![status_text(status)])?.into_inner();
+        end.map_err(|why| vec![why])?;
+        Ok(format!("{}: psched replay shows what is in it\n", self.file.display()))
+    }
+
+    /// Writes one recording; inside, what asking again does not mend.
+    ///
+    /// # Errors
+    /// psched's answer instead of it, or that the connection broke: nothing has been written then.
+    async fn receive(&self, client: &mut Client) -> Result<Result<(), String>, Status> {
+        let said = |error: io::Error| format!("can't write {}: {error}", self.file.display());
+        let late = || format!("psched has sent nothing for {} s", ANSWER_BOUND.as_secs());
+        let call = timeout(ANSWER_BOUND, client.record(pb::RecordRequest {}));
+        let Ok(reply) = call.await else { return Ok(Err(late())) };
+        let mut pieces = reply?.into_inner();
+        let mut to = match Target::open(&self.file, self.force) {
+            Ok(to) => to,
+            Err(error) => return Ok(Err(said(error))),
+        };
+        let mut bytes = 0;
         loop {
-            let piece = tokio::time::timeout(ANSWER_BOUND, pieces.message()).await.map_err(late)?;
-            match piece.map_err(|status| vec![status_text(status)])? {
-                Some(pb::RecordPiece { data }) => to.file.write_all(&data).map_err(said)?,
-                None => break,
+            let Ok(piece) = timeout(ANSWER_BOUND, pieces.message()).await else {
+                return Ok(Err(late()));
+            };
+            match piece {
+                Ok(Some(pb::RecordPiece { data })) => match to.file.write_all(&data) {
+                    Ok(()) => bytes += data.len(),
+                    Err(error) => return Ok(Err(said(error))),
+                },
+                Ok(None) => return Ok(to.done().map_err(said)),
+                Err(status) if bytes > 0 && !to.may_begin_again() => {
+                    return Ok(Err(format!(
+                        "{}; {} has the first {bytes} bytes of a recording that is not whole: \
+                         discard them and try again",
+                        status_text(status),
+                        self.file.display()
+                    )));
+                }
+                Err(status) => return Err(status),
             }
         }
-        to.done().map_err(said)?;
-        Ok(format!("{}: psched replay shows what is in it\n", self.file.display()))
     }
 }
 
@@ -64,6 +100,11 @@ impl Target {
         check_directory(folder).map_err(io::Error::other)?;
         let new = NewFile::make(folder, &path).map_err(|failed| failed.source)?;
         Ok(Target { file: writable(new.path())?, named: Some((new, path, force)) })
+    }
+
+    /// Whether nothing stays of what has been written if this is dropped.
+    fn may_begin_again(&self) -> bool {
+        self.named.is_some()
     }
 
     fn done(self) -> io::Result<()> {

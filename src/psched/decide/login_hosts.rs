@@ -71,6 +71,8 @@ pub enum LoginSays {
 pub enum Task {
     /// Watch a process of psched's host.
     WatchHere(FrontProcess),
+    /// Watch a process of psched's host no more.
+    UnwatchHere(FrontProcess),
     /// Name processes on the connection of this number.
     Name {
         /// The connection.
@@ -85,8 +87,8 @@ pub enum Task {
         /// Which absence of it.
         absence: u64,
     },
-    /// The host of this absence is back: it is not given up.
-    IsBack {
+    /// This absence counts no more: the host is back, or nothing waits for its front ends.
+    EndAbsence {
         /// Which absence.
         absence: u64,
     },
@@ -125,6 +127,8 @@ pub struct Heard {
     pub gone: Vec<Apid>,
     /// What is to be done.
     pub tasks: Vec<Task>,
+    /// A connection of the host that is in use no more.
+    pub replaced: Option<u64>,
     /// A warning, if front ends count as ended.
     pub left_behind: Option<LeftBehind>,
 }
@@ -144,6 +148,10 @@ pub enum Nudge {
 }
 
 /// Front ends that are watched, and the hosts where they are.
+///
+/// What is kept is bounded by the applications that have front ends, and by the hosts that are
+/// connected: a host that names a boot with each request, of which there is none, leaves nothing
+/// behind.
 #[derive(Debug, Default)]
 pub struct LoginHosts {
     /// Applications of each process.
@@ -151,12 +159,41 @@ pub struct LoginHosts {
     of: BTreeMap<Apid, FrontProcess>,
     /// Front ends that are to be signalled, by application, and whose rights that takes.
     signals: BTreeMap<Apid, u32>,
-    /// Connections of login hosts, by name and boot.
-    links: BTreeMap<Arc<str>, u64>,
-    /// The absence of each that is not connected and has front ends that are waited for.
-    away: BTreeMap<Arc<str>, u64>,
+    /// Login hosts that are connected or have front ends that are waited for, by name.
+    hosts: BTreeMap<Arc<str>, LoginHost>,
+    /// Connections in use, by number: the host of each.
+    links: BTreeMap<u64, Arc<str>>,
     /// Counts absences.
     next_absence: u64,
+}
+
+/// One login host.
+#[derive(Debug, Default)]
+struct LoginHost {
+    /// Its connection, and of which boot that is.
+    link: Option<(u64, Arc<str>)>,
+    /// Boots of which processes are waited for, as `NAME/BOOT`.
+    boots: BTreeMap<Arc<str>, Boot>,
+}
+
+/// Front ends of one boot of a host: at least one.
+#[derive(Debug, Default)]
+struct Boot {
+    processes: BTreeSet<FrontProcess>,
+    /// Which absence this is, while the host is not connected.
+    absence: Option<u64>,
+}
+
+impl LoginHost {
+    /// The connection to this boot.
+    fn link_of(&self, boot: &str) -> Option<u64> {
+        self.link.as_ref().filter(|(_, of)| **of == *boot).map(|(number, _)| *number)
+    }
+}
+
+/// The name of the host, of `NAME/BOOT`.
+fn name_of(host: &str) -> &str {
+    host.split('/').next().unwrap_or_default()
 }
 
 impl LoginHosts {
@@ -182,10 +219,14 @@ impl LoginHosts {
         if here {
             return Some(Task::WatchHere(process));
         }
-        match self.links.get(&process.host) {
-            Some(link) => Some(Task::Name { link: *link, processes: vec![process] }),
-            None if self.away.contains_key(&process.host) => None,
-            None => Some(self.gives_up(process.host)),
+        let host = self.hosts.entry(name_of(&process.host).into()).or_default();
+        let link = host.link_of(&process.host);
+        let boot = host.boots.entry(process.host.clone()).or_default();
+        boot.processes.insert(process.clone());
+        match link {
+            Some(link) => Some(Task::Name { link, processes: vec![process] }),
+            None if boot.absence.is_some() => None,
+            None => Some(boot.gives_up(process.host, &mut self.next_absence)),
         }
     }
 
@@ -194,18 +235,14 @@ impl LoginHosts {
         self.processes.contains_key(process)
     }
 
-    /// Whether a connection of a login host is in use.
-    pub fn has_link(&self, number: u64) -> bool {
-        self.links.values().any(|link| *link == number)
-    }
-
     /// A process of psched's host has ended. Returned: its applications.
     pub fn ended(&mut self, process: &FrontProcess) -> Vec<Apid> {
         self.processes.remove(process).into_iter().flatten().collect()
     }
 
-    /// An application has ended. Returned: its front end, if nothing else waits for that.
-    pub fn forget(&mut self, apid: Apid) -> Option<FrontProcess> {
+    /// An application has ended. Returned: what is to be done if nothing else waits for its front
+    /// end.
+    pub fn forget(&mut self, apid: Apid) -> Option<Task> {
         self.signals.remove(&apid);
         let process = self.of.remove(&apid)?;
         let apids = self.processes.get_mut(&process)?;
@@ -214,14 +251,18 @@ impl LoginHosts {
             return None;
         }
         self.processes.remove(&process);
-        Some(process)
+        match process.host.is_empty() {
+            true => Some(Task::UnwatchHere(process)),
+            false => self.leaves(&process),
+        }
     }
 
     /// Where the signal for this front end goes, if it asks for one.
     pub fn nudge(&self, apid: Apid, process: &FrontProcess) -> Option<Nudge> {
         let uid = *self.signals.get(&apid)?;
-        Some(match self.links.get(&process.host) {
-            Some(link) => Nudge::Login { link: *link, uid },
+        let host = self.hosts.get(name_of(&process.host));
+        Some(match host.and_then(|host| host.link_of(&process.host)) {
+            Some(link) => Nudge::Login { link, uid },
             None => Nudge::Here(uid),
         })
     }
@@ -233,67 +274,110 @@ impl LoginHosts {
             LoginSays::Gone { host, boot_id, processes } => {
                 let host: Arc<str> = format!("{host}/{boot_id}").into();
                 let process = |(pid, started)| FrontProcess { pid, started, host: host.clone() };
-                let ended: Vec<FrontProcess> = processes.into_iter().map(process).collect();
-                Heard { gone: self.gone(&ended), ..Heard::default() }
+                self.gone(processes.into_iter().map(process))
             }
-            LoginSays::Closed { number } => {
-                let closed = self.links.iter().filter(|(_, link)| **link == number);
-                let hosts: Vec<Arc<str>> = closed.map(|(host, _)| host.clone()).collect();
-                self.links.retain(|_, link| *link != number);
-                let tasks = hosts.into_iter().map(|host| self.gives_up(host)).collect();
-                Heard { tasks, ..Heard::default() }
-            }
+            LoginSays::Closed { number } => self.closed(number),
             LoginSays::Lost { host, absence } => {
+                let boots = self.hosts.get(name_of(&host)).map(|of_name| &of_name.boots);
+                let boot = boots.and_then(|boots| boots.get(&host));
                 // (It may have come and gone again while this was on its way.)
-                if self.away.get(&host).is_none_or(|away| *away != absence) {
+                let Some(boot) = boot.filter(|boot| boot.absence == Some(absence)) else {
                     return Heard::default();
-                }
-                self.away.remove(&host);
-                let lost = self.processes.keys().filter(|process| process.host == host);
-                let lost: Vec<FrontProcess> = lost.cloned().collect();
-                self.left_behind(&host, &lost, false)
+                };
+                let lost = boot.processes.clone();
+                // (What counts this absence is over.)
+                Heard { tasks: Vec::new(), ..self.left_behind(&host, lost, false) }
             }
         }
     }
 
-    fn opened(&mut self, number: u64, host: &str, boot_id: &str) -> Heard {
-        let (id, boots): (Arc<str>, _) = (format!("{host}/{boot_id}").into(), format!("{host}/"));
-        let of_host = self.processes.keys().filter(|process| process.host.starts_with(&boots));
-        let (alive, dead): (Vec<_>, Vec<_>) = of_host.cloned().partition(|p| p.host == id);
-        let back = self.away.iter().filter(|(other, _)| other.starts_with(&boots));
-        let mut tasks: Vec<Task> =
-            back.map(|(_, absence)| Task::IsBack { absence: *absence }).collect();
-        self.away.retain(|other, _| !other.starts_with(&boots));
-        self.links.retain(|other, _| !other.starts_with(&boots));
-        self.links.insert(id, number);
+    fn opened(&mut self, number: u64, name: &Arc<str>, boot_id: &str) -> Heard {
+        let id: Arc<str> = format!("{name}/{boot_id}").into();
+        let host = self.hosts.entry(name.clone()).or_default();
+        let replaced = host.link.replace((number, id.clone())).map(|(before, _)| before);
+        let back = host.boots.values_mut().filter_map(|boot| boot.absence.take());
+        let mut tasks: Vec<Task> = back.map(|absence| Task::EndAbsence { absence }).collect();
+        let (mut alive, mut dead) = (Vec::new(), Vec::new());
+        for (boot, Boot { processes, .. }) in &host.boots {
+            let of_boot = if *boot == id { &mut alive } else { &mut dead };
+            of_boot.extend(processes.iter().cloned());
+        }
         if !alive.is_empty() {
             tasks.push(Task::Name { link: number, processes: alive });
         }
-        Heard { tasks, ..self.left_behind(host, &dead, true) }
+        if let Some(before) = replaced {
+            self.links.remove(&before);
+        }
+        self.links.insert(number, name.clone());
+        Heard { tasks, replaced, ..self.left_behind(name, dead, true) }
     }
 
-    /// A host is not connected, and has front ends that are waited for.
-    fn gives_up(&mut self, host: Arc<str>) -> Task {
-        let absence = self.next_absence;
-        self.next_absence += 1;
-        self.away.insert(host.clone(), absence);
-        Task::GiveUpLater { host, absence }
+    fn closed(&mut self, number: u64) -> Heard {
+        // (The end of a connection that has been replaced is no news.)
+        let Some(name) = self.links.remove(&number) else { return Heard::default() };
+        let Some(host) = self.hosts.get_mut(&name) else { return Heard::default() };
+        host.link = None;
+        // (With the connection there were front ends of its own boot only.)
+        let away = host.boots.iter_mut().filter(|(_, boot)| boot.absence.is_none());
+        let next = &mut self.next_absence;
+        let tasks = away.map(|(id, boot)| boot.gives_up(id.clone(), next)).collect();
+        if host.boots.is_empty() {
+            self.hosts.remove(&name);
+        }
+        Heard { tasks, ..Heard::default() }
+    }
+
+    /// Nothing waits any more for a process of a login host.
+    fn leaves(&mut self, process: &FrontProcess) -> Option<Task> {
+        let name = name_of(&process.host);
+        let host = self.hosts.get_mut(name)?;
+        let boot = host.boots.get_mut(&process.host)?;
+        boot.processes.remove(process);
+        if !boot.processes.is_empty() {
+            return None;
+        }
+        let absence = boot.absence;
+        host.boots.remove(&process.host);
+        if host.boots.is_empty() && host.link.is_none() {
+            self.hosts.remove(name);
+        }
+        absence.map(|absence| Task::EndAbsence { absence })
     }
 
     /// These count as ended.
-    fn left_behind(&mut self, host: &str, ended: &[FrontProcess], restarted: bool) -> Heard {
-        let gone = self.gone(ended);
-        let left_behind = (!gone.is_empty()).then(|| LeftBehind {
-            host: host.split('/').next().unwrap_or_default().to_owned(),
+    fn left_behind(
+        &mut self,
+        host: &str,
+        ended: impl IntoIterator<Item = FrontProcess>,
+        restarted: bool,
+    ) -> Heard {
+        let heard = self.gone(ended);
+        let left_behind = (!heard.gone.is_empty()).then(|| LeftBehind {
+            host: name_of(host).to_owned(),
             restarted,
-            applications: gone.len(),
+            applications: heard.gone.len(),
         });
-        Heard { gone, left_behind, ..Heard::default() }
+        Heard { left_behind, ..heard }
     }
 
     /// These have ended.
-    fn gone(&mut self, ended: &[FrontProcess]) -> Vec<Apid> {
-        ended.iter().flat_map(|process| self.ended(process)).collect()
+    fn gone(&mut self, ended: impl IntoIterator<Item = FrontProcess>) -> Heard {
+        let mut heard = Heard::default();
+        for process in ended {
+            heard.tasks.extend(self.leaves(&process));
+            heard.gone.extend(self.ended(&process));
+        }
+        heard
+    }
+}
+
+impl Boot {
+    /// The host is not connected, and these are waited for.
+    fn gives_up(&mut self, host: Arc<str>, next: &mut u64) -> Task {
+        let absence = *next;
+        *next += 1;
+        self.absence = Some(absence);
+        Task::GiveUpLater { host, absence }
     }
 }
 
@@ -319,11 +403,12 @@ mod tests {
         assert_eq!(hosts.watch(Apid(3), process(2, "n1/a"), false, None), None);
         let named = Task::Name { link: 4, processes: vec![process(1, "n1/a"), process(2, "n1/a")] };
         let heard = opened(&mut hosts, 4, "a");
-        assert_eq!(heard.tasks, [Task::IsBack { absence: 0 }, named.clone()]);
+        assert_eq!(heard.tasks, [Task::EndAbsence { absence: 0 }, named]);
         assert_eq!((heard.gone, heard.left_behind), (vec![], None));
         // (The end of the older connection is heard later.)
         let five = Task::Name { link: 5, processes: vec![process(1, "n1/a"), process(2, "n1/a")] };
-        assert_eq!(opened(&mut hosts, 5, "a").tasks, [five]);
+        let heard = opened(&mut hosts, 5, "a");
+        assert_eq!((heard.tasks, heard.replaced), (vec![five], Some(4)));
         assert_eq!(hosts.hear(LoginSays::Closed { number: 4 }), Heard::default());
         let nudge = hosts.nudge(Apid(1), &process(1, "n1/a"));
         assert_eq!(nudge, Some(Nudge::Login { link: 5, uid: 1000 }));
@@ -358,7 +443,42 @@ mod tests {
         assert_eq!(hosts.watch(Apid(2), here.clone(), true, Some(1)), None);
         assert_eq!(hosts.nudge(Apid(1), &here), Some(Nudge::Here(1)));
         assert_eq!((hosts.forget(Apid(1)), hosts.is_watched(&here)), (None, true));
-        assert_eq!((hosts.forget(Apid(2)), hosts.is_watched(&here)), (Some(here.clone()), false));
+        let unwatch = Some(Task::UnwatchHere(here.clone()));
+        assert_eq!((hosts.forget(Apid(2)), hosts.is_watched(&here)), (unwatch, false));
         assert_eq!(hosts.ended(&here), []);
+    }
+    /// A login host could name another boot with each request, and none of them would ever be back.
+    #[test]
+    fn boots_that_there_never_were_leave_nothing_behind() {
+        let mut hosts = LoginHosts::default();
+        for apid in 0..1_000 {
+            let process = process(1, &format!("n1/{apid}"));
+            let later = hosts.watch(Apid(apid), process, false, None);
+            let Some(Task::GiveUpLater { absence, .. }) = later else { panic!("{later:?}") };
+            assert_eq!(hosts.forget(Apid(apid)), Some(Task::EndAbsence { absence }));
+            assert!(hosts.hosts.is_empty() && hosts.processes.is_empty());
+        }
+        // Nor does a front end whose end is heard late, or a host that was connected.
+        let heard = opened(&mut hosts, 1, "a");
+        assert_eq!((heard.tasks, heard.replaced), (vec![], None));
+        hosts.watch(Apid(1), process(1, "n1/a"), false, None);
+        hosts.watch(Apid(2), process(1, "n1/b"), false, None);
+        let later = |absence| Task::GiveUpLater { host: "n1/a".into(), absence };
+        assert_eq!(hosts.hear(LoginSays::Closed { number: 1 }).tasks, [later(1_001)]);
+        let gone = |boot_id: &str| {
+            let (host, boot_id) = ("n1".into(), boot_id.to_owned());
+            LoginSays::Gone { host, boot_id, processes: vec![(1, 7)] }
+        };
+        let heard = hosts.hear(gone("a"));
+        assert_eq!((heard.gone, heard.tasks), (vec![Apid(1)], vec![ended(1_001)]));
+        let heard = hosts.hear(gone("b"));
+        assert_eq!((heard.gone, heard.tasks), (vec![Apid(2)], vec![ended(1_000)]));
+        assert!(hosts.hosts.is_empty() && hosts.links.is_empty());
+        // The end of an application whose front end has ended is nothing new.
+        assert_eq!((hosts.forget(Apid(1)), hosts.forget(Apid(2))), (None, None));
+    }
+
+    fn ended(absence: u64) -> Task {
+        Task::EndAbsence { absence }
     }
 }

@@ -3,10 +3,11 @@
 //!
 //! Putting a large answer together takes time, and an answer that its caller does not read takes memory. Both
 //! are paid by the user who asked, as the kernel says who that is. An answer counts until it has been written to
-//! its connection: [`metered`] takes it apart into pieces, of which HTTP/2 gets the next when the caller has
-//! let it send the last, and what HTTP/2 holds is waited for ([`Flow`]).
+//! its connection: [`metered`] takes it apart into pieces, each of which counts until HTTP/2 has written it
+//! ([`pieces`](crate::rpc::pieces)).
 
-use crate::rpc::listen::{Flow, Peer};
+use crate::rpc::listen::Peer;
+use crate::rpc::pieces::{Pieces, holding};
 use bytes::Bytes;
 use http_body::Frame;
 use prost::Message;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
@@ -34,8 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(25);
 /// How long it waits for others of its user's answers to be read; then no more are given until half of them have
 /// been.
 const READ_WAIT: Duration = Duration::from_secs(2);
-/// What HTTP/2 is given of an answer at a time.
-const PIECE: usize = 16 * 1024;
 
 /// The budgets of all users.
 #[derive(Clone, Debug)]
@@ -130,7 +129,7 @@ impl Budgets {
         };
         let turn = tokio::time::timeout(PATIENCE, turn).await;
         let (own, builder) = turn.map_err(|_| too_late())??;
-        Ok(Turn { budget, flow: Arc::clone(&peer.flow), _call: call, _own: own, builder })
+        Ok(Turn { budget, _call: call, _own: own, builder })
     }
 }
 
@@ -138,7 +137,6 @@ impl Budgets {
 #[derive(Debug)]
 pub struct Turn {
     budget: Arc<Budget>,
-    flow: Arc<Flow>,
     _call: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
     builder: OwnedSemaphorePermit,
@@ -161,7 +159,7 @@ impl Turn {
     /// # Errors
     /// He does not.
     pub async fn answer<M: Message>(self, reply: M) -> Result<Response<M>, Status> {
-        let Turn { budget, flow, _call, _own, builder } = self;
+        let Turn { budget, _call, _own, builder } = self;
         // Another user's may be put together meanwhile.
         drop(builder);
         let bytes = u32::try_from(reply.encoded_len()).unwrap_or(u32::MAX).clamp(1, BYTES_MAX);
@@ -169,35 +167,28 @@ impl Turn {
         let room = tokio::time::timeout(READ_WAIT, room).await;
         budget.unread.store(room.is_err(), Ordering::Relaxed);
         let room = room.map_err(|_| not_read())?;
-        let room = Arc::new(room.map_err(|_| lost())?);
+        let held = Held(Arc::new(room.map_err(|_| lost())?));
         let mut response = Response::new(reply);
-        response.extensions_mut().insert(Held { _room: room, flow });
+        response.extensions_mut().insert(held);
         Ok(response)
     }
 }
 
 /// What an answer has of its user's budget, until it has been written.
 #[derive(Clone, Debug)]
-struct Held {
-    _room: Arc<OwnedSemaphorePermit>,
-    flow: Arc<Flow>,
-}
+struct Held(#[allow(dead_code)] Arc<OwnedSemaphorePermit>);
 
-/// Has an answer that counts go out in pieces, and holds what it has of the budget until all of it has.
+/// Has an answer that counts go out in pieces, which hold what it has of the budget until the last is written.
 pub fn metered(mut response: http::Response<Body>) -> http::Response<Body> {
     match response.extensions_mut().remove::<Held>() {
-        Some(held) => {
-            response.map(|body| Body::new(Metered { body, held: Some(held), rest: None }))
-        }
+        Some(held) => response.map(|body| Body::new(Metered { pieces: Pieces::new(body), held })),
         None => response,
     }
 }
 
 struct Metered {
-    body: Body,
-    held: Option<Held>,
-    /// What is left of the frame that the body gave last.
-    rest: Option<Bytes>,
+    pieces: Pieces,
+    held: Held,
 }
 
 impl http_body::Body for Metered {
@@ -208,35 +199,8 @@ impl http_body::Body for Metered {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.rest.is_none() {
-            match ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.rest = Some(data),
-                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
-                },
-                end => return Poll::Ready(end),
-            }
-        }
-        let Some(mut data) = self.rest.take() else { return Poll::Ready(None) };
-        if data.len() > PIECE {
-            let rest = data.split_off(PIECE);
-            self.rest = Some(rest);
-        }
-        Poll::Ready(Some(Ok(Frame::data(data))))
-    }
-}
-
-impl Drop for Metered {
-    fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        // HTTP/2 has all of it, or none of it is wanted any more: until it is out it still takes memory.
-        let before = held.flow.count();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                held.flow.past(before).await;
-                drop(held);
-            });
-        }
+        let held = self.held.clone();
+        self.pieces.poll_piece(cx).map_ok(|frame| frame.map_data(|data| holding(data, held)))
     }
 }
 
@@ -245,10 +209,10 @@ mod tests {
     use super::*;
     use http_body::Body as _;
 
-    fn piece(body: &mut Body) -> Option<usize> {
+    fn piece(body: &mut Body) -> Option<Bytes> {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         match Pin::new(body).poll_frame(&mut cx) {
-            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map(Bytes::len),
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
             _ => None,
         }
     }
@@ -264,7 +228,6 @@ mod tests {
             doubt: None,
             turned: None,
             hang_up: Default::default(),
-            flow: Arc::default(),
             relayed: None,
         }
     }
@@ -295,15 +258,14 @@ mod tests {
         let mut response = http::Response::new(Body::new(Whole(Some(reply.detail.into()))));
         *response.extensions_mut() = extensions;
         let mut body = metered(response).into_body();
-        assert_eq!([piece(&mut body), piece(&mut body)], [Some(PIECE), Some(PIECE)]);
-        assert_eq!(piece(&mut body), Some(40_000 - 2 * PIECE));
+        let pieces: Vec<Bytes> = std::iter::from_fn(|| piece(&mut body)).collect();
+        assert_eq!(pieces.iter().map(Bytes::len).sum::<usize>(), 40_000);
         drop(body);
-        tokio::task::yield_now().await;
-        assert!(left() > 40_000, "HTTP/2 has it");
-        peer.flow.flushed();
-        while left() > 0 {
-            tokio::task::yield_now().await;
+        for piece in pieces {
+            assert!(left() > 40_000, "HTTP/2 has it");
+            drop(piece);
         }
+        assert_eq!(left(), 0);
     }
 
     #[tokio::test]

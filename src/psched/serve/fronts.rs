@@ -124,6 +124,9 @@ impl Fronts {
     fn does(&mut self, task: Task) {
         match task {
             Task::WatchHere(_) => {}
+            Task::UnwatchHere(process) => {
+                self.watched().here.remove(&process).inspect(|here| here.task.abort());
+            }
             Task::Name { link, processes } => {
                 if let Some(sender) = self.senders.get(&link) {
                     sender.watch(&processes);
@@ -133,7 +136,7 @@ impl Fronts {
                 let task = self.gives_up(host, absence);
                 self.absences.insert(absence, task);
             }
-            Task::IsBack { absence } => {
+            Task::EndAbsence { absence } => {
                 self.absences.remove(&absence).inspect(AbortHandle::abort);
             }
         }
@@ -216,27 +219,30 @@ impl Fronts {
 
     /// An application has ended.
     pub fn forget(&mut self, apid: Apid) {
-        let mut watched = self.watched();
-        if let Some(process) = watched.hosts.forget(apid) {
-            watched.here.remove(&process).inspect(|here| here.task.abort());
-        }
+        let task = self.watched().hosts.forget(apid);
+        task.into_iter().for_each(|task| self.does(task));
     }
 
     /// What a login host has to say. Returned: the applications whose front end has ended.
     pub fn login(&mut self, event: LoginEvent) -> Vec<Apid> {
-        if let (LoginSays::Opened { number, .. }, Some(sender)) = (&event.says, event.sender) {
-            self.senders.insert(*number, sender);
-        }
-        if let LoginSays::Lost { absence, .. } = &event.says {
-            self.absences.remove(absence);
-        }
+        let closed = match (&event.says, event.sender) {
+            (LoginSays::Opened { number, .. }, Some(sender)) => {
+                self.senders.insert(*number, sender);
+                None
+            }
+            (LoginSays::Lost { absence, .. }, _) => {
+                self.absences.remove(absence);
+                None
+            }
+            (LoginSays::Closed { number }, _) => Some(*number),
+            _ => None,
+        };
         let heard = self.watched().hosts.hear(event.says);
         heard.tasks.into_iter().for_each(|task| self.does(task));
-        let Fronts { senders, watched, .. } = self;
-        let watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
         // (A connection whose sender is dropped ends.)
-        senders.retain(|number, _| watched.hosts.has_link(*number));
-        drop(watched);
+        for number in closed.into_iter().chain(heard.replaced) {
+            self.senders.remove(&number);
+        }
         if let Some(left) = heard.left_behind {
             tracing::warn!("{}", left.words(*self.away_max.borrow()));
         }
@@ -440,5 +446,30 @@ mod tests {
         fronts.login(LoginSays::Closed { number: 2 }.into());
         let lost = LoginSays::Lost { host: "n1/a".into(), absence: 1 };
         assert_eq!(fronts.login(lost.into()), []);
+    }
+    /// What lasts no longer than what waits for it: a login host may name boots that never were.
+    #[tokio::test]
+    async fn an_application_that_ends_takes_the_absence_of_its_host_with_it() {
+        let mut fronts = fronts();
+        for apid in 0..100 {
+            watch(&mut fronts, apid, &process(1, &format!("n1/{apid}")));
+        }
+        assert_eq!(fronts.absences.len(), 100);
+        let timers: Vec<AbortHandle> = fronts.absences.values().cloned().collect();
+        (0..100).for_each(|apid| fronts.forget(Apid(apid)));
+        assert!(fronts.absences.is_empty());
+        while !timers.iter().all(AbortHandle::is_finished) {
+            tokio::task::yield_now().await;
+        }
+        // Nor are there more connections than hosts.
+        let (_, mut first) = opened(&mut fronts, 1, "a");
+        let (_, mut second) = opened(&mut fronts, 2, "a");
+        assert_eq!(fronts.senders.len(), 1);
+        assert_eq!(first.try_recv().err(), Some(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(second.try_recv().err(), Some(mpsc::error::TryRecvError::Empty));
+        fronts.login(LoginSays::Closed { number: 1 }.into());
+        assert_eq!(fronts.senders.len(), 1);
+        fronts.login(LoginSays::Closed { number: 2 }.into());
+        assert!(fronts.senders.is_empty());
     }
 }

@@ -37,7 +37,6 @@ pub(in crate::rpc) fn host_peer(name: &str) -> HostPeer {
         serial: "1".into(),
         address: "10.0.0.1:7".parse().expect("an address"),
         hang_up: CancellationToken::new(),
-        flow: Arc::default(),
         users: Arc::default(),
         log: RefusalLog::default(),
     }

@@ -1,10 +1,12 @@
 //! The files, and how far each has come.
 
+use crate::apinit::host::promised_room::{Promise, PromisedRoom};
 use crate::apteam::Key;
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
 use crate::node::file_identity::identity;
 use crate::os::access::{is_open_for_writing, let_user_execute};
+use crate::variables::units::about;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -29,11 +31,33 @@ pub(in crate::apinit::host) enum Progress {
     Failed(String),
 }
 
+/// A file, and the room for what has not come yet.
+#[derive(Debug)]
+struct Growing {
+    file: File,
+    room: Promise,
+}
+
+impl Growing {
+    fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        self.file.write_all(data)?;
+        self.room.written(data.len() as u64);
+        Ok(())
+    }
+
+    /// All of these bytes are to come again.
+    fn begin_again(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.room.removed(bytes);
+        io::Seek::rewind(&mut self.file)
+    }
+}
+
 /// The file that is being written.
 #[derive(Debug)]
 struct Writing {
     /// `None`: there is no room, or it is whole. (A file that is open for writing can't be executed.)
-    file: Option<File>,
+    file: Option<Growing>,
     /// For those to whom it is passed on.
     reader: Option<File>,
     hash: Sha256,
@@ -125,7 +149,7 @@ impl Copy {
         writing.hash.update(new);
         writing.bytes = end;
         if let Some(file) = &mut writing.file
-            && let Err(error) = file.write_all(new)
+            && let Err(error) = file.write(new)
         {
             writing.no_room = Some(format!("its file can't be written: {error}"));
             writing.file = None;
@@ -162,7 +186,7 @@ impl Copy {
             return Err(text);
         }
         if let Some(file) = writing.file.take()
-            && let Err(error) = let_user_execute(&file, self.owner)
+            && let Err(error) = let_user_execute(&file.file, self.owner)
         {
             writing.no_room =
                 Some(format!("its user can't be given the right to execute it: {error}"));
@@ -174,9 +198,9 @@ impl Copy {
 
     fn begin_again(&self, writing: &mut Writing) {
         writing.hash = Sha256::new();
-        writing.bytes = 0;
+        let bytes = std::mem::take(&mut writing.bytes);
         if let Some(file) = &mut writing.file
-            && let Err(error) = file.set_len(0).and_then(|()| io::Seek::rewind(file))
+            && let Err(error) = file.begin_again(bytes)
         {
             writing.no_room = Some(format!("its file can't be written: {error}"));
             writing.file = None;
@@ -244,6 +268,8 @@ pub(in crate::apinit::host) struct Store {
     leaving: Vec<Leaving>,
     /// What a former life of this apinit has left, of applications that go on: their owners, and bytes.
     kept: BTreeMap<Key, (u32, u64)>,
+    /// What is promised of the file system, to others too.
+    promised: PromisedRoom,
 }
 
 /// Streams on which front ends bring one copy: the one that does, and one of which it is not known yet that it is broken.
@@ -303,6 +329,7 @@ impl Store {
             of_users: BTreeMap::new(),
             leaving: Vec::new(),
             kept: BTreeMap::new(),
+            promised: PromisedRoom::default(),
         }
     }
 
@@ -313,12 +340,18 @@ impl Store {
         Store::with(folder, found)
     }
 
+    /// With this room.
+    #[cfg(test)]
+    pub fn within(self, promised: PromisedRoom) -> Store {
+        Store { promised, ..self }
+    }
+
     /// In this folder, over which root's apinit mounts a tmpfs. What is there of applications other than these, each with
     /// its owner, goes.
-    pub fn open(folder: PathBuf, known: &BTreeMap<Key, u32>) -> Store {
+    pub fn open(folder: PathBuf, known: &BTreeMap<Key, u32>, promised: PromisedRoom) -> Store {
         let made = make(&folder);
         let found = made.and_then(|()| keep_only(&folder, known));
-        Store::with(folder, found)
+        Store { promised, ..Store::with(folder, found) }
     }
 
     fn with(folder: PathBuf, found: io::Result<BTreeMap<Key, (u32, u64)>>) -> Store {
@@ -384,7 +417,11 @@ impl Store {
         self.forget(place);
         let opened = self.room(owner, size, room).and_then(|()| {
             let folder = self.folder.clone()?;
-            open(&folder, key, &program).map_err(|e| format!("its file can't be made: {e}"))
+            let room = self.take_room(&folder, size)?;
+            let opened = open(&folder, key, &program);
+            let (path, file, reader) =
+                opened.map_err(|e| format!("its file can't be made: {e}"))?;
+            Ok((path, Growing { file, room }, reader))
         });
         let (path, file, reader, no_room) = match opened {
             Ok((path, file, reader)) => (path, Some(file), Some(reader), None),
@@ -411,6 +448,15 @@ impl Store {
         if let Some(held) = self.all.get_mut(&(copy.key, copy.program.part)) {
             held._take = Some(AbortOnDropHandle::new(task));
         }
+    }
+
+    /// Room for a copy. (Where apinit is not root's, other files are on that file system, too.)
+    fn take_room(&self, folder: &Path, size: u64) -> Result<Promise, String> {
+        let taken = self.promised.take(folder, size, |_| 0);
+        let taken = taken.map_err(|e| format!("{}: {e}", folder.display()))?;
+        taken.map_err(|room| {
+            format!("{} has room for {} (No space left on device)", folder.display(), about(room))
+        })
     }
 
     fn room(&self, owner: u32, size: u64, room: Room) -> Result<(), String> {

@@ -1,5 +1,6 @@
 use super::store::{Copy, Progress, Room, Store};
 use super::{Places, give};
+use crate::apinit::host::promised_room::PromisedRoom;
 use crate::apteam::Key;
 use crate::apteam::protocol::programs::WantedProgram;
 use crate::os::regular::digest;
@@ -88,6 +89,38 @@ fn what_has_no_room_has_a_digest() {
     assert_eq!(store.add(key(3), program(0, 6 * MIB), USER, ROOM).no_room(), None);
     let none = Store::none("there are no others").add(key(3), program(0, 1), own, ROOM);
     assert_eq!(none.no_room().as_deref(), Some("there are no others"));
+}
+
+/// A copy has room beside what else is written there, until it is.
+#[test]
+fn a_copy_has_what_room_others_have_left() {
+    let folder = tempfile::tempdir().expect("made");
+    let promised = PromisedRoom::with(MIB);
+    let mut store = store(folder.path()).within(promised.clone());
+    let take = |bytes| promised.take(folder.path(), bytes, |_| 0).expect("mounted");
+    let images = take(MIB / 2).expect("there is room");
+    let large = store.add(key(1), program(0, MIB / 2 + 1), USER, ROOM);
+    assert!(large.no_room().is_some_and(|why| why.contains("No space left")), "{large:?}");
+    let size = 128 << 10;
+    let own = nix::unistd::geteuid().as_raw();
+    let copy = store.add(key(2), program(0, size), own, ROOM);
+    assert_eq!(copy.no_room(), None);
+    let left = || take(MIB).map_or_else(|left| left, |_| MIB);
+    assert_eq!(left(), MIB / 2 - size);
+    // (What is written statvfs would count.)
+    copy.write(0, &vec![1; 1_000]).expect("room");
+    assert_eq!(left(), MIB / 2 - size + 1_000);
+    assert!(copy.end(sha(b"")).is_err(), "all comes again");
+    assert_eq!(left(), MIB / 2 - size);
+    let bytes = vec![2; size as usize];
+    copy.write(0, &bytes).expect("room");
+    copy.end(sha(&bytes)).expect("whole");
+    assert_eq!(left(), MIB / 2);
+    drop(images);
+    assert_eq!(store.add(key(3), program(0, MIB), USER, ROOM).no_room(), None);
+    assert_eq!(left(), 0);
+    store.remove(key(3));
+    assert_eq!(left(), MIB);
 }
 
 /// The owner has copies open whose applications are over, and executes one: only that one counts.

@@ -30,7 +30,7 @@ use crate::apinit::decide::{Agent, DumpWord, Event, NAME_WAIT, PARTS_WAIT};
 use crate::apinit::drive::Heard;
 use crate::apinit::host::asker::Asker;
 use crate::apinit::host::coming::RestoreFrom;
-use crate::apinit::host::dump::{Dump, Images, Prepared, Standing, Target};
+use crate::apinit::host::dump::{Dump, Images, Prepared, StageRoom, Standing, Target};
 use crate::apinit::host::shepherd_handle::Shepherd;
 use crate::apinit::host::shepherds;
 use crate::apteam::Key;
@@ -271,7 +271,7 @@ impl Shell {
         let (part, target) = (wanted.part.is_some(), self.target(wanted.key));
         // (The folder of one on another host is beside the one in which images are made.)
         let times = if wanted.asker.afar.is_some() { 2 } else { 1 };
-        let stage = match (&self.shelf, self.apps.get(&wanted.key)) {
+        let path = match (&self.shelf, self.apps.get(&wanted.key)) {
             (Some(shelf), _) => shelf.stage(wanted.key, number),
             (None, Some(app)) => app.directory.stage(number),
             (None, None) => {
@@ -279,11 +279,12 @@ impl Shell {
                 return self.answer(number, Answer::Refused(why));
             }
         };
+        let stage = StageRoom { path, times, promised: self.promised.clone() };
         let (criu, events) = (Arc::clone(&self.criu), self.events.clone());
         self.leaving.spawn(async move {
             let done = tokio::task::spawn_blocking(move || {
                 let target = target.as_ref();
-                Prepared::new(&criu, folder, user, part, (&stage, times), target).map(Box::new)
+                Prepared::new(&criu, folder, user, part, stage, target).map(Box::new)
             });
             let result = done.await.unwrap_or_else(lost);
             let _ = events.send(TaskEvent::Prepared(number, result)).await;

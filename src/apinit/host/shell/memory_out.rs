@@ -37,6 +37,7 @@ impl Shell {
         let take_out = TakeOut {
             criu: Arc::clone(&self.criu),
             shelf,
+            promised: self.promised.clone(),
             key,
             shepherd: shepherd.process,
             directory: app.directory.clone(),

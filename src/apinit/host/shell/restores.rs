@@ -59,6 +59,7 @@ impl Shell {
         let copy = shelf.map_or_else(|| app.directory.images(), |shelf| shelf.copy(place.key));
         Ok(Restoring {
             copy,
+            promised: self.promised.clone(),
             criu: Arc::clone(&self.criu),
             from,
             sealing,

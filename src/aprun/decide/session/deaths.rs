@@ -8,7 +8,6 @@ use super::*;
 use crate::apteam::ending::{TERMINATION, signal_text};
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::machine::{Nid, nids_text};
-use std::collections::BTreeSet;
 
 /// How long the line waits for other hosts.
 pub(super) const DEATHS_WAIT_NS: u64 = 300_000_000;
@@ -49,7 +48,7 @@ impl Front {
         if self.deaths.as_ref().is_some_and(|deaths| deaths.signal != signal) {
             self.tell_deaths();
         }
-        self.has_told_of(cause.clone());
+        self.told_signals.insert(signal);
         let deaths = self.deaths.get_or_insert_with(|| Deaths {
             signal,
             first: (nid, at_ns, rank),

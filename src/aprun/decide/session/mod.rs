@@ -57,7 +57,7 @@ use output::Received;
 use report::Reports;
 pub use report_row::ReportRow;
 use signals::{Kept, Withdrawal};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -210,6 +210,8 @@ pub struct Front {
     ended: Option<Box<Ended>>,
     /// What ends it, as far as it has been shown.
     told: Vec<Cause>,
+    /// Signals of users of which a line tells, or will: one line for the PEs of all hosts.
+    told_signals: BTreeSet<i32>,
     /// PEs that have died by a signal of a user's, of which a line is to tell.
     deaths: Option<Deaths>,
     /// Resumptions since the last piece of output that was in its place.
@@ -266,6 +268,7 @@ impl Front {
             withdrawal: None,
             ended: None,
             told: Vec::new(),
+            told_signals: BTreeSet::new(),
             deaths: None,
             holes: 0,
             incomplete: false,
@@ -665,6 +668,8 @@ impl Front {
             Some(Cause::FrontGone) => {
                 self.terminate.is_some() || self.given_up && ended.end.launched
             }
+            // (Whichever host's PE decided: one line has told of this signal on all hosts.)
+            Some(Cause::PeSignal { signal, .. }) if self.told_signals.contains(signal) => true,
             Some(cause) => self.told.contains(cause),
             None => false,
         }

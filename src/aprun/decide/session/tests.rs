@@ -1402,6 +1402,11 @@ fn one_line_tells_of_a_signal_on_all_hosts() {
     }
     let who = "PEs on NIDs 0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30 and 84 more nodes";
     session.at(300, &[line(0, who)]);
+    // The end does not say it again, whichever of these hosts decided.
+    session.gives(done(), &[]);
+    let end = ended(Some(died(198, 99, SIGINT)), true);
+    let shown = Box::new(Ended { told: true, ..*end.clone() });
+    session.gives(event(PschedEvent::Ended(end)), &[Action::Close(shown), Action::Exit(130)]);
 }
 
 /// The words of what is told while it runs.

@@ -1,0 +1,123 @@
+//! Bodies of answers that go out in pieces, of which each counts until it has been written.
+//!
+//! An answer that its reader does not read takes memory here. HTTP/2 takes as much of a body as
+//! its buffers hold, whether the reader reads or not; so that a body has been taken says nothing.
+//! A piece has what its answer costs with it ([`holding`]), until HTTP/2 lets go of its bytes: it
+//! has written them to the connection, or the request is over.
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tonic::Status;
+use tonic::body::Body;
+
+/// Bytes of a piece, at most.
+pub const PIECE: usize = 16 * 1024;
+
+/// A body, taken apart.
+#[derive(Debug)]
+pub struct Pieces {
+    body: Body,
+    /// What is left of the frame that the body gave last.
+    rest: Option<Bytes>,
+}
+
+impl Pieces {
+    /// All of this body.
+    pub fn new(body: Body) -> Pieces {
+        Pieces { body, rest: None }
+    }
+
+    /// The next piece, or what the body ends with.
+    pub fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let mut data = match self.rest.take() {
+            Some(rest) => rest,
+            None => match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                },
+                end => return Poll::Ready(end),
+            },
+        };
+        if data.len() > PIECE {
+            self.rest = Some(data.split_off(PIECE));
+        }
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+
+    /// Whether nothing is left.
+    pub fn is_end(&self) -> bool {
+        self.rest.is_none() && self.body.is_end_stream()
+    }
+}
+
+/// These bytes, which keep `held` until the last of them is let go of.
+pub fn holding(bytes: Bytes, held: impl Send + 'static) -> Bytes {
+    Bytes::from_owner(Holding { bytes, _held: held })
+}
+
+struct Holding<H> {
+    bytes: Bytes,
+    _held: H,
+}
+
+impl<H> AsRef<[u8]> for Holding<H> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    struct Whole(Option<Bytes>);
+
+    impl http_body::Body for Whole {
+        type Data = Bytes;
+        type Error = Status;
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            Poll::Ready(self.0.take().map(|data| Ok(Frame::data(data))))
+        }
+        fn is_end_stream(&self) -> bool {
+            self.0.is_none()
+        }
+    }
+
+    #[test]
+    fn a_large_frame_goes_out_in_pieces() {
+        let whole: Bytes = (0..40_000_u32).map(|n| n as u8).collect();
+        let mut pieces = Pieces::new(Body::new(Whole(Some(whole.clone()))));
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut sizes, mut all) = (Vec::new(), Vec::new());
+        while let Poll::Ready(Some(frame)) = pieces.poll_piece(&mut cx) {
+            let data = frame.expect("no error").into_data().expect("data");
+            sizes.push(data.len());
+            all.extend_from_slice(&data);
+        }
+        assert_eq!(sizes, [PIECE, PIECE, 40_000 - 2 * PIECE]);
+        assert!(all == whole && pieces.is_end());
+    }
+
+    #[test]
+    fn bytes_hold_something_until_the_last_is_gone() {
+        let held = Arc::new(());
+        let mut bytes = holding(Bytes::from_static(b"abc"), Arc::clone(&held));
+        let last = bytes.split_off(2);
+        assert_eq!((&bytes[..], &last[..]), (&b"ab"[..], &b"c"[..]));
+        drop(bytes);
+        assert_eq!(Arc::strong_count(&held), 2);
+        drop(last);
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+}
