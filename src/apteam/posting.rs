@@ -132,6 +132,9 @@ pub struct Posting {
     /// Its front end knows that it waits again after a launch that failed by a node's fault.
     #[serde(default)]
     pub tries_again: bool,
+    /// Of one that is restored: its front end brings the images to another host if it has to.
+    #[serde(default)]
+    pub brings_images: bool,
     /// `-F exclusive`: nobody else is to sit on its nodes.
     pub exclusive: bool,
     /// `--account`.
@@ -207,6 +210,7 @@ impl Posting {
             time_limit: None,
             immediate: false,
             tries_again: false,
+            brings_images: false,
             exclusive: false,
             account: None,
             choice: Choice::default(),

@@ -152,6 +152,7 @@ impl PostingForm {
             immediate,
             // (It is the front end's, and cpr says it anew.)
             tries_again: _,
+            brings_images: _,
             exclusive,
             account,
             choice,
@@ -205,6 +206,7 @@ impl PostingForm {
             time_limit: self.time_limit_ns.map(Duration::from_nanos),
             immediate: self.immediate,
             tries_again: false,
+            brings_images: false,
             exclusive: self.exclusive,
             account: self.account.as_deref().map(Account::parse).transpose()?,
             saving: self.saving.map(SavingForm::saving).transpose()?,

@@ -326,6 +326,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 time_limit: times.1,
                 immediate,
                 tries_again: false,
+                brings_images: false,
                 exclusive,
                 account: account.map(|name| Account::parse(&name).expect("good")),
                 choice,

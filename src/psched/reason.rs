@@ -208,6 +208,11 @@ pub enum Wait {
     },
     /// No host alone has room for a checkpoint.
     NoHost,
+    /// The host of a checkpoint has no room, and its front end brings it to no other host.
+    ImagesStay {
+        /// Where it is; empty: on psched's host.
+        host: String,
+    },
     /// The time of day: rules of the gates of regions.
     Hours(Vec<Barred>),
     /// Others have had less attained service.

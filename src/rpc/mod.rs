@@ -4,6 +4,7 @@ pub mod caller;
 pub mod connect;
 pub mod convert;
 pub mod listen;
+pub mod node_list;
 pub mod partial_messages;
 pub mod pieces;
 pub mod relayed;

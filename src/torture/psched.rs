@@ -508,7 +508,13 @@ impl World {
     fn ended(&self, apid: Apid) -> Option<Box<Ended>> {
         let team = self.disk.teams.get(&apid).filter(|t| t.state == State::Ended)?;
         let end = team.end.clone().unwrap_or_default();
-        Some(Box::new(Ended { status: end.status(), end, told: false, by_name: String::new() }))
+        Some(Box::new(Ended {
+            status: end.status(),
+            end,
+            told: false,
+            by_name: String::new(),
+            host: String::new(),
+        }))
     }
 
     fn tell_ended(&mut self, wire: WireId, apid: Apid) {
@@ -635,7 +641,13 @@ impl Outside for World {
                     self.checks.told_before_its_record(end.key.apid);
                 }
                 let (status, end) = (end.status(), (**end).clone());
-                Said::Ended(Box::new(Ended { status, end, told: false, by_name: String::new() }))
+                Said::Ended(Box::new(Ended {
+                    status,
+                    end,
+                    told: false,
+                    by_name: String::new(),
+                    host: String::new(),
+                }))
             }
             // Nobody asks for that here.
             Told::AskLaunch => return true,

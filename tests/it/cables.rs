@@ -77,6 +77,21 @@ impl Life {
         std::fs::write(self.folder.join(name), "").expect("written");
     }
 
+    /// The cables of these hosts break, its PEs are let go on, and that is noticed: it has not gone on.
+    #[track_caller]
+    fn stands_without(&mut self, cluster: &Cluster, hosts: &[usize], fault: Fault, name: &str) {
+        let before = cluster.sent_again();
+        hosts.iter().for_each(|host| break_cable(cluster, *host, fault));
+        self.let_go(name);
+        wait_for_noticed(cluster, before);
+        match name {
+            "wire" => assert_eq!(self.marks("wired"), 0, "{fault:?}: wired up without {hosts:?}"),
+            _ => {
+                assert!(self.aprun.runs(), "{fault:?}: it ended without what {hosts:?} have to say")
+            }
+        }
+    }
+
     /// It ends by itself with its status; every line is there once, and each PE's are in order.
     #[track_caller]
     fn ends_well(self, cluster: &Cluster, lines: Option<usize>) {
@@ -158,11 +173,10 @@ fn is_cut_at_each_moment(test: &str, fault: Fault) {
     // (What a deaf host sends does arrive.)
     assert!(!is_posted(&cluster) || fault == Fault::Deaf, "posted without its cable");
     // At the launch.
-    let before = cluster.sent_again();
     break_cable(&cluster, 2, fault);
     mend_cable(&cluster, 1, fault);
     eventually(BOUND, "it is posted", || is_posted(&cluster));
-    wait_for_noticed(&cluster, before);
+    wait_for_noticed(&cluster, cluster.sent_again());
     assert!(life.marks("up") < 6, "launched without h2");
     mend_cable(&cluster, 2, fault);
     life.wait_for("up");
@@ -173,15 +187,9 @@ fn is_cut_at_each_moment(test: &str, fault: Fault) {
     while_cut(&cluster, 2, fault, || ());
     while_cut(&cluster, 1, fault, || ());
     // At the exit.
-    let before = cluster.sent_again();
-    break_cable(&cluster, 2, fault);
-    break_cable(&cluster, 1, fault);
-    life.let_go("go");
-    wait_for_noticed(&cluster, before);
-    assert!(life.aprun.runs(), "it ended without what h2 has to say");
+    life.stands_without(&cluster, &[2, 1], fault, "go");
     mend_cable(&cluster, 2, fault);
-    let before = cluster.sent_again();
-    wait_for_noticed(&cluster, before);
+    wait_for_noticed(&cluster, cluster.sent_again());
     // (What is sent to a mute host does arrive.)
     assert!(life.aprun.runs() || fault == Fault::Mute, "aprun ended without its cable");
     mend_cable(&cluster, 1, fault);
@@ -222,39 +230,27 @@ fn the_cables_of_psched_and_of_the_head_may_be_out_at_each_moment() {
         let posted = is_posted(&cluster);
         assert!(!posted || fault == Fault::Mute, "{fault:?}: posted without psched's cable");
         // At the launch.
-        let before = cluster.sent_again();
         break_cable(&cluster, 1, fault);
         mend_cable(&cluster, 0, fault);
         eventually(BOUND, "it is posted", || is_posted(&cluster));
-        wait_for_noticed(&cluster, before);
+        wait_for_noticed(&cluster, cluster.sent_again());
         assert_eq!(life.marks("up"), 0, "{fault:?}: launched without its head");
         mend_cable(&cluster, 1, fault);
         life.wait_for("up");
         // At the wire-up. The hosts find each other again without psched.
-        let before = cluster.sent_again();
-        break_cable(&cluster, 1, fault);
-        life.let_go("wire");
-        wait_for_noticed(&cluster, before);
-        assert_eq!(life.marks("wired"), 0, "{fault:?}: wired up without its head");
-        let before = cluster.sent_again();
+        life.stands_without(&cluster, &[1], fault, "wire");
         break_cable(&cluster, 0, fault);
         mend_cable(&cluster, 1, fault);
         life.wait_for("wired");
-        wait_for_noticed(&cluster, before);
+        wait_for_noticed(&cluster, cluster.sent_again());
         mend_cable(&cluster, 0, fault);
         // At output and input.
         while_cut(&cluster, 1, fault, || ());
         while_cut(&cluster, 0, fault, || ());
         // At the exit.
-        let before = cluster.sent_again();
-        break_cable(&cluster, 0, fault);
-        break_cable(&cluster, 1, fault);
-        life.let_go("go");
-        wait_for_noticed(&cluster, before);
-        assert!(life.aprun.runs(), "{fault:?}: it ended without what its head has to say");
-        let before = cluster.sent_again();
+        life.stands_without(&cluster, &[0, 1], fault, "go");
         mend_cable(&cluster, 1, fault);
-        wait_for_noticed(&cluster, before);
+        wait_for_noticed(&cluster, cluster.sent_again());
         mend_cable(&cluster, 0, fault);
         life.ends_well(&cluster, None);
     }
@@ -279,21 +275,13 @@ fn the_cable_of_an_inner_host_may_be_bad_at_each_moment() {
         mend_cable(&cluster, 1, fault);
         life.wait_for("up");
         // At the wire-up.
-        let before = cluster.sent_again();
-        break_cable(&cluster, 1, fault);
-        life.let_go("wire");
-        wait_for_noticed(&cluster, before);
-        assert_eq!(life.marks("wired"), 0, "{fault:?}: wired up without h1");
+        life.stands_without(&cluster, &[1], fault, "wire");
         mend_cable(&cluster, 1, fault);
         life.wait_for("wired");
         // At output.
         while_cut(&cluster, 1, fault, || ());
         // At the exit.
-        let before = cluster.sent_again();
-        break_cable(&cluster, 1, fault);
-        life.let_go("go");
-        wait_for_noticed(&cluster, before);
-        assert!(life.aprun.runs(), "{fault:?}: it ended without what h1 has to say");
+        life.stands_without(&cluster, &[1], fault, "go");
         mend_cable(&cluster, 1, fault);
         life.ends_well(&cluster, None);
     }

@@ -214,3 +214,76 @@ fn a_host_on_the_way_dies_in_the_middle_of_a_launch() {
     let all = script(&cluster, 4, "-q -n 10 -F exclusive", "hostname").wait(BOUND).expect(0);
     assert_eq!(all.sorted().len(), 10);
 }
+
+/// An application of three hosts, started from the third, whose second host is lost: it ends on all of them, and says
+/// why; `lost` gives the reason, `back` has the host come back.
+fn an_application_ends_with_its_host(
+    test: &str,
+    reason: &str,
+    lost: impl FnOnce(&mut Cluster),
+    back: impl FnOnce(&mut Cluster),
+) {
+    if !may_be(test) {
+        return;
+    }
+    let mut cluster = Cluster::start(3, 2);
+    let mut aprun = script(&cluster, 2, "-n 6 --flexible -L 0,2,4", &waits(&cluster, "never"));
+    wait_until_begun(&cluster, "never", 6);
+    let apid = cluster.wait_for("running", 1)[0];
+    let beside = script(&cluster, 0, "-q -n 2 -N 1 --flexible -L 1,5", &waits(&cluster, "beside"));
+    cluster.wait_for("running", 2);
+    assert!(aprun.runs());
+    lost(&mut cluster);
+    let ended = aprun.wait(BOUND).expect(125).says(reason);
+    let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains(reason)).collect();
+    assert!(lines.len() == 1 && lines[0].contains(&format!("Apid {apid}: ")), "{}", ended.stderr);
+    assert_eq!(ended.out(), "");
+    // The other hosts are there for others, and only for these.
+    touch(&cluster, "beside");
+    assert_eq!(beside.wait(BOUND).expect(0).sorted(), ["beside"; 2]);
+    nothing_is_left(&cluster, [0, 2].into_iter());
+    back(&mut cluster);
+    cluster.wait_until_up();
+    nothing_is_left(&cluster, 0..3);
+    let all = script(&cluster, 1, "-q -n 12 -F exclusive", "hostname").wait(BOUND).expect(0);
+    assert_eq!(all.sorted(), ["h0", "h1", "h2"].map(|host| [host; 4]).concat());
+    let history = run(&mut cluster.command(0, "apstat", ["--history"])).expect(0).out();
+    assert!(history.contains(reason.rsplit(": ").next().expect("some")), "{history}");
+}
+
+/// It comes back with another boot: nothing of what it had is there any more.
+#[test]
+fn an_application_of_several_hosts_ends_with_the_boot_of_one() {
+    an_application_ends_with_its_host(
+        "host_faults::an_application_of_several_hosts_ends_with_the_boot_of_one",
+        "the node (host h1) lost the application: its host was restarted",
+        |cluster| {
+            cluster.loses_power(1);
+            eventually(BOUND, "the host is suspect", || cluster.states()[2] == "suspect");
+            assert_eq!(cluster.wait_for("running", 2).len(), 2, "by silence alone");
+            cluster.boots_anew(1);
+            cluster.start_apinit(1, 2);
+        },
+        |_| (),
+    );
+}
+
+/// It is cut off, and declared down: its PEs run until the cable is back.
+#[test]
+fn an_application_of_several_hosts_ends_with_one_that_is_declared_down() {
+    an_application_ends_with_its_host(
+        "host_faults::an_application_of_several_hosts_ends_with_one_that_is_declared_down",
+        "the node (host h1) lost the application: it was declared down by root: no power",
+        |cluster| {
+            cluster.cable(1, false);
+            eventually(BOUND, "the host is suspect", || cluster.states()[2] == "suspect");
+            assert_eq!(cluster.wait_for("running", 2).len(), 2, "by silence alone");
+            psmgr(cluster, "down 2-3 no power").expect(0);
+        },
+        |cluster| {
+            assert!(!cluster.others(1).is_empty(), "it has ended without being told");
+            cluster.cable(1, true);
+            psmgr(cluster, "resume 2-3").expect(0);
+        },
+    );
+}

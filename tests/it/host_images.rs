@@ -5,7 +5,11 @@ use crate::support::hosts::{Cluster, may_be};
 use crate::support::users::{ANNA, Bins, User};
 use crate::support::*;
 use psched::node::checkpoint::dumps_others;
+use psched::rpc::connect::connect;
+use psched::rpc::pb;
+use psched::rpc::pb::psched_client::PschedClient;
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -146,6 +150,68 @@ fn what_has_lost_its_host_goes_on_on_another_one() {
     assert!(back.len() <= 1 && back.iter().all(|two| two[1] <= made_at + 1), "{back:?}, {made_at}");
     assert_eq!((numbers.first(), numbers.last()), (Some(&1), Some(&400)));
     rig.nothing_is_left(2);
+}
+
+/// A cpr of a release before brings no images to another host, and does not say that it could.
+#[test]
+fn images_of_an_older_cpr_stay_on_its_host() {
+    let test = "host_images::images_of_an_older_cpr_stay_on_its_host";
+    let Some(rig) = Rig::new(test) else { return };
+    let (aprun, apid) = rig.counts(0, "-L 2", "first");
+    rig.goes_on("first");
+    rig.cpr(0, &format!("-c tonight -k -p {apid}")).expect(0);
+    aprun.wait(BOUND).expect(137);
+    let manifest = std::fs::read(rig.at("tonight/manifest.json")).expect("read");
+    // (It was chosen to be on node 2, which is of h1. The caller is this process, as the user, on the host of the socket.)
+    let posts = |host: usize, number: u8, brings_images: bool| {
+        let folder = std::fs::File::open(rig.cluster.root(host).join("run/psched")).expect("there");
+        let socket = PathBuf::from(format!("/proc/self/fd/{}/psched.sock", folder.as_raw_fd()));
+        let request = pb::PostRequest {
+            request_id: vec![number; 16].into(),
+            restart: manifest.clone().into(),
+            brings_images,
+            ..pb::PostRequest::default()
+        };
+        user().does(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.expect("one");
+            let (apid, stream) = runtime.block_on(async {
+                let channel = connect(&socket).await.expect("connected");
+                let reply = PschedClient::new(channel).post(request).await.expect("taken");
+                let mut stream = reply.into_inner();
+                let said = stream.message().await.expect("told").and_then(|said| said.event);
+                let Some(pb::application_event::Event::Accepted(accepted)) = said else {
+                    panic!("{said:?}");
+                };
+                (accepted.apid, stream)
+            });
+            (apid, (stream, runtime))
+        })
+    };
+    let why = |apid: u64| {
+        run(&mut rig.cluster.command(0, "apstat", ["--why", &apid.to_string()])).expect(0).out()
+    };
+    let ends = |apid: u64| {
+        run(&mut rig.cluster.command(0, "apkill", ["-9", &apid.to_string()])).expect(0);
+        eventually(BOUND, "it is over", || {
+            let all = rig.cluster.apstat("-a");
+            all["applications"].as_array().is_some_and(Vec::is_empty)
+        });
+    };
+    for (host, named) in [(0, "psched's host"), (2, "host h2")] {
+        let (apid, posted) = posts(host, 1 + host as u8, false);
+        let said = why(apid);
+        let stays = format!("its checkpoint is on {named}, which has no room for it");
+        assert!(said.replace("\n", " ").contains(&stays), "{said}");
+        assert_eq!(rig.cluster.wait_for("posted", 1), [apid]);
+        drop(posted);
+        ends(apid);
+    }
+    let (apid, posted) = posts(0, 7, true);
+    assert_eq!(rig.nid(apid), 2);
+    drop(posted);
+    ends(apid);
+    rig.nothing_is_left(1);
 }
 
 /// Whoever brings the files stands still: the application is ended all the same.

@@ -79,10 +79,7 @@ impl Rig {
 
     /// All processes of a host are gone at once.
     fn dies(&mut self, host: usize) {
-        self.cluster.kill_apinit(host);
-        for (pid, _) in self.cluster.others(host) {
-            kill(pid, 9);
-        }
+        self.cluster.loses_power(host);
     }
 
     fn ends_with(&self, status: u8) {
@@ -151,15 +148,7 @@ fn a_lost_host_comes_back_with_another_boot() {
     rig.saves(apid);
     rig.psmgr("drain 1 it is loud");
     rig.dies(1);
-    let boot = rig.cluster.root(1).join("run/etc/boot_id");
-    std::fs::write(boot, "00000000-0000-4000-8000-0000000000ff\n").expect("written");
-    // (/run of a host that was switched off is empty.)
-    let runtime = rig.cluster.root(1).join("run/psched");
-    for name in listing(&runtime) {
-        let path = runtime.join(name);
-        let removed = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
-        removed.expect("removed");
-    }
+    rig.cluster.boots_anew(1);
     rig.cluster.start_apinit(1, 1);
     rig.wait_until_up(1);
     rig.ends_with(3);
@@ -193,7 +182,7 @@ fn without_a_checkpoint_a_lost_host_is_an_end() {
     rig.psmgr("down 1 no power");
     let (run, dir) = (aprun.wait(BOUND).expect(125), rig.dir());
     let run = run
-        .says("the node lost the application: it was declared down by root: no power")
+        .says("the node (host h1) lost the application: it was declared down by root: no power")
         .says(&format!(
             "aprun: application {apid} is not restarted: {dir}: there is no such folder\n"
         ));

@@ -8,28 +8,24 @@ use psched::rpc::connect::connect;
 use psched::rpc::pb;
 use psched::rpc::pb::psched_client::PschedClient;
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Lines of a slow reader's application: far more than all windows hold.
 const LINES: u32 = 2_000_000;
-/// How long an application may take that nothing holds up.
-const QUICK: Duration = Duration::from_secs(20);
 /// What the unread answers of one user may cost an apinit.
 const COSTS_KIB: u64 = 96 * 1024;
-/// How long a PE has written nothing if it waits for room.
-const STANDS: Duration = Duration::from_secs(1);
 
-/// What each `seq` on a host has written so far.
-fn written(cluster: &Cluster, host: usize) -> Vec<(i32, u64)> {
+/// What each `seq` on a host has written so far; `None`: one of them does not wait for room.
+fn held(cluster: &Cluster, host: usize) -> Option<Vec<(i32, u64)>> {
     let of = |pid: i32| {
         let io = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
         io.lines().find_map(|line| line.strip_prefix("wchar: "))?.parse::<u64>().ok()
     };
     let seqs = cluster.others(host).into_iter().filter(|(_, line)| line.starts_with("seq 1 "));
-    seqs.filter_map(|(pid, _)| Some((pid, of(pid)?))).collect()
+    seqs.map(|(pid, _)| Some((pid, of(pid).filter(|_| waits_for_room(pid))?))).collect()
 }
 
 /// All commands of a user on a login host share a connection to each other host. Stopped apruns,
@@ -54,19 +50,23 @@ fn stopped_apruns_on_a_login_host_delay_no_other_application() {
     cluster.wait_for("running", SLOW as usize);
     slow.iter().for_each(|aprun| kill(aprun.id() as i32, 19));
     std::fs::write(&go, "").expect("written");
-    let (mut last, mut since) = (Vec::new(), Instant::now());
+    // Another application comes and goes by their way.
+    let quick = |lines: u32| {
+        let line = format!("-q -n 1 -L {SLOW} seq 1 {lines}");
+        let run = run(&mut cluster.command(1, "aprun", words(&line))).expect(0);
+        assert_eq!(run.out().lines().count(), lines as usize);
+    };
+    let mut last = None;
     eventually(BOUND, "all of them wait for room", || {
-        let now = written(&cluster, 0);
-        if now != last {
-            (last, since) = (now, Instant::now());
+        last = held(&cluster, 0).filter(|seqs| seqs.len() == SLOW as usize);
+        last.is_some() && {
+            quick(100);
+            held(&cluster, 0) == last
         }
-        last.len() == SLOW as usize && since.elapsed() >= STANDS
     });
-    let quick = ["-q", "-n", "1", "-L", "3", "seq", "1", "300000"];
-    let quick = Running::start(&mut cluster.command(1, "aprun", quick)).wait(QUICK).expect(0);
-    assert_eq!(quick.out().lines().count(), 300_000);
+    quick(300_000);
     run(&mut cluster.command(1, "apstat", ["-a"])).expect(0);
-    assert_eq!(written(&cluster, 0), last, "the others have gone on");
+    assert_eq!(held(&cluster, 0), last, "the others have gone on");
     // They read on, and have lost nothing.
     slow.iter().for_each(|aprun| kill(aprun.id() as i32, 18));
     let expected: Vec<u8> = (1..=LINES).flat_map(|i| format!("{i}\n").into_bytes()).collect();
@@ -77,6 +77,11 @@ fn stopped_apruns_on_a_login_host_delay_no_other_application() {
         assert!(aprun.wait().expect("reaped").success());
     }
     cluster.wait_until_up();
+}
+
+/// Bytes in a pipe that its reader has not read.
+fn unread(pipe: BorrowedFd<'_>) -> u64 {
+    rustix::io::ioctl_fionread(pipe).expect("asked")
 }
 
 /// The certificate is renewed with other roles. What was open is not served on: neither requests on
@@ -108,9 +113,10 @@ fn nothing_is_passed_on_once_the_role_login_is_withdrawn() {
     let refused = runtime.block_on(client.list(pb::ListRequest::default())).expect_err("refused");
     let why = "does not have the role login any more";
     assert!(refused.message().contains(why), "{refused}");
-    // (Something takes its time meanwhile.)
-    run(&mut cluster.command(0, "aprun", words("-q -n 1 -L 0 true"))).expect(0);
     stdin.write_all(b"after\n").expect("written");
+    // What others ask after that is refused, or done.
+    eventually(BOUND, "aprun has read it", || unread(stdin.as_fd()) == 0);
+    runtime.block_on(client.list(pb::ListRequest::default())).expect_err("refused");
     run(&mut cluster.command(0, "aprun", words("-q -n 1 -L 0 true"))).expect(0);
     assert_eq!(text(), "before\n", "what its user says is still passed on");
 

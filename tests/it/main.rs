@@ -9,6 +9,7 @@ mod cables;
 mod certificates;
 mod check;
 mod checkpoint;
+mod connections;
 mod copies;
 mod cpr;
 mod daemon;

@@ -8,17 +8,12 @@ use crate::support::hosts::{Cluster, may_be};
 use crate::support::*;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
 
 /// What each PE of a slow application writes: so many blocks of a line with its number and a
 /// hundred lines of a kilobyte. It is more than all that is between the PE and aprun can hold.
 const BLOCKS: usize = 120;
 const LINES: usize = 100;
 const PES: usize = 4;
-/// How long an application that is not held up takes at most; alone it is done in less than a
-/// second.
-const QUICK: Duration = Duration::from_secs(40);
 
 /// One PE on each host: two applications have the same nodes.
 fn start(cluster: &Cluster, from: usize, number: usize, script: &str) -> Command {
@@ -38,7 +33,7 @@ impl Slow {
     fn start(cluster: &Cluster, from: usize, number: usize) -> Slow {
         let folder = cluster.folder().display();
         let script = format!(
-            "line=$ALPS_APP_PE; while [ ${{#line}} -lt 1000 ]; do line=\"$line .........\"; done; \
+            "echo $$ > {folder}/pid-{number}.$ALPS_APP_PE; line=$ALPS_APP_PE; while [ ${{#line}} -lt 1000 ]; do line=\"$line .........\"; done; \
              text=$line; i=1; while [ $i -lt {LINES} ]; do i=$((i+1)); text=\"$text\n$line\"; done; \
              i=0; while [ $i -lt {BLOCKS} ]; do i=$((i+1)); echo \"$ALPS_APP_PE block $i\n$text\"; \
              echo $i > {folder}/at-{number}.$ALPS_APP_PE; done"
@@ -48,11 +43,24 @@ impl Slow {
         Slow { number, aprun }
     }
 
+    /// What each PE has said in its file of this name; `None`: it has none.
+    fn said(&self, cluster: &Cluster, name: &str) -> impl Iterator<Item = Option<usize>> {
+        let file = |pe| cluster.folder().join(format!("{name}-{}.{pe}", self.number));
+        let files: Vec<_> = (0..PES).map(file).collect();
+        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        files.into_iter().map(move |path| text(path).trim().parse().ok())
+    }
+
     /// How many blocks each PE has written.
     fn at(&self, cluster: &Cluster) -> Vec<usize> {
-        let file = |pe| cluster.folder().join(format!("at-{}.{pe}", self.number));
-        let text = |pe| std::fs::read_to_string(file(pe)).unwrap_or_default();
-        (0..PES).map(|pe| text(pe).trim().parse().unwrap_or(0)).collect()
+        self.said(cluster, "at").map(Option::unwrap_or_default).collect()
+    }
+
+    /// Each PE has begun to write, and waits for room.
+    fn stands(&self, cluster: &Cluster) -> bool {
+        let pids = self.said(cluster, "pid").map(|pid| pid.and_then(|pid| i32::try_from(pid).ok()));
+        self.at(cluster).iter().all(|blocks| *blocks > 0)
+            && pids.into_iter().all(|pid| pid.is_some_and(waits_for_room))
     }
 
     /// It is read from now on, and has written everything.
@@ -73,6 +81,17 @@ impl Slow {
             assert_eq!(lines.next(), None, "PE {pe}");
         }
     }
+}
+
+/// An application on the hosts of the others, that is read: it is not held up by them.
+#[track_caller]
+fn quick(cluster: &Cluster, from: usize, lines: usize) {
+    let mut command = start(cluster, from, 5, &format!("seq 1 {lines}"));
+    let run = Running::start(&mut command).wait(BOUND).expect(0);
+    let mut expected: Vec<String> = (1..=lines).flat_map(|i| vec![i.to_string(); PES]).collect();
+    expected.sort();
+    let written = run.sorted();
+    assert!(written == expected, "from h{from}: {} lines are not what was written", written.len());
 }
 
 #[test]
@@ -96,33 +115,25 @@ fn a_slow_reader_on_another_host_holds_up_its_own_application_only() {
         kill(stopped.aprun.id() as i32, 19);
     }
     let all = || slow.iter().map(|slow| slow.at(&cluster)).collect::<Vec<_>>();
-    let mut last = (all(), Instant::now());
+    // None goes on while others come and go by each of their ways.
+    let mut held = Vec::new();
     eventually(BOUND, "the writers are held up", || {
-        let now = all();
-        if now != last.0 {
-            last = (now, Instant::now());
+        if !slow.iter().all(|slow| slow.stands(&cluster)) {
+            return false;
         }
-        last.0.iter().flatten().all(|blocks| *blocks > 0)
-            && last.1.elapsed() > Duration::from_millis(700)
+        held = all();
+        [1, 2, 3].into_iter().for_each(|from| quick(&cluster, from, 100));
+        slow.iter().all(|slow| slow.stands(&cluster)) && all() == held
     });
-    let held = last.0;
     assert!(held.iter().flatten().all(|blocks| *blocks < BLOCKS), "not held up: {held:?}");
     for (host, (before, now)) in before.iter().zip(apinits()).enumerate() {
         assert!(now < before + 64 * 1024, "apinit of h{host}: {before} to {now} KiB");
     }
     // Others write on, wherever their aprun is.
     for from in [0, 3, 2, 1] {
-        let mut quick = start(&cluster, from, 5, "seq 1 20000");
-        let (tell, told) = mpsc::channel();
-        let quick = Running::start(&mut quick);
-        std::thread::spawn(move || tell.send(quick.wait(BOUND)));
-        let ran = told.recv_timeout(QUICK).unwrap_or_else(|_| panic!("from h{from}: held up"));
-        let mut expected: Vec<String> =
-            (1..=20_000).flat_map(|i| vec![i.to_string(); PES]).collect();
-        expected.sort();
-        let lines = ran.expect(0).sorted();
-        assert!(lines == expected, "from h{from}: {} lines are not what was written", lines.len());
+        quick(&cluster, from, 20_000);
     }
+    assert!(slow.iter().all(|slow| slow.stands(&cluster)), "the slow ones go on");
     assert_eq!(all(), held, "the slow ones went on");
     for stopped in [&slow[2], &slow[4]] {
         kill(stopped.aprun.id() as i32, 18);

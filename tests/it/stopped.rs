@@ -172,26 +172,28 @@ fn an_application_that_its_user_has_stopped_is_shown_as_such() {
         rows["applications"][0]["turn"].as_str().unwrap_or_default().to_owned()
     };
     let apid = machine.apstat("-a")["applications"][0]["apid"].to_string();
-    let pes = machine.apstat(&format!("-A {apid} --pids"));
-    let pids: Vec<u64> = pes["processes"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|p| p["pid"].as_u64())
-        .collect();
+    let mut pids: Vec<u64> = Vec::new();
+    // (An apinit that is late to answer is not waited for.)
+    eventually(BOUND, "both apinits have said where its PEs are", || {
+        let pes = machine.apstat(&format!("-A {apid} --pids"));
+        let pes = pes["processes"].as_array().expect("a list").iter();
+        pids = pes.filter_map(|pe| pe["pid"].as_u64()).collect();
+        pids.len() == 2
+    });
     let stand = || {
         let stands = |pid: &u64| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
             stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
         };
-        pids.len() == 2 && pids.iter().all(stands)
+        pids.iter().all(stands)
     };
     // A PE has no terminal: TSTP does not stop it, unless its program says so.
     output(&machine, "apkill", &format!("-TSTP {apid}"));
-    assert_eq!(turn(&machine), "runs");
+    // (It may be frozen for a moment, until psched has planned its turns.)
+    eventually(BOUND, "it runs", || turn(&machine) == "runs" && !stand());
     output(&machine, "apkill", &format!("-STOP {apid}"));
     eventually(BOUND, "they stand", stand);
-    assert_eq!(turn(&machine), "stopped");
+    eventually(BOUND, "it is shown", || turn(&machine) == "stopped");
     assert!(output(&machine, "apstat", "").contains(" stopped "));
     assert!(output(&machine, "psview", "").contains(" stopped "));
     let why = output(&machine, "apstat", &format!("--why {apid}"));

@@ -36,7 +36,7 @@ use super::runtime::fresh_folder;
 use crate::apteam::SealKey;
 use crate::checkpoint::{MANIFEST_MAX, manifest_of};
 use crate::node::checkpoint::dir::{Dir, Incoming};
-use crate::node::checkpoint::fd_channel::{Answer, Ask, frame_of, next_frame};
+use crate::node::checkpoint::fd_channel::{Answer, Ask, frame_of, frames};
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
 use pb::from_door::Message as Told;
@@ -200,14 +200,8 @@ impl Passing {
     /// Passes on all that is said, until one of both ends it.
     async fn pass(self, door: tokio::net::UnixStream) {
         let Passing { mut said, tells, folder, dir, coming, events, promised, slot } = self;
-        let (mut reader, mut writer) = door.into_split();
-        let (answers, mut answered) = mpsc::channel(QUEUE);
-        let reads = tokio::spawn(async move {
-            while let Ok(Some(answer)) = next_frame::<pb::DoorAnswer>(&mut reader).await {
-                // (One who is gone: until the door closes somebody may write into the folder.)
-                let _ = answers.send(answer).await;
-            }
-        });
+        let (reader, mut writer) = door.into_split();
+        let (mut answered, reads) = frames::<pb::DoorAnswer>(reader);
         let (mut dir, mut folder) = (Some(dir), Some(folder));
         loop {
             let answer = tokio::select! {

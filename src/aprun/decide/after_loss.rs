@@ -138,6 +138,7 @@ mod tests {
             end: HostEnd { first, ..HostEnd::default() },
             told: false,
             by_name: String::new(),
+            host: String::new(),
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Ended {
     pub told: bool,
     /// What psched calls the user who has ended it, if a user has; empty: the user has no name, or it is not known.
     pub by_name: String,
+    /// The host of the node that has lost the application, if one has; empty: it has no name.
+    pub host: String,
 }
 
 /// How the last line tells times and memory (`--closing`).
@@ -75,7 +77,7 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool, form: Form) -> Vec<Line> {
         && (cause.ends_application() || !quiet)
         && !ended.told
     {
-        lines.push(cause_line(apid, cause, stamp, &ended.by_name));
+        lines.push(cause_line(apid, cause, stamp, ended));
     }
     if !ended.end.launched {
         return lines;
@@ -128,8 +130,9 @@ pub fn of_node(nid: Nid, stamp: &str, text: &str) -> String {
     format!("[NID {:05}] {stamp} {text}", nid.0)
 }
 
-/// The line about what decided the end; `by_name`: as in [`Ended`].
-pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str, by_name: &str) -> Line {
+/// The line about what decided the end.
+fn cause_line(apid: Apid, cause: &Cause, stamp: &str, ended: &Ended) -> Line {
+    let Ended { by_name, host, .. } = ended;
     let on =
         |nid: Nid, text: String| Line::OfNode(of_node(nid, stamp, &format!("Apid {apid}: {text}")));
     if let Some((nid, text)) = cause.notice() {
@@ -145,7 +148,8 @@ pub fn cause_line(apid: Apid, cause: &Cause, stamp: &str, by_name: &str) -> Line
             on(*nid, format!("its apshepherd was lost: {text}{ended}"))
         }
         Cause::NodeLost { nid, text } => {
-            on(*nid, format!("the node lost the application: {text}{ended}"))
+            let host = if host.is_empty() { String::new() } else { format!(" (host {host})") };
+            on(*nid, format!("the node{host} lost the application: {text}{ended}"))
         }
         // An aprun that can say so has not died.
         Cause::FrontGone => {
@@ -284,7 +288,13 @@ mod tests {
             frozen: Duration::from_millis(4_000),
             ..HostEnd::default()
         };
-        Ended { status: end.status(), end, told: false, by_name: String::new() }
+        Ended {
+            status: end.status(),
+            end,
+            told: false,
+            by_name: String::new(),
+            host: String::new(),
+        }
     }
 
     fn in_words(lines: Vec<Line>) -> Vec<String> {
@@ -408,6 +418,19 @@ mod tests {
             ),
         ] {
             let ended = Ended { by_name: "carol".to_owned(), ..ended(Some(cause), &[]) };
+            assert_eq!(shown(&ended, STAMP, true), [line]);
+        }
+    }
+
+    #[test]
+    fn a_lost_host_is_named() {
+        let cause = Cause::NodeLost { nid: Nid(3), text: "its host was restarted".to_owned() };
+        for (host, named) in [("n3", "the node (host n3)"), ("", "the node")] {
+            let ended = Ended { host: host.to_owned(), ..ended(Some(cause.clone()), &[]) };
+            let line = format!(
+                "[NID 00003] {STAMP} Apid 12: {named} lost the application: its host was restarted; initiated \
+                 application termination"
+            );
             assert_eq!(shown(&ended, STAMP, true), [line]);
         }
     }

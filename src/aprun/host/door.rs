@@ -9,7 +9,7 @@ use super::attach::Target;
 use crate::checkpoint::{listed, manifest_of};
 use crate::node::checkpoint::dir::{Dir, Incoming};
 use crate::node::checkpoint::fd_channel::{
-    self, Answer, Ask, Door, PARTS_MAX, answer_frame, next_frame,
+    self, Answer, Ask, Door, PARTS_MAX, answer_frame, frames,
 };
 use crate::rpc::caller::HEAD_HEADER;
 use crate::rpc::connect::{connect, status_text};
@@ -110,16 +110,9 @@ async fn pass(
     dir: Dir,
     restores: bool,
 ) {
-    let (mut reader, writer) = door.into_split();
+    let (reader, writer) = door.into_split();
     let mut outlet = Outlet(writer);
-    let (asks, mut asked) = mpsc::channel(QUEUE);
-    let reads = tokio::spawn(async move {
-        while let Ok(Some(ask)) = next_frame::<pb::DoorAsk>(&mut reader).await {
-            if asks.send(ask).await.is_err() {
-                break;
-            }
-        }
-    });
+    let (mut asked, reads) = frames::<pb::DoorAsk>(reader);
     let mut folder = Folder::Idle(dir);
     let mut sent: Option<JoinHandle<Result<(), String>>> = None;
     let refusal = loop {

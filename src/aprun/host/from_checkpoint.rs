@@ -74,6 +74,7 @@ pub fn request(manifest: Vec<u8>) -> Result<pb::PostRequest, Failure> {
         request_id: random()?.to_vec().into(),
         restart: manifest.into(),
         signal: true,
+        brings_images: true,
         ..pb::PostRequest::default()
     })
 }

@@ -151,7 +151,13 @@ impl Home {
             HostEnd { launched: true, first, lost: nids.clone(), ..HostEnd::default() }
         });
         let end = HostEnd { key: self.within.key, nids, ..end };
-        let ended = Ended { status: end.status(), end, told: false, by_name: String::new() };
+        let ended = Ended {
+            status: end.status(),
+            end,
+            told: false,
+            by_name: String::new(),
+            host: String::new(),
+        };
         let ended = Event::Psched(PschedEvent::Ended(Box::new(ended)));
         for event in [ended, Event::Apinit(FromApinit::Done)] {
             // An Err: this process is at its end.

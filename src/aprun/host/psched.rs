@@ -15,6 +15,7 @@ use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
 use crate::rpc::convert::places_of;
+use crate::rpc::node_list::nodes_by_pages;
 use crate::rpc::{Malformed, pb};
 use crate::variables::units::nanos;
 use pb::application_event::Event::Accepted;
@@ -36,8 +37,6 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// The largest page, in bytes.
 const HOSTS_MAX: usize = 64 << 20;
-/// More nodes than a machine has.
-const NODES_MAX: usize = 1 << 20;
 
 /// How long a psched that does not answer on this socket is waited for: as long as `given` says, else
 /// [`SYSTEM_PATIENCE`] where psched's units have made the socket's folder, which stays while psched is
@@ -200,23 +199,16 @@ async fn ask_for_hosts(socket: &Path) -> Result<Vec<(Nid, String)>, (String, boo
     let channel = connect_to_process(socket).await;
     let (channel, _) = channel.map_err(|error| (error.to_string(), error.may_pass()))?;
     let mut client = PschedClient::new(channel).max_decoding_message_size(HOSTS_MAX);
-    // (Of no application: there is none of this number.)
-    let mut request = pb::ListRequest { apid: u64::MAX >> 1, pages: true, ..Default::default() };
-    let mut nodes = Vec::new();
-    loop {
-        let asked = timeout(ANSWER_WAIT, client.list(request.clone())).await;
+    nodes_by_pages(async |request| {
+        let asked = timeout(ANSWER_WAIT, client.list(request)).await;
         let late = |_| ("psched does not answer".to_owned(), true);
         let reply = asked.map_err(late)?.map_err(|status| {
             let passes = status.source().is_some() || status.code() == Code::Unavailable;
             (status_text(status), passes)
         })?;
-        let reply = reply.into_inner();
-        nodes.extend(reply.nodes.into_iter().map(|node| (Nid(node.nid), node.host)));
-        if reply.next_page.is_empty() || nodes.len() > NODES_MAX {
-            return Ok(nodes);
-        }
-        request.page = reply.next_page;
-    }
+        Ok(reply.into_inner())
+    })
+    .await
 }
 
 /// Asks where it would go.
@@ -283,7 +275,7 @@ fn ended(mut wire: pb::Ended) -> Result<Ended, Malformed> {
     if let (Some(ago), Some(first)) = (ago, &mut end.first) {
         first.at_ns = monotonic_ns().saturating_sub(nanos(ago));
     }
-    Ok(Ended { status, end, told: false, by_name })
+    Ok(Ended { status, end, told: false, by_name, host: String::new() })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What becomes of nodes: foreign ones, and those that are taken out or put back.
 
 use super::{ANSWER_BOUND, Client, done};
-use crate::commands::pages;
-use crate::commands::question::{Does, again, ask};
+use crate::commands::question::{Does, again, answer_again, ask};
 use crate::machine::{Nid, names_hosts, parse_nids, with_numbers};
+use crate::rpc::node_list::nodes_by_pages;
 use crate::rpc::pb;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -52,12 +52,10 @@ pub(in crate::commands) fn nids(text: &str) -> Result<Nids, String> {
 
 /// All nodes, each with its host.
 async fn hosts(client: &Client) -> Result<Vec<(Nid, String)>, Vec<String>> {
-    // (Of no application: there is none of this number.)
-    let request = pb::ListRequest { apid: u64::MAX >> 1, ..Default::default() };
-    let mut client = client.clone();
-    let reply = pages::list(&mut client, request, ANSWER_BOUND).await;
-    let nodes = reply.map_err(|why| vec![why])?.nodes;
-    Ok(nodes.into_iter().map(|node| (Nid(node.nid), node.host)).collect())
+    let page = async |request: pb::ListRequest| {
+        answer_again(ask!(client.list, request), Does::Read, ANSWER_BOUND).await
+    };
+    nodes_by_pages(page).await.map_err(|why| vec![why])
 }
 
 impl Nodes {

@@ -51,6 +51,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// The largest first frame, in bytes: a draft has neither environment nor files.
 pub const FRAME_MAX: usize = 1024 * 1024;
@@ -58,6 +60,8 @@ pub const FRAME_MAX: usize = 1024 * 1024;
 pub const PARTS_MAX: usize = REQUEST_MAX;
 /// What an apinit's socket has behind its name, where its door is.
 const SUFFIX: &str = "door";
+/// Frames that wait to be taken.
+const FRAMES: usize = 4;
 /// How long a frame that has begun may take, all of it.
 const FRAME_WAIT: Duration = Duration::from_secs(5);
 /// How often one who waits for a frame looks whether his time is over.
@@ -238,7 +242,7 @@ pub fn answer_frame(answer: Answer) -> Vec<u8> {
 ///
 /// # Errors
 /// It is not understood, or the connection is broken.
-pub async fn next_frame<M: Message + Default>(
+async fn next_frame<M: Message + Default>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<Option<M>> {
     let mut length = [0; 4];
@@ -253,6 +257,21 @@ pub async fn next_frame<M: Message + Default>(
     let mut bytes = vec![0; length];
     stream.read_exact(&mut bytes).await?;
     M::decode(&*bytes).map(Some).map_err(|_| strange())
+}
+
+/// The frames of a connection that is passed on, and the task that reads them until it ends: also those that
+/// nobody takes any more, for until then the other end may do what it was asked.
+pub fn frames<M: Message + Default + 'static>(
+    mut stream: impl AsyncRead + Send + Unpin + 'static,
+) -> (mpsc::Receiver<M>, JoinHandle<()>) {
+    let (frames, taken) = mpsc::channel(FRAMES);
+    let reads = tokio::spawn(async move {
+        while let Ok(Some(frame)) = next_frame(&mut stream).await {
+            // (Err: nobody takes it.)
+            let _ = frames.send(frame).await;
+        }
+    });
+    (taken, reads)
 }
 
 /// Says it.

@@ -10,7 +10,7 @@
 //! The record says where it comes from ([`Origin`]), and these are all differences:
 //!
 //! - *One host.* Of several apinits each is tried alone, first those of cpr's host, which has the folder, and of these that
-//!   of the lowest NID ([`Scheduler::place_for`]). Gates,
+//!   of the lowest NID; those of other hosts only where cpr says that it brings the images there ([`Scheduler::place_for`]). Gates,
 //!   shape and what was chosen of nodes hold as before. Where its images are of several, each part goes to nodes of one
 //!   apinit of cpr's host, no two to the same, in their order on the line: so its nodes lie across the borders of apinits
 //!   as they did.
@@ -112,12 +112,23 @@ impl Scheduler {
         each.into_iter().find_map(|posting| place_of(&mut self.occupancy, wanted, &posting, kept))
     }
 
+    /// Why no host is near to having room for a checkpoint.
+    fn no_host(&self, team: &Apteam) -> Wait {
+        match team.front.as_ref() {
+            Some(front) if !team.posting.brings_images && self.links.values().any(takes_images) => {
+                let host = front.host.split('/').next().unwrap_or_default().to_owned();
+                Wait::ImagesStay { host }
+            }
+            _ => Wait::NoHost,
+        }
+    }
+
     /// Of one that is restored where there are several apinits: its posting for the nodes of each alone, or for
     /// those of which each part has an apinit; those of its front end's host first, then by NID.
     fn on_hosts(&self, team: &Apteam) -> Option<Vec<Posting>> {
         let restart = team.restart.as_ref()?;
         // (Parts are connected with each other by addresses of their host.)
-        let whole = restart.parts.is_empty();
+        let goes_far = restart.parts.is_empty() && team.posting.brings_images;
         let front =
             team.front.as_ref().map(|front| front.host.split('/').next().unwrap_or_default());
         let is_own = |link: &Link, front: &str| match front {
@@ -126,7 +137,7 @@ impl Scheduler {
         };
         let is_there = |link: &Link| match front {
             None => true,
-            _ if whole && link.hello.images && !link.hello.address.is_empty() => true,
+            _ if goes_far && takes_images(link) => true,
             Some(host) => is_own(link, host),
         };
         let restores = |link: &Link| link.hello.back_ends.iter().any(|name| name.starts_with(CRIU));
@@ -204,9 +215,14 @@ impl Scheduler {
         }
         Some(match nearest {
             Some((_, why)) => why.on_one_host(),
-            None => Wait::NoHost.into(),
+            None => self.no_host(team).into(),
         })
     }
+}
+
+/// Whether this apinit takes images that come from another host.
+fn takes_images(link: &Link) -> bool {
+    link.hello.images && !link.hello.address.is_empty()
 }
 
 /// Sets of nodes on which each part has an apinit of its own, and there what it needs: so many nodes with

@@ -277,6 +277,22 @@ impl Wait {
                 "no host alone has room for it, and a checkpoint is restored on one host",
                 "it is placed when one host has enough free nodes (apstat -n)",
             ),
+            Wait::ImagesStay { host } => {
+                let host = match &host[..] {
+                    "" => "psched's host".to_owned(),
+                    host => format!("host {host}"),
+                };
+                with_cure(
+                    format!(
+                        "its checkpoint is on {host}, which has no room for it, and its cpr or aprun, which is of an \
+                         older release, can't bring the images to another host"
+                    ),
+                    format!(
+                        "it is placed when {host} has enough free nodes (apstat -n); to restart it elsewhere, end it \
+                         and run cpr -r of psched's release"
+                    ),
+                )
+            }
             Wait::Hours(barred) => {
                 with_cure(Barred::words(barred), "it is placed there when those hours begin")
             }

@@ -5,6 +5,7 @@
 
 use super::services::Service;
 use crate::apteam::posting::{Owner, Posting};
+use crate::apteam::protocol::node::Restart;
 use crate::apteam::record::{Apteam, State};
 use crate::checkpoint::{Flaw, Manifest, Restarting, SealKey, restarting};
 use crate::psched::decide::Origin;
@@ -78,25 +79,40 @@ fn is_its_own(team: &Apteam, owner: &Owner, posting: &Posting) -> bool {
 }
 
 impl Service {
-    /// Whether images of several parts can be restored on the host of this caller: they are connected with each other
-    /// by addresses of one host.
+    /// Whether images can be restored for this caller. Those of several parts are restored on his host, for they are
+    /// connected with each other by addresses of one host; so are all that his front end does not bring to another.
     ///
     /// # Errors
     /// They can't, whatever else runs.
-    pub(super) async fn can_restore(&self, peer: &Peer) -> Result<(), Status> {
+    pub(super) async fn can_restore(
+        &self,
+        peer: &Peer,
+        restart: &Restart,
+        brings: bool,
+    ) -> Result<(), Status> {
+        let parts = !restart.parts.is_empty();
+        if brings && !parts {
+            return Ok(());
+        }
         let (host, own) = (self.host_of(peer), peer.relayed.is_none());
         let named = Arc::clone(&host);
-        match self.read(peer.uid, move |s| s.has_nodes_of(&named, own)).await? {
-            true => Ok(()),
-            false => Err(Status::failed_precondition(format!(
-                "it has images of several apinits, which are restored on the host where cpr or aprun runs, and {} \
-                 offers no nodes: call cpr -r on a host with nodes, where the folder must be too",
-                match &*host {
-                    "" => "this host".to_owned(),
-                    host => format!("host {host}"),
-                }
-            ))),
+        if self.read(peer.uid, move |s| s.has_nodes_of(&named, own)).await? {
+            return Ok(());
         }
+        let host = match &*host {
+            "" => "this host".to_owned(),
+            host => format!("host {host}"),
+        };
+        Err(Status::failed_precondition(match parts {
+            true => format!(
+                "it has images of several apinits, which are restored on the host where cpr or aprun runs, and \
+                 {host} offers no nodes: call cpr -r on a host with nodes, where the folder must be too"
+            ),
+            false => format!(
+                "cpr or aprun is of an older release, which restores a checkpoint on its own host only, and {host} \
+                 offers no nodes: upgrade it, or call cpr -r on a host with nodes, where the folder must be too"
+            ),
+        }))
     }
 
     /// The same for a request.
@@ -120,6 +136,7 @@ impl Service {
         })?;
         let key = self.identity.checkpoint_key.as_ref();
         let mut recovered = recovered(&request.restart, request_id, caller, key)?;
+        recovered.posting.brings_images = request.brings_images;
         if let Origin::Waiting { apid, free } = &mut recovered.origin
             && recovered.store == self.identity.store_id
         {
@@ -136,7 +153,6 @@ impl Service {
 mod tests {
     use super::*;
     use crate::apteam::ending::HostEnd;
-    use crate::apteam::protocol::node::Restart;
     use crate::checkpoint::{Kind, example};
     use crate::psched::serve::tests::team;
     use tonic::Code;

@@ -372,10 +372,8 @@ impl pb::psched_server::Psched for Service {
             true => (Posting::try_from(request).map_err(malformed)?, owner, None),
             false => {
                 let recovered = self.recover(&request, &owner).await?;
-                if let crate::psched::decide::Origin::Running(restart) = &recovered.origin
-                    && !restart.parts.is_empty()
-                {
-                    self.can_restore(&peer).await?;
+                if let crate::psched::decide::Origin::Running(restart) = &recovered.origin {
+                    self.can_restore(&peer, restart, request.brings_images).await?;
                 }
                 (recovered.posting, recovered.owner, Some(recovered.origin))
             }

@@ -37,6 +37,7 @@ message! {
     time_limit = time_limit_ms: LimitMillis,
     immediate: Same,
     tries_again: Same,
+    brings_images: Same,
     exclusive: Same,
     account: AccountName,
     choice = (only, not, downwards): Choices,

@@ -257,6 +257,7 @@ fn posting() -> impl Strategy<Value = Posting> {
                 time_limit,
                 immediate,
                 tries_again: !immediate,
+                brings_images: immediate,
                 exclusive,
                 account,
                 choice,

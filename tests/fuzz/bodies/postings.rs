@@ -88,6 +88,7 @@ fn posting(u: &mut Unstructured<'_>) -> Result<Option<Posting>> {
         restart: Default::default(),
         signal: u.arbitrary()?,
         tries_again: u.arbitrary()?,
+        brings_images: u.arbitrary()?,
         oversubscribe: u.arbitrary()?,
         shared_processors: number(u)?,
         shared_per_node: number(u)?,

@@ -274,6 +274,27 @@ impl Cluster {
         apinit.wait().expect("reaped");
     }
 
+    /// All processes of a host are gone at once.
+    pub fn loses_power(&mut self, host: usize) {
+        self.kill_apinit(host);
+        for (pid, _) in self.others(host) {
+            kill(pid, 9);
+        }
+    }
+
+    /// The host has another boot: what was in its /run is gone.
+    #[track_caller]
+    pub fn boots_anew(&self, host: usize) {
+        let boot = self.root(host).join("run/etc/boot_id");
+        std::fs::write(boot, "00000000-0000-4000-8000-0000000000ff\n").expect("written");
+        let runtime = self.root(host).join("run/psched");
+        for name in listing(&runtime) {
+            let path = runtime.join(name);
+            let removed = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
+            removed.expect("removed");
+        }
+    }
+
     /// kill -9 of psched.
     pub fn kill_psched(&mut self) {
         let mut psched = self.psched.take().expect("it runs");

@@ -224,6 +224,12 @@ pub fn resident_kib(pid: i32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
+/// Whether a process waits until there is room in the pipe that it writes into.
+pub fn waits_for_room(pid: i32) -> bool {
+    let stands_in = std::fs::read_to_string(format!("/proc/{pid}/wchan"));
+    stands_in.is_ok_and(|function| function.ends_with("pipe_write"))
+}
+
 /// All processes.
 pub fn pids() -> impl Iterator<Item = i32> {
     let all = std::fs::read_dir("/proc").expect("/proc").flatten();

@@ -3,12 +3,52 @@
 use super::rig::*;
 use crate::apinit::rig::*;
 use nix::sys::signal::Signal;
-use psched::apteam::ending::Cause;
-use psched::apteam::protocol::node::{Command, PlaceCommand};
-use psched::apteam::protocol::turns::SlicePlan;
+use psched::apteam::Key;
+use psched::apteam::ending::{Cause, HostEnd};
+use psched::apteam::protocol::node::{Command, PlaceCommand, Report};
+use psched::apteam::protocol::turns::{SlicePlan, Switch};
 use std::time::{Duration, Instant};
 
 const SLICE: Duration = Duration::from_millis(50);
+
+/// Waits until a gang is over, and takes up all changes that began before that.
+async fn ended_and_switches(link: &mut Link, gang: &mut Gang) -> (HostEnd, Vec<Switch>) {
+    gang.front.until_done().await;
+    let (mut end, mut told) = (None, Vec::<Switch>::new());
+    loop {
+        match link.report().await {
+            Report::Ended(ended) if ended.key == gang.key => end = Some(*ended),
+            Report::Switches(switches) => {
+                assert_eq!(switches.left_out, 0, "changes are missing");
+                told.extend(switches.switches);
+            }
+            _ => {}
+        }
+        let over = end.as_ref().and_then(|end| end.first.as_ref()).map(|first| first.at_ns);
+        if over.is_some_and(|over| told.iter().any(|switch| switch.began_ns > over)) {
+            link.acknowledge(gang.key).await;
+            return (end.expect("told"), told);
+        }
+    }
+}
+
+/// How long a gang ran, and how long it stood meanwhile, until then.
+fn times_of(key: Key, switches: &[Switch], until_ns: u64) -> (Duration, Duration) {
+    let (mut ran, mut begun, mut since) = (0, None, None);
+    for switch in switches {
+        if switch.started.contains(&key) {
+            let at = switch.began_ns + switch.gap_ns;
+            (begun, since) = (begun.or(Some(at)), Some(at));
+        }
+        if switch.stopped.contains(&key) {
+            let at = (switch.began_ns + switch.freeze_ns).min(until_ns);
+            ran += since.take().map_or(0, |since| at.saturating_sub(since));
+        }
+    }
+    ran += since.map_or(0, |since| until_ns.saturating_sub(since));
+    let all = begun.map_or(0, |begun| until_ns.saturating_sub(begun));
+    (Duration::from_nanos(ran), Duration::from_nanos(all.saturating_sub(ran)))
+}
 
 /// Whose slice is on at that time, by number.
 fn whose(plan: &SlicePlan, at: u64) -> usize {
@@ -16,33 +56,15 @@ fn whose(plan: &SlicePlan, at: u64) -> usize {
     ((at - plan.begins_ns) / slice) as usize % plan.slices.len()
 }
 
-/// Everything that ran after `since` did so in its slice, but for some time at the beginning.
+/// Each change was to the gang whose slice was on when it began, however late that was.
 #[track_caller]
-fn in_their_slices(plan: &SlicePlan, gangs: [&Gang; 2], since: u64) {
-    // Half a slice: a machine that has much else to do changes late, and a wrong slice is a whole one.
-    let late = plan.slices[0].length.as_nanos() as u64 / 2;
-    for (number, gang) in gangs.into_iter().enumerate() {
-        let mut after = 0;
-        for (first, last) in gang.runs() {
-            // One that ends at once may be the end of a slice that was over at `since`.
-            if last > since + late {
-                after += 1;
-                // Whoever is to be stopped runs a little longer.
-                let its = |at: u64| [at, at - late].iter().any(|at| whose(plan, *at) == number);
-                let into = |at: u64| {
-                    (at - plan.begins_ns) as f64 / plan.slices[0].length.as_nanos() as f64
-                };
-                assert!(
-                    its(last) && (first < since || its(first)),
-                    "{} ran from {} to {}, counted in slices; apinit was back at {}",
-                    gang.key,
-                    into(first),
-                    into(last),
-                    into(since)
-                );
-            }
-        }
-        assert!(after > 0, "{} has not run", gang.key);
+fn in_their_slices(plan: &SlicePlan, gangs: [&Gang; 2], switches: &[Switch]) {
+    let slice = plan.slices[0].length.as_nanos() as u64;
+    for switch in switches {
+        let late = switch.began_ns.saturating_sub(switch.due_ns);
+        assert!(switch.due_ns <= switch.began_ns && late < slice, "of a slice before: {switch:?}");
+        let its = gangs[whose(plan, switch.due_ns)].key;
+        assert_eq!(switch.started, [its], "in the slice of {its}: {switch:?}");
     }
 }
 
@@ -64,12 +86,17 @@ async fn an_apinit_that_was_stopped_comes_back_in_the_right_slice() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let changes = |gang: &Gang| gang.runs().iter().any(|run| run.0 > stopped + 200 * MS);
     let ran = [changes(&one), changes(&other)];
+    let back = now_ns();
     apinit.signal(Signal::SIGCONT);
-    let back = now_ns() + 10 * MS;
-    switches(&mut link, 7, 10).await;
+    let mut told = Vec::new();
+    while told.len() < 10 {
+        let all = switches(&mut link, 7, 1).await;
+        told.extend(all.into_iter().filter(|switch| switch.began_ns > back));
+    }
     exclusive(&[&one, &other]);
     assert!(ran != [true, true], "somebody else has changed gangs");
-    in_their_slices(&plan, [&one, &other], back);
+    in_their_slices(&plan, [&one, &other], &told);
+    until("both to run", || one.last() > back && other.last() > back).await;
     kill(&mut link, vec![one, other]).await;
     apinit.end().await;
 }
@@ -198,25 +225,24 @@ async fn a_time_limit_counts_time_run() {
     let test = "turns::lives::a_time_limit_counts_time_run";
     let Some(program) = stamper("turns") else { return };
     let Some((instance, apinit, mut link)) = open(test).await else { return };
+    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
     let limit = Duration::from_millis(1_000);
     let place = instance.place("1.1", &[&[0]], 2);
     let place = PlaceCommand { shares: true, time_limit: Some(limit), ..place };
+    // (It is frozen until its first slice.)
     let mut one =
         Gang::launch_placed(&instance, &mut link, &program, place, "exec STAMP spin").await;
-    let begun = Instant::now();
-    let other = Gang::launch(&instance, &mut link, &program, "2.1", "exec STAMP spin").await;
     let quarter = plan(7, SLICE, &[one.key, other.key, other.key, other.key]);
     let members = vec![one.key, other.key];
     planned(&mut link, SlicePlan { members, ..quarter }).await;
-    // (Until here it had a processor for itself.)
-    let alone = begun.elapsed();
-    let end = ended(&mut link, &mut one).await;
-    let took = begun.elapsed();
-    assert_eq!(end.first.map(|first| first.cause), Some(Cause::TimeLimit { limit }));
-    let shared = limit.saturating_sub(alone).mul_f64(2.5);
-    assert!(took > alone + shared, "{took:?}, of which {alone:?} alone");
-    let (least, most) = (Duration::from_millis(1_000), Duration::from_millis(1_500));
-    assert!((least..most).contains(&end.run), "{:?}", end.run);
+    let (end, told) = ended_and_switches(&mut link, &mut one).await;
+    let first = end.first.expect("told");
+    assert_eq!(first.cause, Cause::TimeLimit { limit });
+    // By the changes of gangs, of which a busy machine makes some late.
+    let (ran, stood) = times_of(one.key, &told, first.at_ns);
+    eprintln!("{test}: ran {ran:?}, stood {stood:?}; {:?} by its end", end.run);
+    assert!(ran + SLICE > limit, "ended after {ran:?}, and {stood:?} in which it stood");
+    assert!(end.run >= limit && end.run < ran + stood, "{:?} are not {ran:?}", end.run);
     kill(&mut link, vec![other]).await;
     apinit.end().await;
 }

@@ -1,6 +1,7 @@
 //! What psched says, and looking.
 
 use super::*;
+use crate::aprun::decide::after_loss::lost;
 
 impl Front {
     pub(super) fn psched_up(&mut self, pid: i32) {
@@ -126,8 +127,10 @@ impl Front {
         self.waiting = Some(why);
     }
 
-    pub(super) fn has_ended(&mut self, now_ns: u64, ended: Box<Ended>) {
+    pub(super) fn has_ended(&mut self, now_ns: u64, mut ended: Box<Ended>) {
         if self.ended.is_none() {
+            let host = lost(&ended).and_then(|(nid, _)| self.host_of(nid)).map(str::to_owned);
+            ended.host = host.unwrap_or_default();
             self.quiet_since = now_ns;
             self.ended = Some(ended);
         }

@@ -44,7 +44,13 @@ fn ended(cause: Option<Cause>, launched: bool) -> Box<Ended> {
         first: cause.map(|cause| Decisive { at_ns: 1, cause }),
         ..HostEnd::default()
     };
-    Box::new(Ended { status: end.status(), end, told: false, by_name: String::new() })
+    Box::new(Ended {
+        status: end.status(),
+        end,
+        told: false,
+        by_name: String::new(),
+        host: String::new(),
+    })
 }
 
 fn launch_of(incarnation: u32) -> Action {

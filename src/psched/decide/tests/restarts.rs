@@ -15,9 +15,10 @@ fn origin() -> Origin {
 
 /// A posting of one that ran, or that waited.
 fn restarted(number: u8, width: u32, origin: Origin) -> Event {
-    let Event::Posted { reply, posting, owner, front, secret } = posted(number, width) else {
+    let Event::Posted { reply, mut posting, owner, front, secret } = posted(number, width) else {
         unreachable!()
     };
+    posting.brings_images = true;
     Event::Restarted { reply, posting, owner, front, secret, origin }
 }
 
@@ -126,16 +127,20 @@ fn it_is_placed_where_its_images_can_go() {
     let criu = || vec!["criu 4.2".to_owned()];
     let there = |host: &str| Hello { host: host.into(), remote: true, ..*hello(&[2, 3]) };
     let takes = |hello: Hello| Hello { images: true, address: "10.0.0.2:7118".into(), ..hello };
-    for (front, other, sits_on) in [
-        ("", there("h1"), Some("0")),
-        ("h1/boot", there("h1"), Some("2")),
-        ("h2/boot", there("h1"), None),
-        ("h2/boot", takes(there("h1")), Some("0")),
+    for (front, brings, other, sits_on) in [
+        ("", true, there("h1"), Some("0")),
+        ("h1/boot", true, there("h1"), Some("2")),
+        ("h2/boot", true, there("h1"), None),
+        ("h2/boot", true, takes(there("h1")), Some("0")),
         // The host that has the folder comes first.
-        ("h1/boot", takes(there("h1")), Some("2")),
-        ("", takes(there("h1")), Some("0")),
+        ("h1/boot", true, takes(there("h1")), Some("2")),
+        ("", true, takes(there("h1")), Some("0")),
         // The others have no CRIU.
-        ("", takes(Hello { back_ends: criu(), ..there("h1") }), Some("2")),
+        ("", true, takes(Hello { back_ends: criu(), ..there("h1") }), Some("2")),
+        // A cpr of an older release brings nothing to another host.
+        ("h2/boot", false, takes(there("h1")), None),
+        ("h1/boot", false, takes(there("h1")), Some("2")),
+        ("", false, takes(Hello { back_ends: criu(), ..there("h1") }), Some("0")),
     ] {
         let mut machine = machine(4, 1);
         for nid in [2, 3] {
@@ -149,10 +154,14 @@ fn it_is_placed_where_its_images_can_go() {
             s.apply(at(0), Event::Inventory { link: LinkId(n), items: Vec::new() });
         }
         let mut event = restarted(1, 1, origin());
-        if let Event::Restarted { front: process, .. } = &mut event {
+        if let Event::Restarted { front: process, posting, .. } = &mut event {
             process.host = front.into();
+            posting.brings_images = brings;
         }
         s.apply(at(1), event);
+        let why = s.why(Apid(1)).map(|why| why.to_string()).unwrap_or_default();
+        let stays = "its checkpoint is on host h2, which has no room for it, and its cpr or aprun";
+        assert_eq!(why.starts_with(stays), sits_on.is_none() && !brings, "{why}");
         let places = &s.team(Apid(1)).expect("posted").places;
         let nids: Vec<String> = places.nids().map(|nid| nid.0.to_string()).collect();
         assert_eq!(nids.first().map(String::as_str), sits_on, "{front}");

@@ -66,6 +66,7 @@ fn postings() -> Vec<(&'static str, Say, Option<Say>)> {
         restart: _,
         signal: _,
         tries_again: _,
+        brings_images: _,
         // (What is shared is psched's to say: it is not looked at.)
         oversubscribe: _,
         shared_processors: _,
