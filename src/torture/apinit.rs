@@ -7,12 +7,15 @@ mod outside;
 
 use super::host::ProcId;
 use super::images::{Checkpoint, Coming as ComingBack};
+use super::logins::{BACK, DOWN};
 use super::memory::Coming;
 use super::memory_out::{Mark, Returning};
 use super::programs::Copy;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
+use crate::apinit::decide::clock::Reading;
+use crate::apinit::decide::exchanges::Exchanges;
 use crate::apinit::decide::switcher::{Event as TurnEvent, Switcher};
 use crate::apinit::decide::{Agent, Conn, Event, Found, Me, Rebind};
 use crate::apinit::drive::{Driver, Heard, Left};
@@ -102,7 +105,13 @@ pub struct Apinit {
     heads: BTreeMap<Conn, Option<WireId>>,
     peers: BTreeMap<(Key, u32), WireId>,
     /// The wire to psched, and whether it has been welcomed on it.
-    link: Option<(WireId, bool)>,
+    pub link: Option<(WireId, bool)>,
+    /// The exchanges with psched about its clock on that wire, and how often psched's host had been started; what
+    /// was read last, when, and of which of these clocks.
+    pub exchanges: Option<(Exchanges, WireId, u32)>,
+    pub reading: Option<(Reading, u64, u32)>,
+    /// The error of the one before.
+    pub error_before: u64,
     back_off: u64,
     timer: u64,
     pub switcher: Switcher,
@@ -185,6 +194,9 @@ impl World {
             heads: BTreeMap::new(),
             peers: BTreeMap::new(),
             link: None,
+            exchanges: None,
+            reading: None,
+            error_before: 0,
             back_off: 20 * MS,
             timer: 0,
             switcher: Switcher::default(),
@@ -199,6 +211,7 @@ impl World {
         }));
         let plans = at.plans.clone();
         self.note(|| format!("apinit {slot} starts"));
+        self.checks.host_is_disturbed(host, self.now + BACK);
         self.apinit_serves_users(slot, true);
         for plan in plans {
             self.tell_switcher(slot, TurnEvent::Plan(plan));
@@ -325,6 +338,7 @@ impl World {
             return;
         }
         self.note(|| format!("apinit {slot} dies"));
+        self.checks.host_is_disturbed(self.slots[slot].host, self.now + DOWN);
         self.apinit_serves_users(slot, false);
         self.disturbed(slot);
         self.checks.apinit_away(&self.slots[slot].nids, u64::MAX);
@@ -340,6 +354,11 @@ impl World {
     /// The agent hears this, and what follows is done.
     pub fn apinit_happens(&mut self, slot: usize, event: Event) {
         self.apinit_hears(slot, Heard::Happens(event));
+    }
+
+    /// The same of what comes at all times, also in a quiet cluster.
+    pub fn apinit_learns(&mut self, slot: usize, event: Event) {
+        self.drive(slot, |driver, out| driver.hears(out, Heard::Happens(event)));
     }
 
     /// The driver hears this, and what follows is done. (While it is being called: after that.)
@@ -550,6 +569,7 @@ impl World {
         let target = match (wrong && self.faults.u32(0..4) == 0, self.reaches_copy(slot)) {
             (true, _) => {
                 self.counts.add("stores");
+                self.checks.host_is_disturbed(host, self.now + BACK);
                 self.checks.apinit_away(&self.slots[slot].nids, self.now);
                 Target::WrongPsched(slot)
             }
@@ -570,7 +590,7 @@ impl World {
         self.disturbed(slot);
         let life = self.slots[slot].life;
         let Some(proc) = &mut self.slots[slot].proc else { return };
-        proc.link = None;
+        (proc.link, proc.exchanges, proc.reading) = (None, None, None);
         let wait = proc.back_off;
         proc.back_off = (wait * 2).min(SECOND);
         self.after(wait, Ev::ApinitDial(slot, life));
@@ -586,7 +606,9 @@ impl World {
                 proc.back_off = 20 * MS;
                 self.welcomed(slot, welcome.mono_ns);
                 self.apinit_happens(slot, Event::Linked(welcome));
+                self.exchanges_begin(slot, wire);
             }
+            Msg::ClockAnswered(exchange) => self.exchange_answered(slot, wire, exchange),
             Msg::Command(seq, commits, command) => {
                 if commits > 0 {
                     self.apinit_happens(slot, Event::Counted(commits));

@@ -1,6 +1,7 @@
 //! What goes wrong: each class by itself at random moments, several at once.
 
 use super::front::Aprun;
+use super::logins::{BACK, UNHEARD};
 use super::wire::{Pid, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, Options, SECOND};
@@ -12,7 +13,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The classes, by the name under which they are asked for and counted.
-pub const CLASSES: [(&str, &str); 22] = [
+pub const CLASSES: [(&str, &str); 23] = [
     ("delay", "messages between hosts take up to seconds"),
     ("breaks", "connections break, and what was under way is lost"),
     ("cuts", "hosts can't reach each other, in one direction or both"),
@@ -35,6 +36,10 @@ pub const CLASSES: [(&str, &str); 22] = [
     (COPIES, "a copy of the store, made while psched ran, is put in its place"),
     (LAUNCHES, "hosts can start no application for a time"),
     (LOGINS, "apruns are on other hosts too, whose apinits are killed, stopped and cut off"),
+    (
+        EXCHANGES,
+        "hosts learn psched's clock by exchanges, which take longer on one way than on the other",
+    ),
 ];
 
 /// A class that seeds have or have not whatever else they have.
@@ -46,8 +51,10 @@ const COPIES: &str = "copies";
 const LAUNCHES: &str = "launches";
 /// Likewise.
 const LOGINS: &str = "logins";
+/// Likewise.
+const EXCHANGES: &str = "exchanges";
 /// Those.
-const ASKED_FOR: [&str; 3] = [COPIES, LAUNCHES, LOGINS];
+const ASKED_FOR: [&str; 4] = [COPIES, LAUNCHES, LOGINS, EXCHANGES];
 /// In a list of classes: and those that the seed chooses.
 pub const CHOSEN: &str = "chosen";
 
@@ -76,6 +83,7 @@ pub struct Faults {
     pub copies: bool,
     pub launches: bool,
     pub logins: bool,
+    pub exchanges: bool,
     /// Reports that may come again, and whose they are.
     old: Vec<(usize, Report)>,
     /// Who is stopped until when: psched, each apinit, and apruns.
@@ -177,6 +185,7 @@ impl Faults {
             copies: has(COPIES),
             launches: has(LAUNCHES),
             logins: has(LOGINS),
+            exchanges: has(EXCHANGES),
             ..Faults::default()
         }
     }
@@ -257,8 +266,9 @@ impl World {
             self.fault_again(fault.clone());
         }
         self.note(|| format!("FAULT {fault:?}"));
-        if !matches!(fault, Fault::Interrupt | Fault::Nap(_) | Fault::Aprun | Fault::Stranger) {
-            self.checks.ends_are_disturbed(self.now + MENDED);
+        // (The others disturb hosts, or psched, where it is known for how long.)
+        if matches!(fault, Fault::Copy | Fault::Order) {
+            self.checks.ends_are_disturbed(self.now + BACK);
         }
         match fault {
             Fault::Slow => {
@@ -266,6 +276,7 @@ impl World {
                 self.slow_until = self.now + self.faults.u64(SECOND..20 * SECOND);
                 // What was sent last takes up to three seconds more.
                 self.disturbed_until(self.slow_until + 4 * SECOND);
+                self.checks.ends_are_disturbed(self.slow_until + BACK);
             }
             Fault::Break => self.break_some(),
             Fault::Cut => self.cut_some(),
@@ -365,6 +376,7 @@ impl World {
                     self.after(wait, Ev::Fault(Fault::DiskRoom));
                     // What waits for its record is said when the disk is tried again.
                     self.disturbed_until(self.now + wait + 2 * SECOND);
+                    self.checks.ends_are_disturbed(self.now + wait + BACK);
                 }
             }
             Fault::DiskRoom | Fault::Well(_) => {}
@@ -389,6 +401,7 @@ impl World {
                 self.counts.add("stops");
                 let until = self.now + self.faults.u64(MS..12 * SECOND);
                 self.disturbed_until(until);
+                self.checks.ends_are_disturbed(until + BACK);
                 let sheps: Vec<Pid> = self.sheps.keys().copied().collect();
                 let shepherd = self.faults.choice(&sheps).copied();
                 let stopped = match self.faults.usize(0..=self.slots.len()) {
@@ -528,6 +541,9 @@ impl World {
             }
         }
         self.checks.cut(a, b, until);
+        for host in [a, b] {
+            self.checks.host_is_disturbed(host, until + UNHEARD);
+        }
     }
 
     /// Whose link to psched this is.

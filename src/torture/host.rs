@@ -1,5 +1,6 @@
 //! Hosts: their clocks and the processes of users on them.
 
+use super::logins::UNHEARD;
 use super::program::Program;
 use super::wire::Pid;
 use super::world::{Ev, World};
@@ -61,6 +62,11 @@ impl Host {
     /// Its clock is not quite right.
     pub fn drift(&mut self, rng: &mut Rng) {
         self.ppm = rng.i64(-200..=200);
+    }
+
+    /// Its clock is fast by so many parts in a million, from its boot on.
+    pub fn runs_fast_by(&mut self, ppm: i64) {
+        self.ppm = ppm;
     }
 
     /// The boot id.
@@ -160,6 +166,7 @@ impl World {
     pub fn host_down(&mut self, host: usize) {
         self.note(|| format!("host {host} goes down"));
         self.hosts[host].up = false;
+        self.checks.host_is_disturbed(host, self.now + 2 * UNHEARD);
         let procs: Vec<ProcId> = self
             .procs
             .iter()

@@ -24,6 +24,11 @@ use std::time::Duration;
 
 /// The variable `login_host_away`: its least value.
 pub const AWAY_MAX: u64 = 60 * SECOND;
+/// What a process takes to come back at most after it was killed, and what it then takes to be in touch.
+pub const DOWN: u64 = 20 * SECOND;
+pub const BACK: u64 = 10 * SECOND;
+/// What hosts that can hear each other again take at most to notice that a connection is dead, and for another.
+pub const UNHEARD: u64 = 30 * SECOND;
 /// When a front end started, by its host's clock: no number is used twice here.
 const STARTED: u64 = 1;
 
@@ -155,7 +160,7 @@ impl World {
         if host > 0 {
             let boot = format!("{}/{}", self.hosts[host].name, self.hosts[host].boot_id());
             self.logins.fronts.insert(front, (host, boot.into()));
-            self.checks.front_is_on(front, host);
+            self.checks.front_is_on(front, host, self.hosts[host].boots);
         }
     }
 
@@ -186,6 +191,7 @@ impl World {
             return;
         };
         login.up = true;
+        self.checks.host_is_disturbed(host, self.now + BACK);
         self.checks.login_serves(host, self.now);
         login.life += 1;
         (login.link, login.back_off, login.stopped_until) = (None, 20 * MS, 0);
@@ -199,6 +205,7 @@ impl World {
     pub fn login_gone(&mut self, host: usize) {
         let Some(login) = self.logins.hosts.get_mut(&host).filter(|login| login.up) else { return };
         (login.up, login.link) = (false, None);
+        self.checks.host_is_disturbed(host, self.now + DOWN);
         self.checks.login_serves(host, u64::MAX);
         let own: BTreeSet<u64> =
             self.logins.passages.keys().copied().filter(|n| self.logins.passes(*n, host)).collect();
@@ -460,6 +467,7 @@ impl World {
         self.counts.add("revoked certificates");
         let until = self.now + time;
         self.logins.revoked.insert(host, until);
+        self.checks.host_is_disturbed(host, until + BACK);
         (0..self.hosts.len()).for_each(|other| self.checks.cut(host, other, until));
         let of = |hosts: [usize; 2]| hosts[0] != hosts[1] && hosts.contains(&host);
         let ids: Vec<WireId> =
@@ -510,10 +518,13 @@ impl World {
 
     fn psched_hears_login(&mut self, says: LoginSays) {
         self.note(|| format!("psched: {}", super::trace::cut(&says)));
+        let named = matches!(says, LoginSays::Gone { .. });
         let Heard { gone, tasks, left_behind, .. } = self.around.logins.hosts.hear(says);
         tasks.into_iter().for_each(|task| self.psched_login_task(task));
+        if !named {
+            self.checks.left_behind(left_behind.as_ref(), &gone, &self.hosts);
+        }
         if let Some(left) = left_behind {
-            self.checks.left_behind(&left, &gone);
             self.checks.warned(&left.words(Duration::from_nanos(AWAY_MAX)));
         }
         self.checks.fronts_count_as_gone(&gone, self.now);
@@ -613,6 +624,7 @@ impl World {
     /// It is stopped until then.
     pub fn stop_login(&mut self, host: usize, until: u64) {
         self.checks.login_serves(host, until);
+        self.checks.host_is_disturbed(host, until + BACK);
         if let Some(login) = self.logins.hosts.get_mut(&host).filter(|l| l.stopped_until <= until) {
             login.stopped_until = until;
         }
@@ -624,6 +636,7 @@ impl World {
         self.cuts.insert((0, host), until);
         self.cuts.insert((host, 0), until);
         self.checks.cut(0, host, until);
+        self.checks.host_is_disturbed(host, until + UNHEARD);
         let between = |hosts: [usize; 2]| hosts == [0, host] || hosts == [host, 0];
         let ids: Vec<WireId> =
             self.wires.iter().filter(|(_, w)| between(w.hosts)).map(|(id, _)| *id).collect();

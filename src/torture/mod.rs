@@ -48,6 +48,7 @@
 
 mod apinit;
 pub mod checks;
+mod clocks;
 mod copies;
 mod cpr;
 pub mod faults;

@@ -4,7 +4,7 @@
 //! state and of the disk before one is put to the driver) is here as well.
 
 use super::checks::Asked;
-use super::logins::PschedLogins;
+use super::logins::{BACK, DOWN, PschedLogins};
 use super::store::Disk;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
@@ -14,7 +14,7 @@ use crate::aprun::decide::session::{
     Ask, Looked as Found, Placement, PschedEvent as Said, Retried,
 };
 use crate::apteam::posting::{Owner, Posting};
-use crate::apteam::protocol::node::{NodeSpec, Report, Welcome};
+use crate::apteam::protocol::node::{ClockTold, NodeSpec, Report, Welcome};
 use crate::apteam::record::{Apteam, FrontProcess, State};
 use crate::apteam::{Apid, Key, Ticket};
 use crate::machine::Nid;
@@ -78,6 +78,8 @@ pub struct Around {
     pub pid: Pid,
     /// Front ends that are watched, and the hosts of those that are not here.
     pub logins: PschedLogins,
+    /// What apinits have told of its clock.
+    pub clocks: BTreeMap<LinkId, ClockTold>,
     /// psched dies after so many more things that leave it.
     pub dies_after: Option<u32>,
     /// It has died within a call of its driver's: nothing leaves it any more.
@@ -121,6 +123,7 @@ impl World {
         scheduler.started(self.disk.epoch, self.disk.start_id());
         self.note(|| format!("psched {pid} starts"));
         self.checks.psched_away(self.now);
+        self.checks.ends_are_disturbed(self.now + BACK);
         let mut driver =
             Driver::new(scheduler, Outbox::bounded(COMMITS_MAX), self.identity(&self.disk));
         driver.remember(super::checks::EVENTS);
@@ -169,6 +172,7 @@ impl World {
         self.around = Around::default();
         self.store = Default::default();
         self.checks.psched_died();
+        self.checks.ends_are_disturbed(self.now + DOWN);
         self.checks.psched_away(u64::MAX);
         self.note(|| format!("psched {} dies", psched.pid));
         self.all_disturbed();
@@ -196,6 +200,11 @@ impl World {
     pub fn psched_event(&mut self, event: Event) {
         self.counts.heard += 1;
         self.note(|| format!("psched: {}", super::trace::cut(&event)));
+        self.psched_does(|driver, world| driver.events(world, vec![event]));
+    }
+
+    /// The same of what comes at all times, also in a quiet cluster.
+    pub fn psched_learns(&mut self, event: Event) {
         self.psched_does(|driver, world| driver.events(world, vec![event]));
     }
 
@@ -322,7 +331,7 @@ impl World {
     }
 
     /// An apinit says something.
-    pub fn psched_link_says(&mut self, _wire: WireId, link: LinkId, msg: Msg) {
+    pub fn psched_link_says(&mut self, wire: WireId, link: LinkId, msg: Msg) {
         let Some(psched) = &mut self.psched else { return };
         let event = match msg {
             Msg::Hello(hello) => {
@@ -332,6 +341,8 @@ impl World {
                 return self
                     .psched_does(|driver, world| driver.link_opened(world, link, hello, wire));
             }
+            Msg::ClockAsked(asked_ns) => return self.clock_asked(wire, asked_ns),
+            Msg::Clock(clock) => return self.clock_told(link, clock),
             Msg::Inventory(items) => {
                 self.apinit_of(link).into_iter().for_each(|slot| self.calmed(slot));
                 Event::Inventory { link, items }
@@ -342,6 +353,7 @@ impl World {
             }
             Msg::Eof => {
                 psched.fresh.remove(&link);
+                self.around.clocks.remove(&link);
                 Event::LinkClosed { link }
             }
             _ => return,
@@ -739,5 +751,6 @@ impl Outside for World {
         let (asked, posted) = std::mem::take(&mut self.around.asked);
         self.check_explanations(scheduler, asked, posted, effects);
         self.check_places(scheduler, effects);
+        self.check_leads(effects);
     }
 }

@@ -858,6 +858,8 @@ fn login_host_away(play: &mut Play, form: u64) -> Played {
         play.until("the one that waits has ended", |w| {
             w.on_disk(waits).is_some_and(|team| team.state == State::Ended)
         })?;
+        expect("while its host is away", play.world.is_cut(0, host))?;
+        expect("and the other one runs", play.world.exit_of(runs).is_none())?;
         let named = |text: &String| text.contains("the login host front1 has been away for 1m");
         return expect("psched names the host", play.world.checks.warnings.iter().any(named));
     }

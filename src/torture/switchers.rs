@@ -106,6 +106,7 @@ impl World {
 
     /// The agent tells the switcher.
     pub fn tell_switcher(&mut self, slot: usize, mut event: TurnEvent) {
+        self.switcher_told(slot, &event);
         if let TurnEvent::Comes { gang, frozen, .. } = &mut event {
             *frozen = self.is_frozen(slot, gang.key);
         }

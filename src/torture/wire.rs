@@ -6,13 +6,15 @@
 //! in its own time. A wire that is cut in one direction swallows what is said there, and nobody is
 //! told before silence has lasted too long.
 
+use super::logins::BACK;
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apinit::decide::Conn;
+use crate::apinit::decide::clock::Exchange;
 use crate::apinit::decide::login::ProcessId;
 use crate::aprun::decide::session::{Ask, Looked, PschedEvent};
 use crate::apteam::protocol::attach::{FromApinit, ToApinit};
-use crate::apteam::protocol::node::{Command, Hello, Phase, Report, Welcome};
+use crate::apteam::protocol::node::{ClockTold, Command, Hello, Phase, Report, Welcome};
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
 use crate::apteam::{Apid, Key};
@@ -39,11 +41,16 @@ pub enum Msg {
     Hello(Box<Hello>),
     Inventory(Vec<(Key, Phase)>),
     Report(Box<Report>),
+    /// A question about psched's clock, and what is known of that clock.
+    ClockAsked(u64),
+    Clock(ClockTold),
     /// psched to apinit.
     Welcome(Box<Welcome>),
     LinkRefused(String),
     /// Its number, and how many commits were durable when it left.
     Command(u64, u64, Box<Command>),
+    /// psched's answer about its clock.
+    ClockAnswered(Exchange),
     /// A front end and an apinit.
     ToApinit(Box<ToApinit>),
     FromApinit(FromApinit),
@@ -154,10 +161,10 @@ fn output_of_peer(message: &FromPeer) -> u64 {
 }
 
 impl World {
-    /// How long a message takes between two hosts.
+    /// How long a message takes from one host to another.
     pub fn latency(&mut self, hosts: [usize; 2]) -> u64 {
         let own = if hosts[0] == hosts[1] { 20 * US..150 * US } else { 80 * US..900 * US };
-        let base = self.net.u64(own);
+        let base = self.net.u64(own) + self.clocks.way(hosts);
         if self.now < self.slow_until && hosts[0] != hosts[1] && self.net.u32(0..8) == 0 {
             return base + self.net.u64(MS..3 * SECOND);
         }
@@ -197,7 +204,7 @@ impl World {
     pub fn send(&mut self, id: WireId, from: usize, msg: Msg) {
         let to = 1 - from;
         let Some(hosts) = self.wires.get(&id).map(|w| w.hosts) else { return };
-        let latency = self.latency(hosts);
+        let latency = self.latency([hosts[from], hosts[to]]);
         let now = self.now;
         let Some(wire) = self.wires.get_mut(&id) else { return };
         if wire.lost[to] {
@@ -254,6 +261,9 @@ impl World {
             }
         }
         let hosts = wire.hosts;
+        for host in hosts {
+            self.checks.host_is_disturbed(host, self.now + BACK);
+        }
         let late = if hosts[0] == hosts[1] { 5 * MS } else { 2 * SECOND };
         for side in 0..2 {
             let at = self.now + MS + self.faults.u64(0..late);

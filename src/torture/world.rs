@@ -2,6 +2,7 @@
 
 use super::apinit::Slot;
 use super::checks::{Checks, Parts};
+use super::clocks::Clocks;
 use super::copies::Copies;
 use super::cpr::Cpr;
 use super::faults::{Fault, Faults};
@@ -52,6 +53,8 @@ pub enum Ev {
     ApinitStart(usize),
     ApinitTimer(usize, u64, u64),
     ApinitDial(usize, u64),
+    /// A question about psched's clock, or a reading of it.
+    Clock(usize, u64, WireId),
     /// Of the switcher: its timer, what it has asked to be stopped, how changes went.
     Turns(usize, u64, u64),
     TurnsStopped {
@@ -262,6 +265,7 @@ pub struct World {
     pub cpr: Cpr,
     pub fronts: BTreeMap<Pid, Aprun>,
     pub logins: Logins,
+    pub clocks: Clocks,
     pub wires: BTreeMap<WireId, Wire>,
     pub next_wire: u64,
     next_pid: Pid,
@@ -385,6 +389,8 @@ impl World {
         if mix.clocks {
             hosts.iter_mut().for_each(|h| h.drift(&mut shape));
         }
+        let mut clocks = Clocks::new(options.seed, mix.exchanges);
+        clocks.drift(&mut hosts);
         World {
             checks: Checks::default(),
             given: Default::default(),
@@ -416,6 +422,7 @@ impl World {
             cpr,
             fronts: BTreeMap::new(),
             logins: Logins::new(options.seed),
+            clocks,
             wires: BTreeMap::new(),
             next_wire: 0,
             next_pid: 100,
@@ -497,6 +504,7 @@ impl World {
             Ev::ApinitStart(slot) => self.apinit_start(slot),
             Ev::ApinitTimer(slot, life, timer) => self.apinit_timer(slot, life, timer),
             Ev::ApinitDial(slot, life) => self.apinit_dial(slot, life),
+            Ev::Clock(slot, life, wire) => self.exchange_tick(slot, life, wire),
             Ev::Turns(slot, life, number) => self.turns_tick(slot, life, number),
             Ev::TurnsStopped { slot, life, outcomes } => self.turns_stopped(slot, life, outcomes),
             Ev::Memory(slot, life) => self.look_at_memory(slot, life),

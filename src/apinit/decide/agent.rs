@@ -108,6 +108,11 @@ impl Agent {
         self.welcome.as_ref().map_or(("", 0), |w| (&w.store_id, w.epoch))
     }
 
+    /// What psched's clock is ahead of this host's, as plans are put on this one, in nanoseconds.
+    pub fn clock_ahead_ns(&self) -> i128 {
+        self.clock_ahead_ns
+    }
+
     /// Commits of that store that it has heard of.
     pub fn commits(&self) -> u64 {
         self.welcome.as_ref().map_or(0, |w| w.commits)

@@ -45,6 +45,7 @@ mod dumping;
 mod dumps;
 mod ends;
 mod events;
+pub mod exchanges;
 mod foreign;
 mod fronts;
 mod kept_output;

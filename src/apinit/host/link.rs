@@ -4,7 +4,8 @@ use super::events::{Events, TaskEvent};
 use super::login::jitter;
 use super::network::Psched;
 use super::open_link::Link;
-use crate::apinit::decide::clock::{Clock, Exchange, HELD_NS, Moment};
+use crate::apinit::decide::clock::{Exchange, Moment};
+use crate::apinit::decide::exchanges::{Exchanges, Learned};
 use crate::apteam::bounds::{HostBounds, heartbeat};
 use crate::apteam::protocol::node::{ClockTold, Command, Hello, HostNote, RollOut, Welcome};
 use crate::os::host::{clocks, monotonic_ns};
@@ -18,15 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-/// Between two questions for psched's clock.
-const ASK: Duration = Duration::from_secs(5);
-/// psched's clock is asked for so many times in quick succession, and then with each sign of life.
-const ASKED_FAST: u32 = 8;
-const ASK_FAST: Duration = Duration::from_millis(50);
 /// How long psched may take for its welcome.
 const WELCOME: Duration = Duration::from_secs(10);
 /// The first wait before dialling again, and the longest.
@@ -108,6 +104,11 @@ fn moment() -> Moment {
     Moment { mono_ns, raw_ns, apart_ns }
 }
 
+/// How long it is until a time of this host's clock.
+fn until(at_ns: u64) -> Duration {
+    Duration::from_nanos(at_ns.saturating_sub(monotonic_ns()))
+}
+
 /// When to say that this apinit is there.
 fn beats_of(bounds: &HostBounds) -> Interval {
     let mut beats = interval(heartbeat(bounds.silence).0);
@@ -157,10 +158,7 @@ async fn dial(
     let mut bounds = welcome.bounds;
     // (psched's clock is this host's if it is on this host.)
     let other_clock = welcome.boot_id != boot_id;
-    let mut clock = Clock::default();
-    let (mut asked, mut ask_at) = (0, Instant::now());
-    let mut read_clock = interval(Duration::from_nanos(HELD_NS));
-    read_clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut exchanges = Exchanges::new(monotonic_ns());
     let mut clock_told = ClockTold::default();
     if events.send(TaskEvent::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
@@ -189,11 +187,19 @@ async fn dial(
                     break Err("psched does not read its messages".to_string());
                 }
             }
-            () = sleep_until(ask_at), if other_clock => {
-                asked += 1;
-                ask_at = Instant::now() + if asked < ASKED_FAST { ASK_FAST } else { ASK };
-                let question = pb::ClockQuestion { asked_ns: monotonic_ns() };
-                link_up.send(Said::Clock(question));
+            () = sleep(until(exchanges.next_ns())), if other_clock => {
+                if exchanges.asks(monotonic_ns()) {
+                    let question = pb::ClockQuestion { asked_ns: monotonic_ns() };
+                    link_up.send(Said::Clock(question));
+                }
+                let Some(Learned { reading, news }) = exchanges.reads(moment()) else { continue };
+                if let Some(news) = news {
+                    clock_told = news;
+                    link_up.send(notes(&told, clock_told));
+                }
+                if events.send(TaskEvent::Clock(reading)).await.is_err() {
+                    break Ok(());
+                }
             }
             // An Err: apinit ends.
             Ok(()) = hello.changed() => {
@@ -206,17 +212,6 @@ async fn dial(
                     link_up.send(notes(&told, clock_told));
                 }
             }
-            _ = read_clock.tick(), if other_clock => {
-                let at = moment();
-                let Some(reading) = clock.read(at) else { continue };
-                if let Some(news) = clock.news(at) {
-                    clock_told = news;
-                    link_up.send(notes(&told, clock_told));
-                }
-                if events.send(TaskEvent::Clock(reading)).await.is_err() {
-                    break Ok(());
-                }
-            }
             message = stream.message() => {
                 unanswered = 0;
                 match message {
@@ -224,8 +219,9 @@ async fn dial(
                     let at = moment();
                     let pb::ClockAnswer { asked_ns, received_ns, told_ns } = answer;
                     let exchange = Exchange { asked_ns, received_ns, told_ns };
-                    let Some(reading) = clock.take(exchange, at) else { continue };
-                    if let Some(news) = clock.news(at) {
+                    let learned = exchanges.answered(exchange, at);
+                    let Some(Learned { reading, news }) = learned else { continue };
+                    if let Some(news) = news {
                         clock_told = news;
                         link_up.send(notes(&told, clock_told));
                     }

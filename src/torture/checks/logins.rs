@@ -6,7 +6,7 @@ use super::Checks;
 use crate::apteam::Apid;
 use crate::psched::decide::login_hosts::LeftBehind;
 use crate::torture::SECOND;
-use crate::torture::host::{Proc, ProcId};
+use crate::torture::host::{Host, Proc, ProcId};
 use crate::torture::logins::AWAY_MAX;
 use crate::torture::wire::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ const ORPHANED_MAX: u64 = AWAY_MAX + 60 * SECOND;
 /// What is known of login hosts.
 #[derive(Debug, Default)]
 pub struct LoginChecks {
-    /// Front ends that are on such a host.
-    fronts: BTreeMap<Pid, usize>,
+    /// Front ends that are on such a host, and how often that one had been started by then.
+    fronts: BTreeMap<Pid, (usize, u32)>,
     /// When each front end died.
     died: BTreeMap<Pid, u64>,
     /// Connections to psched of each, and since when there is none.
@@ -28,14 +28,18 @@ pub struct LoginChecks {
     long: BTreeMap<usize, u64>,
     /// Until when each did not serve its users last.
     away: BTreeMap<usize, u64>,
-    /// What stands in the way of an end, for the last time: anything.
+    /// Until when something stands in the way of every end.
     disturbed: u64,
+    /// The same of the ends of what is on a host, or belongs to its front ends.
+    hosts_disturbed: BTreeMap<usize, u64>,
+    /// Front ends whose applications were due to have ended while faults went on.
+    looked: BTreeSet<Pid>,
 }
 
 impl Checks {
     /// A front end is on this host.
-    pub fn front_is_on(&mut self, front: Pid, host: usize) {
-        self.logins.fronts.insert(front, host);
+    pub fn front_is_on(&mut self, front: Pid, host: usize, boots: u32) {
+        self.logins.fronts.insert(front, (host, boots));
     }
 
     /// An apinit does nothing for its users until then.
@@ -74,7 +78,7 @@ impl Checks {
         for apid in apids {
             let front = self.courses.get(apid).map_or(0, |course| course.front);
             let alive = self.lives.get(&front).is_some_and(|life| life.exit.is_none());
-            let Some(host) = self.logins.fronts.get(&front).copied().filter(|_| alive) else {
+            let Some((host, _)) = self.logins.fronts.get(&front).copied().filter(|_| alive) else {
                 continue;
             };
             if self.login_away(host, now) < AWAY_MAX {
@@ -88,11 +92,25 @@ impl Checks {
         }
     }
 
-    /// psched has left front ends behind: it names their host.
-    pub fn left_behind(&mut self, left: &LeftBehind, gone: &[Apid]) {
-        let text = left.words(std::time::Duration::from_nanos(AWAY_MAX));
-        if left.host.is_empty() || !text.contains(&left.host) || left.applications != gone.len() {
-            self.broken(format!("of {} applications is said: {text}", gone.len()));
+    /// psched takes the front ends of these for gone, and none of them was named by its host: it names that
+    /// host as its administrator knows it, why, and how many applications that are.
+    pub fn left_behind(&mut self, left: Option<&LeftBehind>, gone: &[Apid], hosts: &[Host]) {
+        if gone.is_empty() {
+            return;
+        }
+        let text = left.map(|left| left.words(std::time::Duration::from_nanos(AWAY_MAX)));
+        let text = text.unwrap_or_default();
+        let count = gone.len();
+        let mut right = text.contains(&format!(": {count} application"));
+        for apid in gone {
+            let front = self.courses.get(apid).map_or(0, |course| course.front);
+            let Some((host, boots)) = self.logins.fronts.get(&front) else { continue };
+            let host = &hosts[*host];
+            right &= text.contains(&format!("login host {} ", host.name));
+            right &= !text.contains("was restarted") || host.boots != *boots;
+        }
+        if !right {
+            self.broken(format!("of {count} applications, {gone:?}, is said: {text:?}"));
         }
     }
 
@@ -104,7 +122,7 @@ impl Checks {
         head: Option<&usize>,
         since: u64,
     ) -> bool {
-        let Some(host) = self.logins.fronts.get(&front) else { return false };
+        let Some((host, _)) = self.logins.fronts.get(&front) else { return false };
         self.is_cut(Some(host), head, since)
             || self.logins.away.get(host).is_some_and(|until| *until >= since)
             || self.logins.long.get(host).is_some_and(|at| *at >= since)
@@ -115,16 +133,28 @@ impl Checks {
         self.logins.died.insert(front, now);
     }
 
-    /// Something may stand in the way of an end until then.
+    /// Something may stand in the way of every end until then.
     pub fn ends_are_disturbed(&mut self, until: u64) {
         self.logins.disturbed = self.logins.disturbed.max(until);
     }
 
-    /// By when what runs for a front end that has died is to have ended.
+    /// The same of the ends of what is on this host, or belongs to its front ends.
+    pub fn host_is_disturbed(&mut self, host: usize, until: u64) {
+        let disturbed = self.logins.hosts_disturbed.entry(host).or_default();
+        *disturbed = until.max(*disturbed);
+    }
+
+    /// By when what runs for a front end that has died is to have ended; none: it is alive.
     fn orphaned_from(&self, front: Pid) -> Option<u64> {
         let died = self.logins.died.get(&front)?;
+        let own = self.logins.fronts.get(&front).map(|(host, _)| *host);
+        let apid = self.lives.get(&front).and_then(|life| life.apid);
+        let ran = apid.and_then(|apid| self.courses.get(&apid)).map(|course| &course.ran);
+        let hosts = ran.into_iter().flat_map(|ran| ran.values().map(|(_, host)| *host));
+        let disturbed = hosts.chain(own).filter_map(|host| self.logins.hosts_disturbed.get(&host));
         // (What stood in the way may have gone since.)
-        Some(self.logins.disturbed.max(*died) + ORPHANED_MAX)
+        let disturbed = disturbed.copied().max().unwrap_or(0).max(self.logins.disturbed);
+        Some(disturbed.max(*died) + ORPHANED_MAX)
     }
 
     /// Whether what runs for a front end ends by itself, or is soon found to run on.
@@ -132,8 +162,9 @@ impl Checks {
         self.orphaned_from(front).is_some_and(|from| now < from + ORPHANED_MAX)
     }
 
-    /// Nothing runs on for long for a front end that has died.
-    pub fn check_orphans(&mut self, now: u64, procs: &BTreeMap<ProcId, Proc>) {
+    /// Nothing runs on for long for a front end that has died. Returned: of how many front ends it was
+    /// looked at for the first time.
+    pub fn check_orphans(&mut self, now: u64, procs: &BTreeMap<ProcId, Proc>) -> usize {
         let found = procs.values().find_map(|proc| {
             let front = self.courses.get(&proc.key.apid)?.front;
             let died = self.logins.died.get(&front)?;
@@ -143,5 +174,12 @@ impl Checks {
             let seconds = time / SECOND;
             self.broken(format!("{key} runs {seconds} s after its aprun {front} has died"));
         }
+        let due = |front: &&Pid| {
+            !self.logins.looked.contains(front)
+                && self.orphaned_from(**front).is_some_and(|from| now > from)
+        };
+        let due: Vec<Pid> = self.logins.died.keys().filter(due).copied().collect();
+        self.logins.looked.extend(&due);
+        due.len()
     }
 }

@@ -7,6 +7,7 @@
 
 mod allowed_failures;
 mod checkpoints;
+mod clocks;
 mod explain;
 mod logins;
 mod output;

@@ -11,11 +11,15 @@
 //! being ended: what is on its way in or out is whole nowhere. Counted is the time in part in which all of
 //! its apinits and psched were *calm*: they run, they have been in touch for long enough to plan anew, and
 //! each knows psched's clock. Seeds in which memory has to be brought in are left out.
+//!
+//! Where hosts learn psched's clock by exchanges a stricter bound holds between changes of plans: all that
+//! sets the apinits of a gang apart then is the error that each claims of its clock.
 
+use crate::apinit::decide::switcher::Event as TurnEvent;
 use crate::apteam::Key;
 use crate::torture::world::World;
 use crate::torture::{MS, SECOND};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What two messages take, and what two clocks may differ by.
 const SLACK: u64 = 5 * MS;
@@ -36,6 +40,10 @@ pub struct Parts {
     all_calm: u64,
     /// Whether it knows psched's clock.
     clock_known: BTreeMap<usize, bool>,
+    /// When the switcher of an apinit heard something last that is no turn of a plan.
+    news: BTreeMap<usize, u64>,
+    /// Plans that each switcher has heard of, by their generations.
+    plans: BTreeSet<(usize, u64)>,
 }
 
 impl World {
@@ -63,9 +71,32 @@ impl World {
     /// psched hears what is on an apinit. The plans that are there may be old ones, of which others have
     /// newer, or by a wrong clock, until its gangs are planned anew.
     pub fn calmed(&mut self, slot: usize) {
-        if !self.mix.clocks && self.parts.clock_known.get(&slot) == Some(&true) {
+        let known = !self.mix.clocks && self.parts.clock_known.get(&slot) == Some(&true);
+        if known || self.clocks.on {
             self.parts.calm.insert(slot, self.now + PLANNED_ANEW);
         }
+    }
+
+    /// The switcher of an apinit hears something of the agent's. (A plan that comes again has been put anew on
+    /// this host's clock.)
+    pub fn switcher_told(&mut self, slot: usize, event: &TurnEvent) {
+        if self.clocks.on
+            && !matches!(event, TurnEvent::Plan(plan) if !self.parts.plans.insert((slot, plan.generation)))
+        {
+            self.parts.news.insert(slot, self.now);
+        }
+    }
+
+    /// What one of these apinits may be wrong about psched's clock, now or just before; none: one of them claims
+    /// nothing.
+    fn worst_error(&self, slots: &[usize]) -> Option<u64> {
+        let error = |slot: &usize| {
+            let before = self.slots[*slot].proc.as_ref()?.error_before;
+            let own = self.clock_error(*slot)?;
+            Some(if self.slots[*slot].host == 0 { 0 } else { own.max(before) })
+        };
+        let errors: Option<Vec<u64>> = slots.iter().map(error).collect();
+        errors?.into_iter().max().filter(|worst| *worst < SECOND)
     }
 
     /// Something of a gang has been frozen or let run, has begun or ended.
@@ -118,14 +149,27 @@ impl World {
             return;
         }
         let calm = |slot: usize| self.parts.calm.get(&slot).copied();
-        let calm: Option<Vec<u64>> = self.apinits_of(key).into_iter().map(calm).collect();
+        let slots = self.apinits_of(key);
+        let calm: Option<Vec<u64>> = slots.iter().map(|slot| calm(*slot)).collect();
         let Some(calm) = calm else { return };
         let calm = calm.into_iter().max().unwrap_or(0).max(self.parts.all_calm);
         let part = self.now.saturating_sub(since.max(calm));
         self.counts.partial += u64::from(part > 0);
         self.counts.partial_longest = self.counts.partial_longest.max(part);
         let lead = self.settings.turns.plan_lead.as_nanos() as u64;
-        let bound = lead + self.stops_take + SLACK;
+        let mut bound = lead + self.stops_take + SLACK;
+        if self.clocks.on {
+            let Some(worst) = self.worst_error(&slots) else { return };
+            let news = |slot| self.parts.news.get(slot).copied().unwrap_or(0);
+            let planned = slots.iter().map(news).max().unwrap_or(0);
+            let steady = planned + PLANNED_ANEW < since;
+            self.counts.add(if steady { "steady parts" } else { "parts of changes" });
+            bound = match steady {
+                true => self.stops_take + 2 * worst + MS,
+                // A message of psched's comes late by its way.
+                false => bound + 2 * worst + 2 * self.clocks.longest(),
+            };
+        }
         if part > bound {
             let (part, bound) = (part / MS, bound / MS);
             let text = format!("{key} ran in part for {part} ms, and {bound} ms is the most");

@@ -57,7 +57,10 @@ impl World {
     /// Nothing runs on for a front end that has died, on whichever host.
     fn look_for_orphans(&mut self) {
         if self.logins.count() > 0 {
-            self.checks.check_orphans(self.now, &self.procs);
+            let looked = self.checks.check_orphans(self.now, &self.procs);
+            if !self.ending {
+                *self.counts.faults.entry("deaths looked at").or_default() += looked as u64;
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use crate::apteam::record::{Apteam, State};
 use crate::apteam::shape::Shape;
 use crate::machine::{Flavors, Nid, Node};
 use crate::occupancy::Terms;
-use crate::psched::decide::{Link, Scheduler};
+use crate::psched::decide::{Link, LinkId, Scheduler};
 use crate::psched::reason::NodeNote;
 use crate::variables::Isolation;
 use std::collections::BTreeMap;
@@ -88,6 +88,11 @@ const BUS: &str = "applications can reach their users' service managers (systemd
                    started through these run outside the application, its turns and its limits";
 
 impl Scheduler {
+    /// What the apinit on this link has told of psched's clock.
+    pub fn clock_of(&self, link: LinkId) -> Option<ClockTold> {
+        self.links.get(&link).map(|link| link.clock)
+    }
+
     /// All nodes, by number.
     pub fn nodes(&self) -> impl Iterator<Item = NodeView<'_>> {
         self.machine.nodes.values().map(|node| self.node_view(node))
