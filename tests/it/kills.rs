@@ -18,7 +18,7 @@ use crate::support::phases::{self, CODE, Flow, Kind, PHASES, Phase};
 use crate::support::*;
 use std::time::{Duration, Instant};
 
-/// Moments of each phase; PSCHED_MOMENTS=N tries N, and .ci/run 20.
+/// Moments of each phase; PSCHED_MOMENTS=N tries N, .ci/run 8, .ci/soak 20.
 const MOMENTS: u32 = 6;
 /// Kills after which a machine is ended and looked at: `psched start` waits longer and longer before
 /// it starts a daemon again that dies again and again.
