@@ -204,3 +204,36 @@ fn answers_that_a_user_of_a_login_host_does_not_read_cost_little() {
     drop(unread);
     cluster.wait_until_up();
 }
+
+/// psched has one connection of a host: two apinits would end each other's for ever.
+#[test]
+fn of_two_apinits_on_a_login_host_one_has_the_connection() {
+    if !may_be("login_hosts::of_two_apinits_on_a_login_host_one_has_the_connection") {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 1);
+    cluster.wait_until_up();
+    let connected =
+        |cluster: &Cluster| cluster.said("psched").matches("a login host has connected").count();
+    eventually(BOUND, "its apinit has connected", || connected(&cluster) == 1);
+    // A second one, by mistake, which has no nodes.
+    let log = cluster.folder().join("second");
+    let second = words("--psched h0 --certificates /run/certs");
+    let mut second = cluster.command(1, "apinit", second);
+    second.env("PSCHED_LOG", "info").stdout(Stdio::null());
+    second.stderr(std::fs::File::create(&log).expect("created"));
+    let mut second = second.spawn().expect("it starts");
+    let says = || std::fs::read_to_string(&log).unwrap_or_default();
+    let why = "users of this host are served by another apinit";
+    eventually(BOUND, "it says why it has no connection", || says().contains(why));
+    let post = ["-q", "-n", "1", "-L", "0", "true"];
+    for _ in 0..3 {
+        run(&mut cluster.command(1, "aprun", post)).expect(0);
+    }
+    // It takes over when the first one has gone.
+    cluster.kill_apinit(1);
+    eventually(BOUND, "it has connected", || connected(&cluster) > 1);
+    run(&mut cluster.command(1, "aprun", post)).expect(0);
+    assert_eq!((connected(&cluster), says().matches(why).count()), (2, 1), "{}", says());
+    second.kill().and_then(|()| second.wait()).expect("ended");
+}

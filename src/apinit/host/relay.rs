@@ -33,6 +33,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -99,6 +100,8 @@ pub(super) struct Relay {
     /// Connections that are being opened, of each user.
     opening: Counted<u32>,
     requests: Places,
+    /// That another apinit has a socket has been said.
+    said: AtomicBool,
     /// The turns of requests that have no answer yet, of each user.
     turns: Mutex<BTreeMap<u32, Arc<Semaphore>>>,
     /// Ends what is being passed on: this host does not speak for its users any more.
@@ -122,6 +125,7 @@ impl Relay {
             channels: Mutex::default(),
             opening: Counted::default(),
             requests: Places::default(),
+            said: AtomicBool::new(false),
             turns: Mutex::default(),
             over: CancellationToken::new(),
         });
@@ -379,7 +383,6 @@ async fn keep(
     bounds: watch::Receiver<Bounds>,
     has: watch::Sender<bool>,
 ) {
-    let mut said = false;
     loop {
         // (As the sockets of apinit itself.)
         let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
@@ -404,8 +407,7 @@ async fn keep(
                 let _ = server.serve_with_incoming(connections).await;
                 has.send_replace(false);
             }
-            Err(why) if !said => {
-                said = true;
+            Err(why) if !relay.said.swap(true, Ordering::Relaxed) => {
                 tracing::info!(
                     "users of this host are served by another apinit, which has their connection \
                      to psched, or not at all: {why}"

@@ -167,7 +167,7 @@ impl Turn {
         let room = tokio::time::timeout(READ_WAIT, room).await;
         budget.unread.store(room.is_err(), Ordering::Relaxed);
         let room = room.map_err(|_| not_read())?;
-        let held = Held(Arc::new(room.map_err(|_| lost())?));
+        let held = Held { _room: Arc::new(room.map_err(|_| lost())?) };
         let mut response = Response::new(reply);
         response.extensions_mut().insert(held);
         Ok(response)
@@ -176,7 +176,9 @@ impl Turn {
 
 /// What an answer has of its user's budget, until it has been written.
 #[derive(Clone, Debug)]
-struct Held(#[allow(dead_code)] Arc<OwnedSemaphorePermit>);
+struct Held {
+    _room: Arc<OwnedSemaphorePermit>,
+}
 
 /// Has an answer that counts go out in pieces, which hold what it has of the budget until the last is written.
 pub fn metered(mut response: http::Response<Body>) -> http::Response<Body> {
