@@ -123,10 +123,12 @@ impl Life {
             }
         }
         assert_eq!(out.lines().count(), outs, "nothing else on stdout");
-        // aprun says that it has waited for psched.
+        // aprun says that it has waited for psched, or for the apinit of its first PE.
         let own = run.stderr.lines().filter(|line| {
             line.ends_with("(--wait-for-psched)")
                 || *line == "aprun: psched accepts the posting now"
+                || line.starts_with("aprun: apinit does not answer (")
+                || *line == "aprun: apinit answers again"
         });
         errs += own.count();
         assert_eq!(run.stderr.lines().count(), errs, "nothing else on stderr: {}", run.stderr);
