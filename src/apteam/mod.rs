@@ -26,6 +26,7 @@ pub mod record;
 pub mod saving;
 pub mod shape;
 pub mod signal;
+pub mod silence;
 pub mod struck_out;
 
 pub use ids::{Apid, Incarnation, Key, SealKey, Ticket};

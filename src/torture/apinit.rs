@@ -23,6 +23,7 @@ use crate::apteam::Key;
 use crate::apteam::protocol::node::{Hello, PROTOCOL, PlaceCommand, RollOut, Welcome};
 use crate::apteam::protocol::shepherd::{self, FromShepherd, ToShepherd};
 use crate::apteam::protocol::turns::{SlicePlan, Switches};
+use crate::apteam::silence::Silence;
 use crate::machine::Nid;
 use outside::At;
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,9 +104,13 @@ pub struct Apinit {
     fronts: BTreeMap<Conn, Front>,
     /// Streams of heads, and the wires of those that are open.
     heads: BTreeMap<Conn, Option<WireId>>,
-    peers: BTreeMap<(Key, u32), WireId>,
+    pub peers: BTreeMap<(Key, u32), WireId>,
+    /// Of each the generation of its stream, and how many bytes may wait on it.
+    pub rooms: BTreeMap<(Key, u32), (u64, u64)>,
     /// The wire to psched, and whether it has been welcomed on it.
     pub link: Option<(WireId, bool)>,
+    /// The heartbeats that psched has not answered on that wire.
+    pub silence: Option<(Silence, WireId)>,
     /// The exchanges with psched about its clock on that wire, and how often psched's host had been started; what
     /// was read last, when, and of which of these clocks.
     pub exchanges: Option<(Exchanges, WireId, u32)>,
@@ -193,7 +198,9 @@ impl World {
             fronts: BTreeMap::new(),
             heads: BTreeMap::new(),
             peers: BTreeMap::new(),
+            rooms: BTreeMap::new(),
             link: None,
+            silence: None,
             exchanges: None,
             reading: None,
             error_before: 0,
@@ -586,7 +593,7 @@ impl World {
         }
     }
 
-    fn link_down(&mut self, slot: usize) {
+    pub fn link_down(&mut self, slot: usize) {
         self.disturbed(slot);
         let life = self.slots[slot].life;
         let Some(proc) = &mut self.slots[slot].proc else { return };
@@ -598,6 +605,7 @@ impl World {
 
     /// psched says something.
     pub fn apinit_link_says(&mut self, wire: WireId, slot: usize, msg: Msg) {
+        self.psched_is_heard(slot, wire);
         let Some(proc) = &mut self.slots[slot].proc else { return };
         let Some((_, welcomed)) = proc.link.filter(|l| l.0 == wire) else { return };
         match msg {
@@ -606,6 +614,7 @@ impl World {
                 proc.back_off = 20 * MS;
                 self.welcomed(slot, welcome.mono_ns);
                 self.apinit_happens(slot, Event::Linked(welcome));
+                self.beats_begin(slot, wire);
                 self.exchanges_begin(slot, wire);
             }
             Msg::ClockAnswered(exchange) => self.exchange_answered(slot, wire, exchange),

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The classes, by the name under which they are asked for and counted.
-pub const CLASSES: [(&str, &str); 23] = [
+pub const CLASSES: [(&str, &str); 24] = [
     ("delay", "messages between hosts take up to seconds"),
     ("breaks", "connections break, and what was under way is lost"),
     ("cuts", "hosts can't reach each other, in one direction or both"),
@@ -40,6 +40,7 @@ pub const CLASSES: [(&str, &str); 23] = [
         EXCHANGES,
         "hosts learn psched's clock by exchanges, which take longer on one way than on the other",
     ),
+    (NARROW, "connections have 100 kbit/s for a time, and heads keep few bytes for other hosts"),
 ];
 
 /// A class that seeds have or have not whatever else they have.
@@ -53,8 +54,10 @@ const LAUNCHES: &str = "launches";
 const LOGINS: &str = "logins";
 /// Likewise.
 const EXCHANGES: &str = "exchanges";
+/// Likewise.
+const NARROW: &str = "narrow";
 /// Those.
-const ASKED_FOR: [&str; 4] = [COPIES, LAUNCHES, LOGINS, EXCHANGES];
+const ASKED_FOR: [&str; 5] = [COPIES, LAUNCHES, LOGINS, EXCHANGES, NARROW];
 /// In a list of classes: and those that the seed chooses.
 pub const CHOSEN: &str = "chosen";
 
@@ -84,6 +87,7 @@ pub struct Faults {
     pub launches: bool,
     pub logins: bool,
     pub exchanges: bool,
+    pub narrow: bool,
     /// Reports that may come again, and whose they are.
     old: Vec<(usize, Report)>,
     /// Who is stopped until when: psched, each apinit, and apruns.
@@ -119,6 +123,7 @@ pub enum Fault {
     Sick,
     Well(usize),
     Login,
+    Narrow,
     /// ^C at some aprun: no fault, but as sudden.
     Interrupt,
 }
@@ -186,6 +191,7 @@ impl Faults {
             launches: has(LAUNCHES),
             logins: has(LOGINS),
             exchanges: has(EXCHANGES),
+            narrow: has(NARROW),
             ..Faults::default()
         }
     }
@@ -224,6 +230,7 @@ impl World {
             (m.copies, Fault::Copy),
             (m.launches, Fault::Sick),
             (m.logins, Fault::Login),
+            (m.narrow, Fault::Narrow),
             (true, Fault::Interrupt),
         ];
         for (_, fault) in classes.into_iter().filter(|(has, _)| *has) {
@@ -239,7 +246,12 @@ impl World {
             Fault::Apinit(_) | Fault::Shepherd | Fault::Aprun | Fault::Interrupt => time / 40,
             Fault::Psched | Fault::Slow | Fault::Clock | Fault::Nap(_) => time / 30,
             Fault::Order | Fault::Copy => time / 60,
-            Fault::Cut | Fault::Stop | Fault::DiskFull | Fault::Sick | Fault::Login => time / 20,
+            Fault::Narrow
+            | Fault::Cut
+            | Fault::Stop
+            | Fault::DiskFull
+            | Fault::Sick
+            | Fault::Login => time / 20,
             Fault::HostDown => time / 12,
             Fault::LoginDown => time / 4,
             Fault::DiskRoom | Fault::Well(_) | Fault::PschedNow => return,
@@ -381,6 +393,7 @@ impl World {
             }
             Fault::DiskRoom | Fault::Well(_) => {}
             Fault::Login => self.login_fault(),
+            Fault::Narrow => self.narrow_some(),
             Fault::Sick => {
                 self.counts.add(LAUNCHES);
                 let slot = self.faults.usize(0..self.slots.len());
@@ -611,6 +624,7 @@ impl World {
         }
         self.sheps.values_mut().for_each(|s| s.dies_after = None);
         self.logins_go_on();
+        self.narrow_is_over();
         self.orders_are_over();
     }
 }

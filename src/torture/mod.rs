@@ -28,13 +28,15 @@
 //! [`shepherd`], [`front`]). All of them can be killed before each thing that they do. [`checks`] looks on
 //! from outside, after every event.
 //!
+//! In the class `exchanges` hosts learn psched's clock as they do where it ships ([`clocks`]).
+//!
 //! In half of the seeds people use `cpr`: what runs is checkpointed, some of it to end for that, and restarted
 //! later in the same history, again and again ([`images`], [`restarts`]). In a quarter all nodes are one apinit's:
 //! only there psched moves applications by itself.
 //!
 //! # What is not here
-//! Heartbeats: they are the shells' own, no pure room hears of them, and what they find out, that
-//! nothing comes on a connection any more, comes here to each end after some time without them.
+//! Heartbeats, but in the class `narrow` of faults ([`narrow`]): they are the shells' own, and what they find
+//! out, that nothing comes on a connection any more, comes here to each end after some time without them.
 //! Daemons of different releases. `psmgr adopt` and `purge`: a node that meets a psched of another
 //! store hangs up, and finds its own again.
 //!
@@ -58,6 +60,7 @@ mod images;
 mod logins;
 mod memory;
 mod memory_out;
+mod narrow;
 mod orders;
 mod others;
 mod play;

@@ -5,6 +5,7 @@
 
 use super::checks::Asked;
 use super::logins::{BACK, DOWN, PschedLogins};
+use super::narrow::Beats;
 use super::store::Disk;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
@@ -80,6 +81,8 @@ pub struct Around {
     pub logins: PschedLogins,
     /// What apinits have told of its clock.
     pub clocks: BTreeMap<LinkId, ClockTold>,
+    /// The heartbeats of apinits.
+    pub beats: BTreeMap<LinkId, Beats>,
     /// psched dies after so many more things that leave it.
     pub dies_after: Option<u32>,
     /// It has died within a call of its driver's: nothing leaves it any more.
@@ -322,6 +325,7 @@ impl World {
         let psched = self.psched.as_mut()?;
         let link = LinkId(number);
         psched.fresh.insert(link, wire);
+        self.beats_are_counted(link, wire);
         Some(Who::PschedLink(link))
     }
 
@@ -332,8 +336,10 @@ impl World {
 
     /// An apinit says something.
     pub fn psched_link_says(&mut self, wire: WireId, link: LinkId, msg: Msg) {
+        self.apinit_is_heard(link);
         let Some(psched) = &mut self.psched else { return };
         let event = match msg {
+            Msg::Beat => return self.send_on(wire, Msg::BeatAnswered),
             Msg::Hello(hello) => {
                 let Some(wire) = psched.fresh.remove(&link) else { return };
                 self.counts.heard += 1;
@@ -354,6 +360,7 @@ impl World {
             Msg::Eof => {
                 psched.fresh.remove(&link);
                 self.around.clocks.remove(&link);
+                self.around.beats.remove(&link);
                 Event::LinkClosed { link }
             }
             _ => return,
@@ -368,6 +375,10 @@ impl World {
         if switches {
             self.check_memory();
         }
+    }
+
+    fn send_on(&mut self, wire: WireId, msg: Msg) {
+        World::send(self, wire, 1, msg);
     }
 
     /// A front end asks something. Looks and kills are calls of their own: they do not keep the

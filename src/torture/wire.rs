@@ -7,6 +7,7 @@
 //! told before silence has lasted too long.
 
 use super::logins::BACK;
+use super::narrow::size_of;
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apinit::decide::Conn;
@@ -41,6 +42,8 @@ pub enum Msg {
     Hello(Box<Hello>),
     Inventory(Vec<(Key, Phase)>),
     Report(Box<Report>),
+    /// A heartbeat.
+    Beat,
     /// A question about psched's clock, and what is known of that clock.
     ClockAsked(u64),
     Clock(ClockTold),
@@ -49,7 +52,8 @@ pub enum Msg {
     LinkRefused(String),
     /// Its number, and how many commits were durable when it left.
     Command(u64, u64, Box<Command>),
-    /// psched's answer about its clock.
+    /// psched's answer to a heartbeat, and about its clock.
+    BeatAnswered,
     ClockAnswered(Exchange),
     /// A front end and an apinit.
     ToApinit(Box<ToApinit>),
@@ -141,6 +145,9 @@ pub struct Wire {
     pub lost: [bool; 2],
     /// Bytes of output towards each end that it has not read.
     pub unread: [u64; 2],
+    /// The same of all messages, where connections may be narrow, and when the last of them has left.
+    pub waiting: [u64; 2],
+    left_ns: [u64; 2],
 }
 
 /// Bytes of output in a message.
@@ -182,6 +189,8 @@ impl World {
             last_ns: [0; 2],
             lost: [self.is_cut(hosts[1], hosts[0]), self.is_cut(hosts[0], hosts[1])],
             unread: [0; 2],
+            waiting: [0; 2],
+            left_ns: [0; 2],
         };
         if self.is_revoked(hosts) {
             return self.is_turned_away(id, wire);
@@ -210,7 +219,12 @@ impl World {
         if wire.lost[to] {
             return;
         }
-        let at = (now + latency).max(wire.last_ns[to]);
+        if self.narrow.on {
+            let bytes = size_of(&msg);
+            wire.waiting[to] += bytes;
+            wire.left_ns[to] = self.narrow.leaves(hosts, now, wire.left_ns[to], bytes);
+        }
+        let at = (now.max(wire.left_ns[to]) + latency).max(wire.last_ns[to]);
         wire.last_ns[to] = at;
         wire.unread[to] += output_in(&msg);
         wire.to[to].push_back(msg);
@@ -354,6 +368,9 @@ impl World {
     /// An end has read a message.
     pub fn has_read(&mut self, id: WireId, side: usize, msg: &Msg) {
         let bytes = output_in(msg);
+        if let Some(wire) = self.wires.get_mut(&id).filter(|_| self.narrow.on) {
+            wire.waiting[side] = wire.waiting[side].saturating_sub(size_of(msg));
+        }
         if let Some(wire) = self.wires.get_mut(&id).filter(|_| bytes > 0) {
             wire.unread[side] = wire.unread[side].saturating_sub(bytes);
             if let Who::Relay(number) = wire.ends[1 - side] {

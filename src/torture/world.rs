@@ -10,6 +10,7 @@ use super::front::Aprun;
 use super::host::{Host, Proc, ProcId};
 use super::logins::Logins;
 use super::memory::Memory;
+use super::narrow::Narrow;
 use super::psched::{Around, Psched};
 use super::shepherd::Shep;
 use super::store::{Disk, Thread};
@@ -25,7 +26,7 @@ use crate::apteam::protocol::node::RollOut;
 use crate::gang::levels::LEVELS_MAX;
 use crate::gang::plan::SLICE_MIN;
 use crate::machine::{Flavors, Machine, Members, Nid, Node, Region};
-use crate::psched::decide::{Abilities, RollsOut, Settings, Turns};
+use crate::psched::decide::{Abilities, LinkId, RollsOut, Settings, Turns};
 use crate::variables::APPLICATION;
 use fastrand::Rng;
 use std::cmp::Reverse;
@@ -53,6 +54,9 @@ pub enum Ev {
     ApinitStart(usize),
     ApinitTimer(usize, u64, u64),
     ApinitDial(usize, u64),
+    /// A heartbeat of an apinit, and of one that psched waits for.
+    Beat(usize, u64, WireId),
+    PschedBeat(Pid, LinkId),
     /// A question about psched's clock, or a reading of it.
     Clock(usize, u64, WireId),
     /// Of the switcher: its timer, what it has asked to be stopped, how changes went.
@@ -266,6 +270,7 @@ pub struct World {
     pub fronts: BTreeMap<Pid, Aprun>,
     pub logins: Logins,
     pub clocks: Clocks,
+    pub narrow: Narrow,
     pub wires: BTreeMap<WireId, Wire>,
     pub next_wire: u64,
     next_pid: Pid,
@@ -391,6 +396,10 @@ impl World {
         }
         let mut clocks = Clocks::new(options.seed, mix.exchanges);
         clocks.drift(&mut hosts);
+        let narrow = Narrow::new(options.seed, mix.narrow);
+        if narrow.on {
+            settings.host_bounds.silence = Duration::from_secs(6);
+        }
         World {
             checks: Checks::default(),
             given: Default::default(),
@@ -423,6 +432,7 @@ impl World {
             fronts: BTreeMap::new(),
             logins: Logins::new(options.seed),
             clocks,
+            narrow,
             wires: BTreeMap::new(),
             next_wire: 0,
             next_pid: 100,
@@ -504,6 +514,8 @@ impl World {
             Ev::ApinitStart(slot) => self.apinit_start(slot),
             Ev::ApinitTimer(slot, life, timer) => self.apinit_timer(slot, life, timer),
             Ev::ApinitDial(slot, life) => self.apinit_dial(slot, life),
+            Ev::Beat(slot, life, wire) => self.beat(slot, life, wire),
+            Ev::PschedBeat(pid, link) => self.psched_beat(pid, link),
             Ev::Clock(slot, life, wire) => self.exchange_tick(slot, life, wire),
             Ev::Turns(slot, life, number) => self.turns_tick(slot, life, number),
             Ev::TurnsStopped { slot, life, outcomes } => self.turns_stopped(slot, life, outcomes),

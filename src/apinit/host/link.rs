@@ -6,8 +6,8 @@ use super::network::Psched;
 use super::open_link::Link;
 use crate::apinit::decide::clock::{Exchange, Moment};
 use crate::apinit::decide::exchanges::{Exchanges, Learned};
-use crate::apteam::bounds::{HostBounds, heartbeat};
 use crate::apteam::protocol::node::{ClockTold, Command, Hello, HostNote, RollOut, Welcome};
+use crate::apteam::silence::Silence;
 use crate::os::host::{clocks, monotonic_ns};
 use crate::rpc::connect::status_text;
 use crate::rpc::convert::wire_roll_out;
@@ -110,8 +110,8 @@ fn until(at_ns: u64) -> Duration {
 }
 
 /// When to say that this apinit is there.
-fn beats_of(bounds: &HostBounds) -> Interval {
-    let mut beats = interval(heartbeat(bounds.silence).0);
+fn beats_of(silence: &Silence) -> Interval {
+    let mut beats = interval(silence.every());
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     beats
 }
@@ -163,10 +163,8 @@ async fn dial(
     if events.send(TaskEvent::LinkUp(link, welcome)).await.is_err() {
         return Ok(());
     }
-    let mut beats = beats_of(&bounds);
-    // Heartbeats without an answer. They are counted, and the time is not measured: after this host itself has
-    // stood still only one more is counted, and messages that have come meanwhile are read first.
-    let mut unanswered = 0;
+    let mut silence = Silence::new(bounds.silence);
+    let mut beats = beats_of(&silence);
     let mut lasting = Box::pin(sleep(LASTING));
     let outcome = loop {
         tokio::select! {
@@ -176,11 +174,11 @@ async fn dial(
             }
             () = hang_up.cancelled() => break Err("apinit closed the link to psched".to_string()),
             _ = beats.tick() => {
-                if unanswered >= heartbeat(bounds.silence).1 {
+                if silence.is_over() {
                     let silence = format_duration(bounds.silence);
                     break Err(format!("psched was silent for {silence} (host_silence)"));
                 }
-                unanswered += 1;
+                silence.beat();
                 let last_command = last_command.load(Ordering::Relaxed);
                 let message = Some(Said::Heartbeat(pb::Heartbeat { last_command }));
                 if sender.try_send(pb::FromNode { message }).is_err() {
@@ -213,7 +211,7 @@ async fn dial(
                 }
             }
             message = stream.message() => {
-                unanswered = 0;
+                silence.heard();
                 match message {
                 Ok(Some(pb::ToNode { clock: Some(answer), .. })) => {
                     let at = moment();
@@ -268,7 +266,8 @@ async fn dial(
                             if let Command::Bounds(new) = command
                                 && new.silence != std::mem::replace(&mut bounds, new).silence
                             {
-                                beats = beats_of(&bounds);
+                                silence.allow(new.silence);
+                                beats = beats_of(&silence);
                             }
                             if events.send(TaskEvent::Commanded(seq, command)).await.is_err() {
                                 break Ok(());

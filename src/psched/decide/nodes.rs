@@ -326,9 +326,7 @@ impl Scheduler {
                 self.send_place(now, apid, Some(link), out);
             }
             // All went together: whether it has gone here, or this node has lost what went.
-            (State::Running, Some(Phase::Placed)) => {
-                out.push(Effect::Command { link, command: Command::TakeBack(key) });
-            }
+            (State::Running, Some(Phase::Placed)) => self.ask_whether_it_has(link, key, out),
             (State::TakingBack, None | Some(Phase::Placed)) => {
                 out.push(Effect::Command { link, command: Command::TakeBack(key) });
             }
@@ -445,7 +443,13 @@ impl Scheduler {
         match report {
             Report::Launched(key) if self.current(key) => match self.has_head(link, key) {
                 true => self.launched(now, key.apid, out),
-                false => self.has_without_head(link, key, out),
+                false => {
+                    let running = self.teams.get(&key.apid).map(|team| team.state);
+                    if running == Some(State::Running) {
+                        self.it_has(link, key);
+                    }
+                    self.has_without_head(link, key, out);
+                }
             },
             Report::Running(key) if self.current(key) => self.running(now, key.apid, out),
             Report::TakenBack(key) if self.current(key) => {
@@ -556,7 +560,7 @@ impl Scheduler {
         }
         // A node that did not have it has been given the place again, in time or after all went.
         for link in self.placed_again.remove(&key).unwrap_or_default() {
-            out.push(Effect::Command { link, command: Command::TakeBack(key) });
+            self.ask_whether_it_has(link, key, out);
         }
         self.lose_down(now, apid, out);
     }
@@ -616,9 +620,14 @@ impl Scheduler {
             State::Launching if !head && team.doomed.is_none() => {
                 self.send_place(now, key.apid, Some(link), out);
             }
-            // All have gone, so that this host has lost it.
+            // All have gone, so that this host has lost it, if it says so now. (The report may be an
+            // older one, of the time before the host was given the place again.)
             State::Running if team.doomed.is_none() => {
-                self.lose_nodes(now, key.apid, Some(&nids), LACKS, out);
+                let asked = self.placed_again.get(&key).is_some_and(|asked| asked.contains(&link));
+                match asked {
+                    true => self.lose_nodes(now, key.apid, Some(&nids), LACKS, out),
+                    false => self.ask_whether_it_has(link, key, out),
+                }
             }
             // This host's part is over before it began.
             State::Launching | State::Running => {
@@ -627,6 +636,22 @@ impl Scheduler {
                 self.part_ended(now, end, Said::ByPsched, out);
             }
             _ => {}
+        }
+    }
+
+    /// Asks a host whether it has its part of an application that runs: it gives back what has not begun.
+    fn ask_whether_it_has(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) {
+        self.placed_again.entry(key).or_default().insert(link);
+        out.push(Effect::Command { link, command: Command::TakeBack(key) });
+    }
+
+    /// A host has an application.
+    fn it_has(&mut self, link: LinkId, key: Key) {
+        if let Some(asked) = self.placed_again.get_mut(&key) {
+            asked.remove(&link);
+            if asked.is_empty() {
+                self.placed_again.remove(&key);
+            }
         }
     }
 

@@ -91,7 +91,7 @@ pub struct Scheduler {
     #[serde(with = "crate::pairs")]
     pub(super) taken_back: BTreeMap<Key, BTreeSet<Nid>>,
     /// Connections that lacked a placement and were given it again. If the application is found to have
-    /// run they have lost it, unless it was in time.
+    /// run they have lost it, unless it was in time: they are asked, and stay here until they answer.
     #[serde(with = "crate::pairs")]
     pub(super) placed_again: BTreeMap<Key, BTreeSet<LinkId>>,
     /// Whether nodes can move an application, as they have said: why not.

@@ -4,8 +4,8 @@ use super::input::Input;
 use super::processes::Questions;
 use super::services::caller;
 use crate::apteam::Key;
-use crate::apteam::bounds::heartbeat;
 use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
+use crate::apteam::silence::Silence;
 use crate::certs::Role;
 use crate::machine::format_nids;
 use crate::os::host::monotonic_ns;
@@ -197,19 +197,18 @@ impl Heard {
         Heard { incoming, silence }
     }
 
-    /// The next message. The time is counted in heartbeats: after a psched that stood still itself one has passed, and
-    /// what has come meanwhile is read.
+    /// The next message.
     async fn message(&mut self) -> Result<Option<pb::FromNode>, Status> {
-        let mut missed = 0;
+        let mut silence = Silence::new(*self.silence.borrow());
         loop {
-            let silence = *self.silence.borrow();
-            let (every, most) = heartbeat(silence);
-            if let Ok(message) = timeout(every, self.incoming.message()).await {
+            let bound = *self.silence.borrow();
+            silence.allow(bound);
+            if let Ok(message) = timeout(silence.every(), self.incoming.message()).await {
                 return message;
             }
-            missed += 1;
-            if missed >= most {
-                let silence = format_duration(silence);
+            silence.beat();
+            if silence.is_over() {
+                let silence = format_duration(bound);
                 let why = format!("it was silent for {silence} (host_silence)");
                 return Err(Status::deadline_exceeded(why));
             }

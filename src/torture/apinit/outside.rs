@@ -319,7 +319,7 @@ impl Outside for At<'_> {
         }
     }
 
-    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress, _: u64) {
+    fn open_peer(&mut self, key: Key, index: u32, generation: u64, at: HostAddress, room: u64) {
         if !self.steps() {
             return;
         }
@@ -334,15 +334,13 @@ impl Outside for At<'_> {
         let wire = world.connect(who, hosts, Target::Peers { slot: other, uid: 0 });
         if let Some(proc) = &mut world.slots[slot].proc {
             proc.peers.insert((key, index), wire);
+            proc.rooms.insert((key, index), (generation, room));
         }
     }
 
     fn tell_peer(&mut self, key: Key, index: u32, message: ToPeer) {
         if self.steps() {
-            let peers = self.world.slots[self.slot].proc.as_ref().map(|proc| &proc.peers);
-            if let Some(wire) = peers.and_then(|peers| peers.get(&(key, index)).copied()) {
-                self.world.send(wire, 0, Msg::ToPeer(Box::new(message)));
-            }
+            self.world.tell_peer_with_room(self.slot, key, index, message);
         }
     }
 
@@ -351,7 +349,11 @@ impl Outside for At<'_> {
             return;
         }
         let proc = self.world.slots[self.slot].proc.as_mut();
-        if let Some(wire) = proc.and_then(|proc| proc.peers.remove(&(key, index))) {
+        let closed = proc.and_then(|proc| {
+            proc.rooms.remove(&(key, index));
+            proc.peers.remove(&(key, index))
+        });
+        if let Some(wire) = closed {
             self.world.hang_up(wire, 0);
         }
     }

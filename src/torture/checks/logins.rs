@@ -144,6 +144,12 @@ impl Checks {
         *disturbed = until.max(*disturbed);
     }
 
+    /// Whether nothing has stood in the way of a host since then.
+    pub fn is_undisturbed(&self, host: usize, since: u64) -> bool {
+        let own = self.logins.hosts_disturbed.get(&host).copied().unwrap_or(0);
+        own.max(self.logins.disturbed) < since
+    }
+
     /// By when what runs for a front end that has died is to have ended; none: it is alive.
     fn orphaned_from(&self, front: Pid) -> Option<u64> {
         let died = self.logins.died.get(&front)?;

@@ -192,6 +192,23 @@ fn it_is_given_again_also_where_the_head_speaks_last() {
     assert_eq!(over[0], "save 1.1 ended");
 }
 
+/// A report that comes once more is of the time before the host was given the place again.
+#[test]
+fn an_application_that_runs_is_lost_only_by_a_host_that_was_asked_for_it() {
+    let mut s = spread();
+    s.apply(at(70), Event::Tick);
+    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let back = || Report::TakenBack(key(1, 1));
+    assert_eq!(report(&mut s, 2, back()), ["-> 2 take-back 1.1"]);
+    assert_eq!(report(&mut s, 2, Report::Launched(key(1, 1))), [""; 0]);
+    // What it has said is forgotten.
+    assert_eq!(report(&mut s, 2, back()), ["-> 2 take-back 1.1"]);
+    let lost = report(&mut s, 2, back());
+    assert!(lost.contains(&"-> 1 terminate 1.1 5".to_owned()), "{lost:?}");
+}
+
 /// The head was killed after it had said that the launch had come, and before its shepherd had it.
 #[test]
 fn a_launch_that_was_lost_again_goes_with_its_front_end() {

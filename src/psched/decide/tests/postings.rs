@@ -130,10 +130,11 @@ fn what_was_given_back_and_had_gone_is_lost() {
     assert!(told.contains(&"-> 1 terminate 1.1 5".into()), "{told:?}");
     let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
     assert!(told.contains(&"now: tell 1 ended 125".into()), "{told:?}");
-    // The other way round it is the same.
+    // The other way round it is the same, once it has been asked again.
     let mut s = spread();
     s.apply(at(70), Event::Tick);
     report(&mut s, 1, Report::Running(key(1, 1)));
+    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), ["-> 2 take-back 1.1"]);
     let told = report(&mut s, 2, Report::TakenBack(key(1, 1)));
     assert!(told.contains(&"-> 1 terminate 1.1 5".into()), "{told:?}");
     let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
