@@ -50,7 +50,7 @@ fn nothing_goes_wrong_where_nothing_goes_wrong() {
 /// Each seed chooses its faults: `psched torture` tries more of them.
 #[test]
 fn nothing_is_lost_whatever_goes_wrong() {
-    let counts = seeds(29..221, Options::new, (5_000, 100));
+    let counts = seeds(29..241, Options::new, (5_000, 100));
     assert!(counts.let_run > 100_000, "gangs take no turns: {counts:?}");
     assert!(counts.moved > 100, "nobody is moved: {counts:?}");
     assert!(counts.rolled_out > 1_000, "nobody's memory goes out: {counts:?}");
