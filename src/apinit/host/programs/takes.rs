@@ -26,6 +26,10 @@ const SILENT: Duration = Duration::from_secs(30);
 /// Before all hosts are asked again: at first, and at most. (One may have the placement, and so the right to ask, a
 /// moment later than another.)
 const AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// How long a host that has not heard of the application yet is asked again before the next one is, the head at last:
+/// the first pause, which doubles, and how many there are. (All hear of it within moments, and where a thousand hosts
+/// went to the head for that it would send to all.)
+const EARLY: (Duration, u32) = (Duration::from_millis(10), 5);
 /// How often the head may say that it does not have the program.
 const REFUSALS: u32 = 3;
 /// Pieces that wait to be sent.
@@ -42,11 +46,18 @@ pub(in crate::apinit::host) async fn take(
     events: Events,
 ) {
     let (mut wait, mut refusals) = (AGAIN.0, 0);
+    let (mut early, mut pauses) = EARLY;
     let head = from.last();
     loop {
         for at in &from {
             let others = head.filter(|head| *head != at);
-            match take_from(&copy, of, at, others, network.as_deref()).await {
+            let mut taken = take_from(&copy, of, at, others, network.as_deref()).await;
+            while matches!(taken, Err(No::NotYet(_))) && others.is_some() && pauses > 0 {
+                sleep(early).await;
+                (early, pauses) = (early * 2, pauses - 1);
+                taken = take_from(&copy, of, at, others, network.as_deref()).await;
+            }
+            match taken {
                 Ok(()) => return tell(&copy, &events).await,
                 // Only the head knows that it can't be had: others may have it from one that is away.
                 Err(No::Not(text)) if others.is_none() => {
@@ -56,7 +67,9 @@ pub(in crate::apinit::host) async fn take(
                         return tell(&copy, &events).await;
                     }
                 }
-                Err(No::Not(text) | No::NotNow(text)) => tracing::debug!(key = %of.key, "{text}"),
+                Err(No::Not(text) | No::NotNow(text) | No::NotYet(text)) => {
+                    tracing::debug!(key = %of.key, "{text}")
+                }
             }
         }
         // (It ends with the application.)
@@ -81,6 +94,8 @@ enum No {
     Not(String),
     /// It may be had later, or from another host.
     NotNow(String),
+    /// The same: this host has not heard of the program.
+    NotYet(String),
 }
 
 /// A stream of a program from another host.
@@ -124,9 +139,13 @@ fn not_now(at: &HostAddress, text: &str) -> No {
 }
 
 fn no(at: &HostAddress, status: Status) -> No {
-    let failed = status.code() == Code::FailedPrecondition;
+    let code = status.code();
     let text = format!("{}: {}", name(at), status_text(status));
-    if failed { No::Not(text) } else { No::NotNow(text) }
+    match code {
+        Code::FailedPrecondition => No::Not(text),
+        Code::NotFound => No::NotYet(text),
+        _ => No::NotNow(text),
+    }
 }
 
 /// What the head says the SHA-256 is.
