@@ -333,7 +333,8 @@ impl Places {
         }
         let place = self.0.take(uid, REQUESTS_MAX, REQUESTS_ALL_MAX);
         place.map(Some).ok_or_else(|| {
-            Status::resource_exhausted(match self.0.of(&uid) >= REQUESTS_MAX {
+            // (Not for good: an aprun that waits for its turn goes on waiting.)
+            let text = match self.0.of(&uid) >= REQUESTS_MAX {
                 true => format!(
                     "you have {REQUESTS_MAX} requests to other hosts under way, or with answers \
                      that you have not read: try again when some of them have ended"
@@ -342,7 +343,8 @@ impl Places {
                     "the users of this host have {REQUESTS_ALL_MAX} requests to other hosts under \
                      way, the maximum: try again later, or from another login host"
                 ),
-            })
+            };
+            relayed::unavailable(text, Sent::No)
         })
     }
 }
@@ -518,14 +520,17 @@ mod tests {
         for user in &users {
             taken.extend((0..REQUESTS_MAX).map(|_| places.take(*user).expect("there is one")));
             let refused = places.take(*user).expect_err("one too many");
-            let what = (refused.code(), refused.message().contains("you have 4096 requests"));
-            assert_eq!(what, (Code::ResourceExhausted, true), "{refused}");
+            let what =
+                (relayed::sent(&refused), refused.message().contains("you have 4096 requests"));
+            assert_eq!(what, (Some(Sent::No), true), "{refused}");
         }
         let other = users.last().map_or(0, |last| last + 1);
         let refused = places.take(other).expect_err("all are taken");
-        let what =
-            (refused.code(), refused.message().contains("the users of this host have 16384"));
-        assert_eq!(what, (Code::ResourceExhausted, true), "{refused}");
+        let what = (
+            relayed::sent(&refused),
+            refused.message().contains("the users of this host have 16384"),
+        );
+        assert_eq!(what, (Some(Sent::No), true), "{refused}");
         // Root and our own user are served all the same.
         assert!(places.take(0).is_ok() && places.take(own).is_ok());
         taken.pop();

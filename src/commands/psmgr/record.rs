@@ -63,7 +63,7 @@ impl Record {
                     Err(error) => return Ok(Err(said(error))),
                 },
                 Ok(None) => return Ok(to.done().map_err(said)),
-                Err(status) if bytes > 0 && !to.may_begin_again() => {
+                Err(status) if !to.may_begin_again() => {
                     return Ok(Err(format!(
                         "{}; {} has the first {bytes} bytes of a recording that is not whole: \
                          discard them and try again",
