@@ -441,16 +441,16 @@ impl Scheduler {
             return self.foreign_report(now, link, report, out);
         }
         match report {
-            Report::Launched(key) if self.current(key) => match self.has_head(link, key) {
-                true => self.launched(now, key.apid, out),
-                false => {
-                    let running = self.teams.get(&key.apid).map(|team| team.state);
-                    if running == Some(State::Running) {
-                        self.it_has(link, key);
-                    }
-                    self.has_without_head(link, key, out);
+            Report::Launched(key) if self.current(key) => {
+                let running = self.teams.get(&key.apid).map(|team| team.state);
+                if running == Some(State::Running) {
+                    self.it_has(link, key);
                 }
-            },
+                match self.has_head(link, key) {
+                    true => self.launched(now, key.apid, out),
+                    false => self.has_without_head(link, key, out),
+                }
+            }
             Report::Running(key) if self.current(key) => self.running(now, key.apid, out),
             Report::TakenBack(key) if self.current(key) => {
                 self.part_taken_back(now, link, key, out)
