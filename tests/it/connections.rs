@@ -77,7 +77,12 @@ fn hosts_have_one_connection_in_each_direction() {
     let cluster = Cluster::start(HOSTS, 2);
     cluster.set("fan_out=2");
     let Some(program) = program(&cluster) else { return };
-    let links: Vec<_> = (1..HOSTS).map(|host| opened(&cluster, host, PSCHED)).collect();
+    let mut links = Vec::new();
+    // One for itself, and one for its users.
+    eventually(BOUND, "all apinits have connected", || {
+        links = (1..HOSTS).map(|host| opened(&cluster, host, PSCHED)).collect();
+        links.iter().all(|of| of.len() == 2)
+    });
     let at = |name: &str| cluster.folder().join(name);
     // While a copy of the program comes, at the barriers, and while PEs write.
     let (first, mut all) = (starts(&cluster, program, EVEN, &at("first")), BTreeSet::new());
