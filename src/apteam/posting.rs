@@ -132,7 +132,8 @@ pub struct Posting {
     /// Its front end knows that it waits again after a launch that failed by a node's fault.
     #[serde(default)]
     pub tries_again: bool,
-    /// Of one that is restored: its front end brings the images to another host if it has to.
+    /// A restart from images: the front end can bring the images to another host. (A front end of an older release
+    /// can't.)
     #[serde(default)]
     pub brings_images: bool,
     /// `-F exclusive`: nobody else is to sit on its nodes.

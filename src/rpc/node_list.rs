@@ -9,7 +9,7 @@ const NODES_MAX: usize = 1 << 20;
 /// All nodes; `page` asks psched for one page of the list.
 ///
 /// # Errors
-/// Those of `page`.
+/// The errors of `page`.
 pub async fn nodes_by_pages<E>(
     mut page: impl AsyncFnMut(pb::ListRequest) -> Result<pb::ListReply, E>,
 ) -> Result<Vec<(Nid, String)>, E> {

@@ -363,7 +363,7 @@ impl World {
         self.apinit_hears(slot, Heard::Happens(event));
     }
 
-    /// The same of what comes at all times, also in a quiet cluster.
+    /// The same for events that come also in a quiet cluster: they are not counted.
     pub fn apinit_learns(&mut self, slot: usize, event: Event) {
         self.drive(slot, |driver, out| driver.hears(out, Heard::Happens(event)));
     }

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 const RATE: u64 = 12_500;
 /// Messages here are as much smaller than real ones as this part of the room for another host.
 const ROOM_PART: u64 = 1 << 16;
-/// The same of output.
+/// The same for the room for output.
 const OUTPUT_PART: u64 = 64;
 /// Of so many messages to a host that has not read all before them, one finds it full.
 const FULL_ONE_IN: u32 = 40;
@@ -159,7 +159,7 @@ impl World {
         );
     }
 
-    /// The one who has dialled lets a connection go, with all that is on its way.
+    /// The side that has dialled closes a connection. All that is on its way is lost.
     fn cut_off_at_once(&mut self, id: WireId) {
         let Some(wire) = self.wires.get_mut(&id) else { return };
         wire.ends[0] = Who::Nobody;

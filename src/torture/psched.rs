@@ -206,7 +206,7 @@ impl World {
         self.psched_does(|driver, world| driver.events(world, vec![event]));
     }
 
-    /// The same of what comes at all times, also in a quiet cluster.
+    /// The same for events that come also in a quiet cluster: they are not counted.
     pub fn psched_learns(&mut self, event: Event) {
         self.psched_does(|driver, world| driver.events(world, vec![event]));
     }
@@ -693,7 +693,7 @@ impl Outside for World {
                 Some(ToNode::Welcome(welcome)) => Msg::Welcome(welcome),
                 Some(ToNode::Refused(why)) => Msg::LinkRefused(why),
                 Some(ToNode::Command(command)) => Msg::Command(seq, commits, command),
-                // The answer to a heartbeat, of which there are none here.
+                // The answer to a heartbeat: narrow connections answer those themselves.
                 None => return true,
             };
             World::send(self, *link, 1, msg);

@@ -145,7 +145,7 @@ pub struct Wire {
     pub lost: [bool; 2],
     /// Bytes of output towards each end that it has not read.
     pub unread: [u64; 2],
-    /// The same of all messages, where connections may be narrow, and when the last of them has left.
+    /// Bytes of all messages towards each end, where connections may be narrow; and when the last of them has left.
     pub waiting: [u64; 2],
     left_ns: [u64; 2],
 }

@@ -1,7 +1,7 @@
 //! Connections between the hosts of a cluster: one for each pair of hosts and direction, which launches, barriers, output
 //! and copies of programs share, and all applications.
 //!
-//! A connection has the direction of whoever has opened it: an apinit listens at one port, and calls others from any.
+//! The direction of a connection is that of the call: an apinit listens at one port, and calls from any port.
 
 use crate::support::criu::criu;
 use crate::support::hosts::{Cluster, NETWORK, may_be};

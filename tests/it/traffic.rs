@@ -96,8 +96,8 @@ fn turns_cost_no_message() {
         }
     };
     rotates();
-    // Messages from psched and to it in so long, and in how many seconds that was. (Nobody asks for
-    // anything meanwhile.)
+    // Counts the messages from psched and to it for this time, and measures how long that was in seconds.
+    // (No command asks for anything meanwhile.)
     let watched = |time: Duration| {
         let (before, began) = ([wire.sent(), wire.heard()], Instant::now());
         std::thread::sleep(time);

@@ -27,7 +27,7 @@ impl Coming {
         told.notify_all();
     }
 
-    /// This is promised to whoever copies them; `None`: no more.
+    /// Keeps this room for the copy of the files, until the copy takes it; `None`: gives the room back.
     pub fn promises(&self, room: Option<Promise>) {
         *self.room.lock().unwrap_or_else(PoisonError::into_inner) = room;
     }

@@ -264,7 +264,7 @@ impl Passing {
         let _ = writer.shutdown().await;
         let _ = reads.await;
         coming.ends(Err("cpr, which brings its checkpoint, has ended".to_owned()));
-        // (Whoever copies them has taken it.)
+        // (A copy that has begun has taken the room.)
         coming.promises(None);
         drop((folder, slot));
     }
@@ -424,7 +424,7 @@ mod tests {
         (result.map(drop), names)
     }
 
-    /// The same, with this room; and what is promised for a copy.
+    /// The same with this room. Returns also what stays promised for the copy.
     async fn written_within(
         promised: PromisedRoom,
         pieces: Vec<(&str, Vec<u8>)>,

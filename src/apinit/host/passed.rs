@@ -34,11 +34,11 @@ pub(super) struct Passed {
 struct ToUser {
     /// From whom it comes, in words.
     from: Arc<str>,
-    /// Pieces that may be given.
+    /// A permit for each piece that HTTP/2 may still be given.
     room: PollSemaphore,
-    /// That of the next.
+    /// The permit of the next piece.
     next: Option<OwnedSemaphorePermit>,
-    /// Each piece has it until it is written.
+    /// The place of the request. Each piece holds it until the piece is written.
     place: Arc<Option<Slot>>,
 }
 
@@ -49,8 +49,8 @@ impl Passed {
         Passed { pieces: Pieces::new(body), over, to_user: None, ended: false }
     }
 
-    /// The answer to it. `from`: who gives it, in words. The request has its place until the user
-    /// has been sent all of it.
+    /// The answer to a user's request. `from`: who gives the answer, in words. The request keeps its
+    /// place until all of the answer has been written to the user's socket.
     pub fn to_user(
         body: Body,
         over: CancellationToken,
@@ -354,7 +354,7 @@ mod tests {
                     until(|| counts().0 == 0).await;
                     reads.abort();
                 }
-                // So does one that is gone.
+                // So does a caller that has gone.
                 false => {
                     assert_eq!(ended, 0);
                     drop(caller);

@@ -68,7 +68,7 @@ impl PromisedRoom {
         let device = std::fs::metadata(folder)?.dev();
         let all = {
             let mut known = self.file_systems.lock().unwrap_or_else(PoisonError::into_inner);
-            // (Those that are mounted anew have another number.)
+            // Entries that nobody uses go: a file system that is mounted again has another device number.
             known.retain(|_, all| Arc::strong_count(all) > 1);
             Arc::clone(known.entry(device).or_default())
         };

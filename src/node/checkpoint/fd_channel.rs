@@ -259,15 +259,15 @@ async fn next_frame<M: Message + Default>(
     M::decode(&*bytes).map(Some).map_err(|_| strange())
 }
 
-/// The frames of a connection that is passed on, and the task that reads them until it ends: also those that
-/// nobody takes any more, for until then the other end may do what it was asked.
+/// The frames of a connection that is passed on, and the task that reads them until the connection ends. It reads on
+/// when the receiver has been dropped: until the end the other side may still do what it was asked.
 pub fn frames<M: Message + Default + 'static>(
     mut stream: impl AsyncRead + Send + Unpin + 'static,
 ) -> (mpsc::Receiver<M>, JoinHandle<()>) {
     let (frames, taken) = mpsc::channel(FRAMES);
     let reads = tokio::spawn(async move {
         while let Ok(Some(frame)) = next_frame(&mut stream).await {
-            // (Err: nobody takes it.)
+            // (Err: the receiver has been dropped.)
             let _ = frames.send(frame).await;
         }
     });

@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// psched's link of an apinit, if both ends are of those that are there.
+    /// psched's link to an apinit that it has welcomed, while the link stands.
     fn linked(&self, slot: usize) -> Option<LinkId> {
         let (wire, welcomed) = self.slots[slot].proc.as_ref()?.link?;
         match self.wires.get(&wire)?.ends[1] {

@@ -30,7 +30,7 @@ pub struct LoginChecks {
     away: BTreeMap<usize, u64>,
     /// Until when something stands in the way of every end.
     disturbed: u64,
-    /// The same of the ends of what is on a host, or belongs to its front ends.
+    /// The same for the ends of applications on one host, or of the front ends there.
     hosts_disturbed: BTreeMap<usize, u64>,
     /// Front ends whose applications were due to have ended while faults went on.
     looked: BTreeSet<Pid>,
@@ -138,7 +138,7 @@ impl Checks {
         self.logins.disturbed = self.logins.disturbed.max(until);
     }
 
-    /// The same of the ends of what is on this host, or belongs to its front ends.
+    /// The same for the ends of applications on this host, or of the front ends there.
     pub fn host_is_disturbed(&mut self, host: usize, until: u64) {
         let disturbed = self.logins.hosts_disturbed.entry(host).or_default();
         *disturbed = until.max(*disturbed);
