@@ -8,8 +8,9 @@
 //! the window of its own request, and its application waits; his other applications do not. What
 //! waits here for a user is bounded by the same windows, and by what HTTP/2 may have of an answer
 //! that it has not written to him ([`Passed`]): so much for each request, of which a user may have
-//! so many, and all users together so many ([`REQUESTS_ALL_MAX`]). A request counts until its
-//! answer has been written to the user's connection.
+//! so many, and all users together so many ([`REQUESTS_ALL_MAX`], of which some are for users that
+//! have few, [`REQUESTS_KEPT`]). A request counts until its answer has been written to the user's
+//! connection.
 //!
 //! When the certificate of this host loses the role login, all that is being passed on ends.
 //!
@@ -62,6 +63,10 @@ const REQUESTS_MAX: usize = 4_096;
 /// Requests of all users: two of each aprun for which there is a connection (`connections_max`). Each
 /// takes [`WINDOW_AWAY`] and [`GIVEN_MAX`](super::passed::GIVEN_MAX) bytes at most.
 const REQUESTS_ALL_MAX: usize = 4 * REQUESTS_MAX;
+/// Of these, so many are kept for users who have fewer than [`FEW`]: some users with as many as they may have
+/// keep none of the others out.
+const REQUESTS_KEPT: usize = REQUESTS_MAX;
+const FEW: usize = 64;
 /// Requests of a user that have no answer yet; more of them wait here, each for [`TURN`] at most.
 const UNANSWERED_MAX: usize = 256;
 const TURN: Duration = Duration::from_secs(5);
@@ -331,7 +336,8 @@ impl Places {
         if uid == 0 || uid == nix::unistd::geteuid().as_raw() {
             return Ok(None);
         }
-        let place = self.0.take(uid, REQUESTS_MAX, REQUESTS_ALL_MAX);
+        let kept = if self.0.of(&uid) < FEW { 0 } else { REQUESTS_KEPT };
+        let place = self.0.take(uid, REQUESTS_MAX, REQUESTS_ALL_MAX - kept);
         place.map(Some).ok_or_else(|| {
             // (Not for good: an aprun that waits for its turn goes on waiting.)
             let text = match self.0.of(&uid) >= REQUESTS_MAX {
@@ -340,8 +346,9 @@ impl Places {
                      that you have not read: try again when some of them have ended"
                 ),
                 false => format!(
-                    "the users of this host have {REQUESTS_ALL_MAX} requests to other hosts under \
-                     way, the maximum: try again later, or from another login host"
+                    "the users of this host have {} requests to other hosts under way, the \
+                     maximum: try again later, or from another login host",
+                    REQUESTS_ALL_MAX - kept
                 ),
             };
             relayed::unavailable(text, Sent::No)
@@ -515,16 +522,27 @@ mod tests {
         let places = Places::default();
         let own = nix::unistd::geteuid().as_raw();
         assert!(places.take(0).is_ok_and(|place| place.is_none()));
-        let users: Vec<u32> = (own + 1..).take(REQUESTS_ALL_MAX / REQUESTS_MAX).collect();
+        let mut users = own + 1..;
         let mut taken = Vec::new();
-        for user in &users {
-            taken.extend((0..REQUESTS_MAX).map(|_| places.take(*user).expect("there is one")));
-            let refused = places.take(*user).expect_err("one too many");
+        // Some have as many as they may have.
+        for user in users.by_ref().take(REQUESTS_ALL_MAX / REQUESTS_MAX - 1) {
+            taken.extend((0..REQUESTS_MAX).map(|_| places.take(user).expect("there is one")));
+            let refused = places.take(user).expect_err("one too many");
             let what =
                 (relayed::sent(&refused), refused.message().contains("you have 4096 requests"));
             assert_eq!(what, (Some(Sent::No), true), "{refused}");
         }
-        let other = users.last().map_or(0, |last| last + 1);
+        // Others still have a few.
+        for user in users.by_ref().take(REQUESTS_KEPT / FEW) {
+            taken.extend((0..FEW).map(|_| places.take(user).expect("these are kept")));
+            let refused = places.take(user).expect_err("these are not");
+            let what = (
+                relayed::sent(&refused),
+                refused.message().contains("the users of this host have 12288"),
+            );
+            assert_eq!(what, (Some(Sent::No), true), "{refused}");
+        }
+        let other = users.next().expect("another user");
         let refused = places.take(other).expect_err("all are taken");
         let what = (
             relayed::sent(&refused),
