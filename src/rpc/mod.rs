@@ -1,5 +1,6 @@
 //! Generated protobuf, conversions, connecting on a host and between hosts, and who is calling.
 
+pub mod arrivals;
 pub mod caller;
 pub mod connect;
 pub mod convert;

@@ -9,6 +9,7 @@ use crate::apinit::decide::exchanges::{Exchanges, Learned};
 use crate::apteam::protocol::node::{ClockTold, Command, Hello, HostNote, RollOut, Welcome};
 use crate::apteam::silence::Silence;
 use crate::os::host::{clocks, monotonic_ns};
+use crate::rpc::arrivals::Arrivals;
 use crate::rpc::connect::status_text;
 use crate::rpc::convert::wire_roll_out;
 use crate::rpc::pb;
@@ -22,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tower::util::MapResponse;
 
 /// How long psched may take for its welcome.
 const WELCOME: Duration = Duration::from_secs(10);
@@ -123,7 +125,9 @@ async fn dial(
     events: &Events,
     last_error: &mut String,
 ) -> Result<(), String> {
-    let channel = psched.connect().await?;
+    let (channel, arrivals) = (psched.connect().await?, Arrivals::default());
+    let noted = arrivals.clone();
+    let channel = MapResponse::new(channel, move |answer| noted.of_answer(answer));
     let mut client = NodesClient::new(channel)
         .max_decoding_message_size(MESSAGE_MAX)
         .max_encoding_message_size(MESSAGE_MAX);
@@ -174,6 +178,9 @@ async fn dial(
             }
             () = hang_up.cancelled() => break Err("apinit closed the link to psched".to_string()),
             _ = beats.tick() => {
+                if arrivals.any() {
+                    silence.heard();
+                }
                 if silence.is_over() {
                     let silence = format_duration(bounds.silence);
                     break Err(format!("psched was silent for {silence} (host_silence)"));
@@ -211,7 +218,6 @@ async fn dial(
                 }
             }
             message = stream.message() => {
-                silence.heard();
                 match message {
                 Ok(Some(pb::ToNode { clock: Some(answer), .. })) => {
                     let at = moment();

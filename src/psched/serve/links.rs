@@ -10,6 +10,7 @@ use crate::certs::Role;
 use crate::machine::format_nids;
 use crate::os::host::monotonic_ns;
 use crate::psched::decide::{Event, LinkId};
+use crate::rpc::arrivals::Arrivals;
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
 use crate::variables::units::format_duration;
@@ -122,7 +123,7 @@ impl pb::nodes_server::Nodes for Nodes {
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let questions = self.questions.clone();
-        let incoming = Heard::new(request.into_inner(), self.silence.clone());
+        let incoming = Heard::new(request, self.silence.clone());
         let lost = self.lost.clone();
         tokio::spawn(async move {
             let mut presence = Presence { lost, apinit: None };
@@ -189,12 +190,17 @@ impl Caller {
 /// What comes from an apinit, as long as it is not silent for too long.
 struct Heard {
     incoming: Streaming<pb::FromNode>,
+    arrivals: Arrivals,
     silence: watch::Receiver<Duration>,
 }
 
 impl Heard {
-    fn new(incoming: Streaming<pb::FromNode>, silence: watch::Receiver<Duration>) -> Heard {
-        Heard { incoming, silence }
+    fn new(
+        incoming: Request<Streaming<pb::FromNode>>,
+        silence: watch::Receiver<Duration>,
+    ) -> Heard {
+        let arrivals = incoming.extensions().get::<Arrivals>().cloned().unwrap_or_default();
+        Heard { incoming: incoming.into_inner(), arrivals, silence }
     }
 
     /// The next message.
@@ -206,7 +212,10 @@ impl Heard {
             if let Ok(message) = timeout(silence.every(), self.incoming.message()).await {
                 return message;
             }
-            silence.beat();
+            match self.arrivals.any() {
+                true => silence.heard(),
+                false => silence.beat(),
+            }
             if silence.is_over() {
                 let silence = format_duration(bound);
                 let why = format!("it was silent for {silence} (host_silence)");
@@ -308,4 +317,49 @@ async fn listen(
 
 fn malformed(error: crate::rpc::Malformed) -> Status {
     Status::invalid_argument(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::partial_messages::tests::Channel;
+    use prost::Message as _;
+    use tonic::body::Body;
+    use tonic::codec::Codec as _;
+    use tonic::codegen::http;
+
+    /// A message of a slow connection takes longer than the other side may be silent.
+    #[tokio::test(start_paused = true)]
+    async fn a_part_of_a_message_is_a_sign_of_life() {
+        let (parts, incoming) = mpsc::unbounded_channel();
+        let (_silence, silence) = watch::channel(Duration::from_secs(6));
+        let request = Arrivals::of_request(http::Request::new(Body::new(Channel(incoming))));
+        let (head, body) = request.into_parts();
+        let decoder = tonic_prost::ProstCodec::<pb::ToNode, pb::FromNode>::default().decoder();
+        let mut request = Request::new(Streaming::new_request(decoder, body, None, None));
+        *request.extensions_mut() = head.extensions;
+        let mut heard = Heard::new(request, silence);
+
+        let notes = pb::NodeNotes { clock_at_ns: u64::MAX, ..Default::default() };
+        let message = Some(pb::from_node::Message::Notes(notes));
+        let message = pb::FromNode { message }.encode_to_vec();
+        let mut bytes = vec![0];
+        bytes.extend((message.len() as u32).to_be_bytes());
+        bytes.extend(message);
+        let sender = tokio::spawn(async move {
+            for byte in bytes {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                parts.send(vec![byte].into()).expect("it reads");
+            }
+            parts
+        });
+        let begun = tokio::time::Instant::now();
+        assert!(heard.message().await.is_ok_and(|message| message.is_some()));
+        assert!(begun.elapsed() >= Duration::from_secs(60), "{:?}", begun.elapsed());
+        let _parts = sender.await.expect("it ends");
+        let begun = tokio::time::Instant::now();
+        let silent = heard.message().await.expect_err("nothing comes any more");
+        assert_eq!(silent.message(), "it was silent for 6s (host_silence)");
+        assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
 }

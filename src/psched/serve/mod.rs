@@ -59,6 +59,7 @@ use crate::os::signal_helper::{SignalHelper, leave_users_to_the_helper};
 use crate::psched::decide::tuning::Tuning;
 use crate::psched::decide::{Abilities, RollsOut, Scheduler, Settings};
 use crate::psched::drive::Identity;
+use crate::rpc::arrivals::Arrivals;
 use crate::rpc::partial_messages::{HostLimits, Limits, PartialMessages};
 use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::variables::Variables;
@@ -360,6 +361,7 @@ async fn serve(
         .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
         .layer(MapRequestLayer::new(move |request| halves.bound(request)))
+        .layer(MapRequestLayer::new(Arrivals::of_request))
         .layer(MapResponseLayer::new(budget::metered))
         .add_service(service)
         .add_service(nodes);

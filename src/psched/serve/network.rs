@@ -6,6 +6,7 @@ use super::logins::Logins;
 use super::services::Service;
 use crate::certs::{FOLDER_DEFAULT, Keyring, Role, keyring};
 use crate::config::Config;
+use crate::rpc::arrivals::Arrivals;
 use crate::rpc::partial_messages::PartialMessages;
 use crate::rpc::pb::logins_server::LoginsServer;
 use crate::rpc::pb::nodes_server::NodesServer;
@@ -68,6 +69,7 @@ impl Network {
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
+            .layer(MapRequestLayer::new(Arrivals::of_request))
             .layer(MapResponseLayer::new(budget::metered))
             .add_service(nodes)
             .add_service(users)
