@@ -26,8 +26,9 @@ const HEADER: &str = "psched-caller-bin";
 const OURS: &str = "psched-";
 /// Supplementary groups that are passed on.
 pub const GROUPS_MAX: usize = 20_000;
-/// Bytes of all headers of a request: enough for so many groups.
-pub const HEADERS_MAX: u32 = 256 * 1024;
+/// Bytes of all headers of a request: enough for so many groups, each of which takes five bytes before base64 makes four
+/// bytes of three, and for as many headers of the user's own as a login host takes.
+pub const HEADERS_MAX: u32 = 160 * 1024;
 
 /// Puts who calls into the headers of a request that is passed on.
 ///
@@ -170,6 +171,19 @@ mod tests {
         // Without the header it is a host that calls.
         let plain = received(request(HeaderMap::new(), Some(host("node")))).expect("passes");
         assert!(plain.extensions().get::<Peer>().is_none());
+    }
+
+    #[test]
+    fn a_user_in_all_groups_has_room_in_the_headers() {
+        let mut headers = HeaderMap::new();
+        headers.insert("own", "x".repeat(16 * 1024 - 64).parse().expect("a header"));
+        let many = Peer { groups: vec![u32::MAX - 1; GROUPS_MAX], ..peer() };
+        pass_on(&mut headers, &many, &"b".repeat(64)).expect("passed on");
+        let bytes = |(name, value): (&HeaderName, &tonic::codegen::http::HeaderValue)| {
+            name.as_str().len() + value.len() + 32
+        };
+        let all: usize = headers.iter().map(bytes).sum();
+        assert!(all + 1_000 < HEADERS_MAX as usize, "{all}");
     }
 
     #[test]

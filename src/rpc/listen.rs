@@ -393,4 +393,4 @@ impl AsyncWrite for PeerStream {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::rpc) mod tests;

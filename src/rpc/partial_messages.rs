@@ -6,6 +6,9 @@
 //! whole or its stream is closed. (What it has of the memory meanwhile is bounded by HTTP/2's windows.) A stream that
 //! is opened and says nothing at all takes its headers' memory: of those, too, a user has only so many.
 //!
+//! The headers of a request are kept as long as its service looks at them: of a request whose message has not come, until
+//! it comes. They count by themselves, of a user and of a host with all its users ([`PartialMessages::headers`]).
+//!
 //! Daemons of another host have much to say, all of it on one connection, and no message may wait for another one there:
 //! those that wait would fill the connection's window, and the others could not end. So what a host has half said is
 //! bounded in bytes ([`HostLimits`]), and a stream with more is broken off. An honest host is far below. (Root and our
@@ -24,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::Request;
+use tonic::codegen::http::{HeaderMap, Request};
 
 /// gRPC's: whether it is compressed, and its length.
 const HEADER: usize = 5;
@@ -40,6 +43,8 @@ pub struct Limits {
     pub halves: usize,
     /// Requests of which not all has been read.
     pub requests: usize,
+    /// Bytes of headers.
+    pub headers: u64,
 }
 
 /// How much that is, for the daemons of one host.
@@ -49,19 +54,72 @@ pub struct HostLimits {
     pub bytes: u64,
     /// Requests of which not all has been read.
     pub requests: usize,
+    /// Bytes of headers, those of its users' requests included.
+    pub headers: u64,
 }
+
+/// Bytes of headers of one user, and of one host. (A request of a user has a kilobyte or two: it names his groups. That
+/// of a user with [`GROUPS_MAX`](crate::rpc::caller::GROUPS_MAX) groups has 130 kB.)
+pub const HEADERS: (u64, u64) = (32 << 20, 128 << 20);
+/// What a header takes beside its bytes.
+const HEADER_EXTRA: usize = 128;
 
 impl HostLimits {
     /// For so many of the largest messages on their way at once, and so many requests.
     pub const fn new(message_max: usize, messages: u64, requests: usize) -> HostLimits {
-        HostLimits { bytes: messages * (message_max + HEADER) as u64, requests }
+        let bytes = messages * (message_max + HEADER) as u64;
+        HostLimits { bytes, requests, headers: HEADERS.1 }
     }
+}
+
+/// Bytes of headers that count for a request, until its service has let go of them.
+#[derive(Clone, Debug)]
+struct HeldHeaders {
+    _held: Arc<(Option<HeldBytes>, Option<HeldBytes>)>,
+}
+
+/// A part of a sum of bytes.
+#[derive(Debug)]
+struct HeldBytes {
+    all: Arc<AtomicU64>,
+    bytes: u64,
+    /// (Who has any is not forgotten.)
+    _requests: Arc<Semaphore>,
+}
+
+impl HeldBytes {
+    /// None: all would be more than `most`.
+    fn of(
+        all: &Arc<AtomicU64>,
+        requests: &Arc<Semaphore>,
+        bytes: u64,
+        most: u64,
+    ) -> Option<HeldBytes> {
+        let held = HeldBytes { all: Arc::clone(all), bytes, _requests: Arc::clone(requests) };
+        let before = held.all.fetch_add(bytes, Ordering::AcqRel);
+        (before.saturating_add(bytes) <= most).then_some(held)
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// The memory that the headers of a request take.
+fn headers_bytes(request: &Request<Body>) -> u64 {
+    let all = request.headers().iter();
+    let bytes = all.map(|(name, value)| name.as_str().len() + value.len() + HEADER_EXTRA);
+    let groups = request.extensions().get::<Peer>().map_or(0, |peer| 4 * peer.groups.len());
+    (bytes.sum::<usize>() + request.uri().path().len() + groups) as u64
 }
 
 /// What one host has half said.
 #[derive(Clone, Debug)]
 struct HostPlaces {
     bytes: Arc<AtomicU64>,
+    headers: Arc<AtomicU64>,
     requests: Arc<Semaphore>,
 }
 
@@ -71,6 +129,7 @@ struct Places {
     large: Arc<Semaphore>,
     halves: Arc<Semaphore>,
     requests: Arc<Semaphore>,
+    headers: Arc<AtomicU64>,
 }
 
 /// The places of all, by user and by host.
@@ -101,8 +160,46 @@ impl PartialMessages {
         }
     }
 
+    /// The same request, whose headers count until its service has let go of them; what is beyond the bound has none, and
+    /// only an error in its body. Those of root and of our own user on this host do not count.
+    ///
+    /// To be called before all else that keeps requests.
+    pub fn headers(&self, mut request: Request<Body>) -> Request<Body> {
+        let own = nix::unistd::geteuid().as_raw();
+        let uid = request.extensions().get::<Peer>().map(|peer| peer.uid);
+        let uid = uid.filter(|uid| *uid != 0 && *uid != own);
+        let host = request.extensions().get::<HostPeer>().map(|host| Arc::clone(&host.name));
+        let bytes = headers_bytes(&request);
+        let of_user = uid.map(|uid| {
+            let Places { headers, requests, .. } = self.of(uid);
+            HeldBytes::of(&headers, &requests, bytes, self.limits.headers)
+                .ok_or_else(|| MANY_REQUESTS.to_owned())
+        });
+        let of_host = host.map(|host| {
+            let HostPlaces { headers, requests, .. } = self.of_host(&host);
+            HeldBytes::of(&headers, &requests, bytes, self.of_hosts.headers).ok_or_else(|| {
+                format!(
+                    "the host {host} has requests with {} MiB of headers, the maximum of one host",
+                    self.of_hosts.headers >> 20
+                )
+            })
+        });
+        match (of_user.transpose(), of_host.transpose()) {
+            (Ok(None), Ok(None)) => request,
+            (Ok(of_user), Ok(of_host)) => {
+                let held = HeldHeaders { _held: Arc::new((of_user, of_host)) };
+                request.extensions_mut().insert(held);
+                request
+            }
+            (_, Err(why)) | (Err(why), _) => {
+                *request.headers_mut() = HeaderMap::new();
+                request.map(|_| Body::new(Refused(why)))
+            }
+        }
+    }
+
     fn body_of_host(&self, host: Arc<str>, body: Body) -> Body {
-        let HostPlaces { bytes, requests } = self.of_host(&host);
+        let HostPlaces { bytes, requests, .. } = self.of_host(&host);
         match requests.try_acquire_owned() {
             Ok(request) => {
                 Body::new(Weighed::new(body, host, (bytes, self.of_hosts.bytes), request))
@@ -119,6 +216,7 @@ impl PartialMessages {
         hosts.retain(|_, places| Arc::strong_count(&places.requests) > 1);
         let new = || HostPlaces {
             bytes: Arc::default(),
+            headers: Arc::default(),
             requests: Arc::new(Semaphore::new(self.of_hosts.requests)),
         };
         hosts.entry(Arc::clone(host)).or_insert_with(new).clone()
@@ -138,8 +236,12 @@ impl PartialMessages {
         by_uid.retain(|_, places| Arc::strong_count(&places.requests) > 1);
         let Limits { large, halves, requests, .. } = self.limits;
         let places = |count| Arc::new(Semaphore::new(count));
-        let new =
-            || Places { large: places(large), halves: places(halves), requests: places(requests) };
+        let new = || Places {
+            large: places(large),
+            halves: places(halves),
+            requests: places(requests),
+            headers: Arc::default(),
+        };
         by_uid.entry(uid).or_insert_with(new).clone()
     }
 }
@@ -390,7 +492,8 @@ pub mod tests {
 
     const SMALL_MAX: usize = 100;
     const LARGE_MAX: usize = 8;
-    const LIMITS: Limits = Limits { small: SMALL_MAX, large: LARGE_MAX, halves: 20, requests: 30 };
+    const LIMITS: Limits =
+        Limits { small: SMALL_MAX, large: LARGE_MAX, halves: 20, requests: 30, headers: 5_000 };
 
     #[test]
     fn of_one_user_a_few_large_messages_are_on_their_way() {
@@ -464,23 +567,15 @@ pub mod tests {
         let host = crate::rpc::tls::tests::host_peer(name);
         if let Some(uid) = uid {
             request.extensions_mut().insert(Peer {
-                uid,
-                gid: uid,
-                groups: Vec::new(),
-                pid: 0,
-                pidfd: None,
-                started: 0,
-                doubt: None,
-                turned: None,
                 hang_up: host.hang_up.clone(),
-                relayed: None,
+                ..crate::rpc::listen::tests::peer_of(uid)
             });
         }
         request.extensions_mut().insert(host);
         (says, all.bound(request).into_body())
     }
 
-    const OF_HOSTS: HostLimits = HostLimits { bytes: 1_000, requests: 5 };
+    const OF_HOSTS: HostLimits = HostLimits { bytes: 1_000, requests: 5, headers: 8_000 };
 
     #[test]
     fn of_one_host_unfinished_messages_have_so_many_bytes() {
@@ -515,6 +610,43 @@ pub mod tests {
         let (four, mut fourth) = of_host(&all, "n1", None);
         four.send(header(450)).expect("open");
         assert_eq!(poll(&mut fourth), Some(HEADER));
+    }
+
+    /// A request with a header of so many bytes.
+    fn with_headers(uid: Option<u32>, host: Option<&str>, bytes: usize) -> Request<Body> {
+        let mut request = Request::new(Body::empty());
+        request.headers_mut().insert("x", "y".repeat(bytes).parse().expect("a header"));
+        if let Some(uid) = uid {
+            request.extensions_mut().insert(crate::rpc::listen::tests::peer_of(uid));
+        }
+        if let Some(host) = host {
+            request.extensions_mut().insert(crate::rpc::tls::tests::host_peer(host));
+        }
+        request
+    }
+
+    #[test]
+    fn headers_count_until_the_service_lets_go_of_them() {
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
+        let fits = |request| {
+            let request = all.headers(request);
+            let whole = !request.headers().is_empty();
+            if whole { Ok(request) } else { Err(request.into_body()) }
+        };
+        let first = fits(with_headers(Some(1000), None, 4_000)).expect("there is room");
+        assert!(refused(fits(with_headers(Some(1000), None, 1_000)).expect_err("no more fits")));
+        fits(with_headers(Some(1001), None, 4_000)).expect("another user has his own");
+        // The body alone holds nothing.
+        let _body = first.into_body();
+        let first = fits(with_headers(Some(1000), Some("n1"), 4_000)).expect("there is room");
+        // A host's users count for it, too.
+        assert!(fits(with_headers(Some(1002), Some("n1"), 4_000)).is_err());
+        assert!(fits(with_headers(None, Some("n1"), 4_000)).is_err());
+        fits(with_headers(None, Some("n1"), 2_000)).expect("there is room");
+        fits(with_headers(None, Some("n2"), 7_000)).expect("another host has its own");
+        drop(first);
+        fits(with_headers(None, Some("n1"), 7_000)).expect("there is room");
+        assert!(fits(with_headers(Some(0), None, 100_000)).is_ok(), "root of this host");
     }
 
     #[test]

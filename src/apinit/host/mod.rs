@@ -91,7 +91,7 @@ use crate::rpc::listen::{
     Bounds, FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
     raise_descriptor_limit,
 };
-use crate::rpc::partial_messages::{HostLimits, Limits, PartialMessages};
+use crate::rpc::partial_messages::{HEADERS, HostLimits, Limits, PartialMessages};
 use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
 use doorway::Doorway;
@@ -327,6 +327,7 @@ const HALVES: Limits = Limits {
     large: 8,
     halves: 1_024,
     requests: tokio::sync::Semaphore::MAX_PERMITS,
+    headers: HEADERS.0,
 };
 
 /// What the apinits of another host may have half said, which are heads of applications here: a launch with its envelope

@@ -177,8 +177,10 @@ impl Network {
         let listener = tls::listen(self.listen, "--listen chooses it")?;
         let connections = tls::incoming(listener, Arc::clone(&self.keyring))?;
         let halves = PartialMessages::new(super::HALVES, super::HALVES_OF_HOST);
+        let headers = halves.clone();
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
+            .layer(MapRequestLayer::new(move |request| headers.headers(request)))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
             .add_service(attach::service(events.clone(), Some(doorway)))
             .add_service(heads::service(events));

@@ -26,7 +26,7 @@ use crate::certs::Role;
 use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET};
 use crate::rpc::connect;
 use crate::rpc::listen::{Bounds, Peer, admitted, incoming_within, listen};
-use crate::rpc::partial_messages::{Limits, PartialMessages};
+use crate::rpc::partial_messages::{HEADERS, Limits, PartialMessages};
 use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX, Slot};
 use std::collections::BTreeMap;
@@ -54,7 +54,8 @@ use tower::{Service, ServiceExt};
 /// The socket of psched, where psched is on another host.
 const PSCHED_SOCKET: &str = "psched.sock";
 /// What a user's front ends may have half said.
-const HALVES: Limits = Limits { small: 128 * 1024, large: 8, halves: 1_024, requests: 4_096 };
+const HALVES: Limits =
+    Limits { small: 128 * 1024, large: 8, halves: 1_024, requests: 4_096, headers: HEADERS.0 };
 /// HTTP/2's windows, in bytes, of a stream and of a connection of a user.
 const WINDOWS: (u32, u32) = (128 * 1024, 256 * 1024);
 /// Requests of a user that are passed on at once. An aprun has two, and a user as many apruns as he
@@ -399,6 +400,7 @@ async fn keep(
             Ok(listener) => {
                 let connections = incoming_within(listener, bounds.clone());
                 let halves = PartialMessages::new(HALVES, super::HALVES_OF_HOST);
+                let headers = halves.clone();
                 let server = tonic::transport::Server::builder()
                     .initial_stream_window_size(WINDOWS.0)
                     .initial_connection_window_size(WINDOWS.1)
@@ -407,6 +409,7 @@ async fn keep(
                     .http2_max_header_list_size(HEADERS_MAX)
                     .max_concurrent_streams(STREAMS_MAX)
                     .layer(InterceptorLayer::new(admitted))
+                    .layer(MapRequestLayer::new(move |request| headers.headers(request)))
                     .layer(MapRequestLayer::new(move |request| halves.bound(request)))
                     .add_service(ToPsched(Arc::clone(&relay)))
                     .add_service(ToHead(Arc::clone(&relay)));

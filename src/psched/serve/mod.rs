@@ -60,7 +60,7 @@ use crate::psched::decide::tuning::Tuning;
 use crate::psched::decide::{Abilities, RollsOut, Scheduler, Settings};
 use crate::psched::drive::Identity;
 use crate::rpc::arrivals::Arrivals;
-use crate::rpc::partial_messages::{HostLimits, Limits, PartialMessages};
+use crate::rpc::partial_messages::{HEADERS, HostLimits, Limits, PartialMessages};
 use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
@@ -76,7 +76,8 @@ use tonic::service::InterceptorLayer;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
 /// What a user's commands may have half said: requests are small, but for a manifest.
-const HALVES: Limits = Limits { small: 16 * 1024, large: 8, halves: 256, requests: 2_048 };
+const HALVES: Limits =
+    Limits { small: 16 * 1024, large: 8, halves: 256, requests: 2_048, headers: HEADERS.0 };
 /// HTTP/2's windows, in bytes, of a connection and of a stream: what may wait to be read.
 const WINDOW: u32 = 64 * 1024;
 /// Inputs that may wait for the loop: whoever has one more waits himself.
@@ -342,6 +343,7 @@ async fn serve(
     let nodes =
         pb::nodes_server::NodesServer::from_arc(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);
     let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
+    let headers = halves.clone();
     let network = network.map(|network| {
         let logins = logins::Logins {
             inputs: inputs.clone(),
@@ -360,6 +362,7 @@ async fn serve(
         .http2_keepalive_timeout(Some(variables.answer_time()))
         .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
+        .layer(MapRequestLayer::new(move |request| headers.headers(request)))
         .layer(MapRequestLayer::new(move |request| halves.bound(request)))
         .layer(MapRequestLayer::new(Arrivals::of_request))
         .layer(MapResponseLayer::new(budget::metered))

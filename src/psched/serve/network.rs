@@ -66,8 +66,10 @@ impl Network {
         halves: PartialMessages,
         stop: CancellationToken,
     ) -> JoinHandle<Result<(), tonic::transport::Error>> {
+        let headers = halves.clone();
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
+            .layer(MapRequestLayer::new(move |request| headers.headers(request)))
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
             .layer(MapRequestLayer::new(Arrivals::of_request))
             .layer(MapResponseLayer::new(budget::metered))

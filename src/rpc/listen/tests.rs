@@ -12,6 +12,22 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
+/// A user of this host.
+pub(in crate::rpc) fn peer_of(uid: u32) -> Peer {
+    Peer {
+        uid,
+        gid: uid,
+        groups: Vec::new(),
+        pid: 0,
+        pidfd: None,
+        started: 0,
+        doubt: None,
+        turned: None,
+        hang_up: CancellationToken::new(),
+        relayed: None,
+    }
+}
+
 /// Each await of a test has this bound.
 async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(10), future).await.expect("within 10 s")
