@@ -9,6 +9,7 @@ pub mod node_list;
 pub mod partial_messages;
 pub mod pieces;
 pub mod relayed;
+pub mod request_turns;
 pub mod tls;
 
 pub use convert::Malformed;

@@ -8,6 +8,7 @@ use crate::certs::{FOLDER_DEFAULT, Keyring, Role, keyring};
 use crate::rpc::caller;
 use crate::rpc::connect::connect;
 use crate::rpc::partial_messages::PartialMessages;
+use crate::rpc::request_turns::RequestTurns;
 use crate::rpc::tls::{self, Cut, Expect, PORT_APINIT, PORT_PSCHED};
 use anyhow::bail;
 use std::collections::BTreeMap;
@@ -178,9 +179,11 @@ impl Network {
         let connections = tls::incoming(listener, Arc::clone(&self.keyring))?;
         let halves = PartialMessages::new(super::HALVES, super::HALVES_OF_HOST);
         let headers = halves.clone();
+        let turns = RequestTurns::new(STREAMS_MAX as usize, STREAMS_MAX as usize);
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| headers.headers(request)))
+            .layer(turns)
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
             .add_service(attach::service(events.clone(), Some(doorway)))
             .add_service(heads::service(events));

@@ -61,6 +61,7 @@ use crate::psched::decide::{Abilities, RollsOut, Scheduler, Settings};
 use crate::psched::drive::Identity;
 use crate::rpc::arrivals::Arrivals;
 use crate::rpc::partial_messages::{HEADERS, HostLimits, Limits, PartialMessages};
+use crate::rpc::request_turns::RequestTurns;
 use crate::rpc::{REQUEST_MAX, listen, pb};
 use crate::variables::Variables;
 use std::os::fd::{OwnedFd, RawFd};
@@ -78,6 +79,8 @@ use tower::util::{MapRequestLayer, MapResponseLayer};
 /// What a user's commands may have half said: requests are small, but for a manifest.
 const HALVES: Limits =
     Limits { small: 16 * 1024, large: 8, halves: 256, requests: 2_048, headers: HEADERS.0 };
+/// Requests of a user that may wait for their turns, at least.
+const WAITING_LEAST: usize = 4_096;
 /// HTTP/2's windows, in bytes, of a connection and of a stream: what may wait to be read.
 const WINDOW: u32 = 64 * 1024;
 /// Inputs that may wait for the loop: whoever has one more waits himself.
@@ -275,7 +278,10 @@ async fn serve(
     let variables = tuning.in_force();
     let connections_bounds = watch::Sender::new(bounds(&variables, files));
     let connections = listen::incoming_within(listener, connections_bounds.subscribe());
+    let turns = RequestTurns::new(waiting_max(&variables), network::HOST_WAITING_MAX);
+    let waiting = turns.clone();
     let tuned = Arc::new(move |variables: &Variables| {
+        waiting.allow(waiting_max(variables));
         records_user_max.store(variables.records_user_max(), Ordering::Relaxed);
         hidden.send_replace(variables.private());
         silent.send_replace(variables.host_silence());
@@ -352,7 +358,7 @@ async fn serve(
         };
         let logins = pb::logins_server::LoginsServer::new(logins);
         let services = (nodes.clone(), service.clone(), logins);
-        network.serve(serving, services, halves.clone(), stop.clone())
+        network.serve(serving, services, halves.clone(), turns.clone(), stop.clone())
     });
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
@@ -363,6 +369,7 @@ async fn serve(
         .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
         .layer(InterceptorLayer::new(listen::admitted))
         .layer(MapRequestLayer::new(move |request| headers.headers(request)))
+        .layer(turns)
         .layer(MapRequestLayer::new(move |request| halves.bound(request)))
         .layer(MapRequestLayer::new(Arrivals::of_request))
         .layer(MapResponseLayer::new(budget::metered))
@@ -519,6 +526,13 @@ const FILES_EACH: u64 = 2;
 /// How many connections there may be.
 fn bounds(v: &Variables, files: u64) -> listen::Bounds {
     listen::Bounds::new(v.connections_max(), v.connections_user_max(), files, FILES_EACH)
+}
+
+/// Requests of a user that may wait for their turns: an aprun has two.
+fn waiting_max(v: &Variables) -> usize {
+    usize::try_from(v.connections_user_max().saturating_mul(2))
+        .unwrap_or(usize::MAX)
+        .max(WAITING_LEAST)
 }
 
 fn settings(v: &Variables) -> Settings {

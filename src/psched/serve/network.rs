@@ -11,6 +11,7 @@ use crate::rpc::partial_messages::PartialMessages;
 use crate::rpc::pb::logins_server::LoginsServer;
 use crate::rpc::pb::nodes_server::NodesServer;
 use crate::rpc::pb::psched_server::PschedServer;
+use crate::rpc::request_turns::RequestTurns;
 use crate::rpc::{caller, tls};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -22,6 +23,8 @@ use tower::util::{MapRequestLayer, MapResponseLayer};
 
 /// Requests on one connection at once: an apinit passes on those of one user on each.
 const STREAMS_MAX: u32 = 16_384;
+/// Requests of a host that may wait for their turns: more than an honest apinit passes on for all users.
+pub(super) const HOST_WAITING_MAX: usize = 20_480;
 
 /// The listener, and the certificate of psched's host.
 pub(super) struct Network {
@@ -64,12 +67,14 @@ impl Network {
         runtime: &tokio::runtime::Handle,
         (nodes, users, logins): (NodesServer<Nodes>, PschedServer<Service>, LoginsServer<Logins>),
         halves: PartialMessages,
+        turns: RequestTurns,
         stop: CancellationToken,
     ) -> JoinHandle<Result<(), tonic::transport::Error>> {
         let headers = halves.clone();
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| headers.headers(request)))
+            .layer(turns)
             .layer(MapRequestLayer::new(move |request| halves.bound(request)))
             .layer(MapRequestLayer::new(Arrivals::of_request))
             .layer(MapResponseLayer::new(budget::metered))
