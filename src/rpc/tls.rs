@@ -170,6 +170,15 @@ impl HostPeer {
         self.log.request(&Refusal { kind: wants, of: self.name.to_string(), why: why.clone() });
         Err(tonic::Status::permission_denied(why))
     }
+
+    /// Logs that a connection is closed because its host, which speaks for no users, has so many already.
+    pub fn too_many(&self, most: usize) {
+        let why = format!(
+            "the host {} has {most} connections already, the maximum of a host without the role login",
+            self.name
+        );
+        self.log.connection(&Refusal { kind: "many connections", of: self.name.to_string(), why });
+    }
 }
 
 /// Which host is expected at an address.

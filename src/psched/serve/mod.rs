@@ -91,8 +91,8 @@ const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// What the daemons of another host may have half said: its few apinits have a link each. (The hello of an apinit with
 /// 100,000 nodes and the inventory of 65,536 applications take about a megabyte.)
 const HALVES_OF_HOST: HostLimits = HostLimits::new(NODE_MESSAGE_MAX, 8, 4_096);
-/// Threads that read and write connections of users. Two wake each other all the time, for which
-/// each launch paid 4 %; what takes long is for other threads.
+/// Threads that read and write connections of users of this host, and as many for other hosts. Two for the same wake
+/// each other all the time, for which each launch paid 4 %; what takes long is for other threads.
 const SERVING_THREADS: usize = 1;
 /// Threads for what takes its time or waits for the disk, of which each user may have few.
 const BLOCKING_THREADS: usize = 64;
@@ -207,8 +207,18 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         .thread_name("psched-serves")
         .enable_all()
         .build()?;
+    // Other hosts must not hold up users of this one.
+    let hosts = config.network.map(|_| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(SERVING_THREADS)
+            .max_blocking_threads(BLOCKING_THREADS)
+            .thread_name("psched-hosts")
+            .enable_all()
+            .build()
+    });
+    let hosts = hosts.transpose()?;
     let outcome = runtime.block_on(serve(
-        serving.handle(),
+        (serving.handle(), hosts.as_ref().map_or(serving.handle(), |hosts| hosts.handle())),
         arguments,
         &config,
         files,
@@ -219,6 +229,9 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         tuning,
         signals.ok(),
     ));
+    if let Some(hosts) = hosts {
+        hosts.shutdown_timeout(DRAIN_TIME);
+    }
     serving.shutdown_timeout(DRAIN_TIME);
     runtime.shutdown_timeout(DRAIN_TIME);
     outcome
@@ -226,7 +239,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
 
 #[allow(clippy::too_many_arguments)]
 async fn serve(
-    serving: &tokio::runtime::Handle,
+    (serving, hosts): (&tokio::runtime::Handle, &tokio::runtime::Handle),
     arguments: &Arguments,
     config: &Config,
     files: u64,
@@ -358,7 +371,7 @@ async fn serve(
         };
         let logins = pb::logins_server::LoginsServer::new(logins);
         let services = (nodes.clone(), service.clone(), logins);
-        network.serve(serving, services, halves.clone(), turns.clone(), stop.clone())
+        network.serve(hosts, services, halves.clone(), turns.clone(), stop.clone())
     });
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
