@@ -148,6 +148,8 @@ fn a_host_is_revoked_under_its_applications() {
     cluster.certs("revoke h1").expect(0);
     cluster.copy_certificates(2);
     eventually(BOUND, "its node is suspect", || cluster.states()[1] == "suspect");
+    let why = "(host h1) has gone: the certificate of its host has been revoked";
+    eventually(BOUND, "the log says why", || cluster.said("psched").contains(why));
     // The others are not concerned.
     touch(&cluster, "spread");
     assert_eq!(spread.wait(BOUND).expect(0).sorted(), ["spread"; 2]);

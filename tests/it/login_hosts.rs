@@ -111,7 +111,7 @@ fn nothing_is_passed_on_once_the_role_login_is_withdrawn() {
     let withdrawn = "has not the role login: its users can't run applications from here";
     eventually(BOUND, "the role is withdrawn", || cluster.said("1").contains(withdrawn));
     let refused = runtime.block_on(client.list(pb::ListRequest::default())).expect_err("refused");
-    let why = "does not have the role login any more";
+    let why = "has not the role login, so that it serves no users";
     assert!(refused.message().contains(why), "{refused}");
     stdin.write_all(b"after\n").expect("written");
     // What others ask after that is refused, or done.

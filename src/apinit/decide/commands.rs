@@ -25,6 +25,9 @@ impl Agent {
             Command::TakeBack(key) => self.take_back(now, key, out),
             Command::Signal { key, signal } => self.signal(key, signal, out),
             Command::Terminate { key, cause, kill_after } => {
+                if cause == Cause::FrontGone {
+                    self.front_stays_away(key);
+                }
                 self.tell_head(now, key, &cause, out);
                 self.end_all(now, key, cause, kill_after, None, out);
             }

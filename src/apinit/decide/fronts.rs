@@ -595,6 +595,21 @@ impl Agent {
         self.settle(now, key, out);
     }
 
+    /// psched says that a front end does not come back. One of another host is not watched here.
+    pub(super) fn front_stays_away(&mut self, key: Key) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.head()) else { return };
+        match &mut app.front {
+            Front::Away { watched, .. } => *watched = false,
+            // (What psched has not heard of: it is given up once it has gone.)
+            Front::Open(Stream::Front(conn)) => {
+                if let Some(front) = self.fronts.get_mut(conn) {
+                    front.watched = false;
+                }
+            }
+            Front::Open(Stream::Head(_)) | Front::None | Front::Gone => {}
+        }
+    }
+
     /// A front end that can't be watched has been away for too long; or one that is away has
     /// nothing to come back for.
     pub(super) fn front_away_tick(&mut self, now: u64, key: Key, out: &mut Out) {

@@ -341,7 +341,8 @@ type ToPsched = (Psched, Option<Arc<Network>>, PathBuf, Option<SignalHelper>);
 /// How often it is looked whether the certificate of this host has the role login.
 const ROLE_AGAIN: Duration = Duration::from_secs(2);
 
-/// Serves the users of this host, while its certificate has the role login, until the handle is dropped.
+/// Serves the users of this host until the handle is dropped, and psched's link for their front ends, while its
+/// certificate has the role login. Without the role users are told so.
 fn for_users(
     network: &Arc<Network>,
     psched: &Psched,
@@ -356,12 +357,12 @@ fn for_users(
         loop {
             let serves = network.has(Role::Login);
             if served.replace(serves) != Some(serves) {
+                // (What was passed on with another role ends.)
                 tasks.clear();
+                let has;
+                (tasks, has) = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
                 if serves {
-                    let serves;
-                    (tasks, serves) =
-                        relay::Relay::serve(&network, psched.address(), &directory, &bounds);
-                    let kept = login::keep(psched.clone(), Arc::clone(&helper), serves);
+                    let kept = login::keep(psched.clone(), Arc::clone(&helper), has);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
                 } else {

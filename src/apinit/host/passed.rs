@@ -210,7 +210,7 @@ mod tests {
         over.cancel();
         let ended = poll(&mut body);
         let Poll::Ready(Some(Err(status))) = ended else { panic!("it goes on") };
-        assert!(status.message().contains("does not have the role login any more"), "{status}");
+        assert!(status.message().contains("has not the role login"), "{status}");
     }
 
     /// A body of so many bytes, which counts when all of it has been taken.

@@ -12,7 +12,8 @@
 //! have few, [`REQUESTS_KEPT`]). A request counts until its answer has been written to the user's
 //! connection.
 //!
-//! When the certificate of this host loses the role login, all that is being passed on ends.
+//! While the certificate of this host has not the role login, who asks is told so. When it loses the
+//! role, all that is being passed on ends.
 //!
 //! | socket, in the runtime directory | what is passed on |
 //! | --- | --- |
@@ -360,8 +361,8 @@ impl Places {
 const GOES_ON: [&str; 3] =
     ["/psched.v1.Psched/Watch", "/psched.v1.Psched/Look", "/psched.v1.Apinit/Attach"];
 /// Why nothing is passed on.
-const WITHDRAWN: &str = "the certificate of this host does not have the role login any more: applications are started \
-                         from other hosts; ask the administrator of the cluster";
+const WITHDRAWN: &str = "the certificate of this host has not the role login, so that it serves no users: use a login \
+                         host of the cluster, or ask its administrator";
 
 /// This host does not speak for its users any more.
 fn withdrawn() -> Status {

@@ -569,13 +569,18 @@ impl Scheduler {
     pub(super) fn repeat_doom(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get(&apid) else { return };
         let Some(doom) = &team.doomed else { return };
+        // Whatever it is ended for: its head keeps no output for a front end that does not come back.
+        let also = team.front.is_none() && doom.cause != Cause::FrontGone;
+        let causes = [Some(doom.cause.clone()), also.then_some(Cause::FrontGone)];
         for link in self.links_left(apid) {
-            let command = Command::Terminate {
-                key: team.key(),
-                cause: doom.cause.clone(),
-                kill_after: self.settings.kill_grace,
-            };
-            out.push(Effect::Command { link, command });
+            for cause in causes.iter().flatten() {
+                let command = Command::Terminate {
+                    key: team.key(),
+                    cause: cause.clone(),
+                    kill_after: self.settings.kill_grace,
+                };
+                out.push(Effect::Command { link, command });
+            }
         }
         self.turn_to_end(now, apid);
     }

@@ -393,9 +393,12 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let front = team.front.take();
         let elsewhere = front.is_some_and(|front| !front.host.is_empty());
+        let head = team.places.nids().next();
+        let head = head.and_then(|nid| self.links.get(self.offered.get(&nid)?));
+        let with_its_head = !elsewhere && head.is_some_and(|link| !link.hello.remote);
         match team.state {
-            // Its nodes watch a launched application's front end themselves, unless it is on a login host.
-            State::Running if !elsewhere => self.turn_to_end(now, apid),
+            // The host of PE 0 watches a front end of its own itself.
+            State::Running if with_its_head => self.turn_to_end(now, apid),
             State::Ended => {}
             // They did; unless the launch was lost again with an apinit that was killed.
             State::Launching | State::Running => {

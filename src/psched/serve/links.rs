@@ -87,6 +87,8 @@ struct Presence {
     lost: Lost,
     /// Its host, and its name in the log, once it has said what it has.
     apinit: Option<(String, String)>,
+    /// Its host, if that is another one.
+    host: Option<HostPeer>,
 }
 
 impl Presence {
@@ -101,7 +103,10 @@ impl Presence {
         let why = how.err().map(|status| status.message().to_owned());
         match self.apinit {
             Some(apinit) => {
-                let why = why.unwrap_or_else(|| "it has closed its connection".to_owned());
+                let why = match self.host.is_some_and(|host| host.is_revoked()) {
+                    true => "the certificate of its host has been revoked".to_owned(),
+                    false => why.unwrap_or_else(|| "it has closed its connection".to_owned()),
+                };
                 tracing::warn!("{} has gone: {why}", apinit.1);
                 self.lost.add(apinit);
             }
@@ -123,10 +128,11 @@ impl pb::nodes_server::Nodes for Nodes {
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let questions = self.questions.clone();
+        let host = request.extensions().get::<HostPeer>().cloned();
         let incoming = Heard::new(request, self.silence.clone());
         let lost = self.lost.clone();
         tokio::spawn(async move {
-            let mut presence = Presence { lost, apinit: None };
+            let mut presence = Presence { lost, apinit: None, host };
             let talk = listen(incoming, link, from, sender, &inputs, &questions, &mut presence);
             tokio::select! {
                 ended = talk => presence.ended(link, ended),

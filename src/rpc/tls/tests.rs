@@ -39,6 +39,7 @@ pub(in crate::rpc) fn host_peer(name: &str) -> HostPeer {
         hang_up: CancellationToken::new(),
         users: Arc::default(),
         log: RefusalLog::default(),
+        revoked: watch::channel(Arc::default()).1,
     }
 }
 

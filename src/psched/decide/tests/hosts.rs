@@ -221,11 +221,22 @@ fn a_launch_that_was_lost_again_goes_with_its_front_end() {
     assert!(back.contains(&"-> 2 terminate 1.1 5".to_owned()), "{back:?}");
 }
 
-/// A front end on psched's host is watched by the nodes; of one on a login host psched tells them.
+/// A front end on psched's host is watched by an apinit there; of one on a login host psched tells the nodes, and
+/// so it does if PE 0 is on another host.
 #[test]
-fn a_running_application_ends_with_its_front_end_on_a_login_host() {
-    for (host, told) in [("", vec![]), ("login/boot", vec!["-> 1 terminate 1.1 5"])] {
-        let mut s = ready(1, 2);
+fn a_running_application_ends_with_a_front_end_that_its_head_does_not_watch() {
+    let told = || vec!["-> 1 terminate 1.1 5"];
+    let cases = [
+        ("", false, vec![]),
+        ("login/boot", false, told()),
+        ("", true, told()),
+        ("login/boot", true, told()),
+    ];
+    for (host, remote, told) in cases {
+        let mut s = Scheduler::new(machine(1, 2), alone());
+        let hello = Box::new(Hello { remote, ..*hello(&[0]) });
+        s.apply(at(0), Event::LinkOpened { link: LinkId(1), hello });
+        s.apply(at(0), Event::Inventory { link: LinkId(1), items: Vec::new() });
         let mut event = posted(1, 2);
         if let Event::Posted { front, .. } = &mut event {
             front.host = host.into();
@@ -235,6 +246,32 @@ fn a_running_application_ends_with_its_front_end_on_a_login_host() {
         report(&mut s, 1, Report::Running(key(1, 1)));
         let gone = brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) }));
         let said: Vec<_> = gone.iter().filter(|said| said.starts_with("->")).collect();
-        assert_eq!(said, told, "{host}");
+        assert_eq!(said, told, "{host} {remote}");
     }
+}
+
+/// Its head, which has been away meanwhile, is told so whatever it is ended for.
+#[test]
+fn a_front_end_that_is_gone_is_told_beside_the_cause() {
+    let mut s = ready(1, 2);
+    let mut event = posted(1, 2);
+    if let Event::Posted { front, .. } = &mut event {
+        front.host = "login/boot".into();
+    }
+    s.apply(at(1), event);
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
+    s.apply(at(3), Event::Kill { reply, apids, signal: 9, uid: 1000, administrator: true });
+    s.apply(at(3), Event::FrontGone { apid: Apid(1) });
+    let causes = |effects: Vec<Effect>| -> Vec<Cause> {
+        let cause = |effect| match effect {
+            Effect::Command { command: Command::Terminate { cause, .. }, .. } => Some(cause),
+            _ => None,
+        };
+        effects.into_iter().filter_map(cause).collect()
+    };
+    let back = causes(link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]));
+    assert!(matches!(&back[..], [Cause::Kill { signal: 9, .. }, Cause::FrontGone]), "{back:?}");
 }
