@@ -1,5 +1,7 @@
 //! Generated protobuf, conversions, connecting on a host and between hosts, and who is calling.
 
+#[cfg(test)]
+pub(crate) mod bodies;
 pub mod caller;
 pub mod connect;
 pub mod convert;
