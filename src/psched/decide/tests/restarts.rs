@@ -88,7 +88,7 @@ fn nothing_stays_of_one_whose_cpr_has_died() {
     s.apply(at(1), restarted(1, 2, origin()));
     let effects = s.apply(at(2), Event::FrontGone { apid: Apid(1) });
     assert!(brief(&effects).contains(&"-> 1 take-back 1.1".into()), "{effects:?}");
-    let effects = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    let effects = report(&mut s, 1, taken_back(key(1, 1)));
     assert!(effects.contains(&"log 1 ended".into()), "{effects:?}");
     assert!(s.team(Apid(1)).is_none());
     s.apply(at(3), posted(2, 2));
@@ -116,7 +116,7 @@ fn it_is_placed_on_one_host() {
     assert_eq!((format_nids(team.places.nids()), team.hosts.len()), ("2-3".into(), 1));
     // Whoever is executed goes to both.
     s.apply(at(1), Event::FrontGone { apid: Apid(3) });
-    report(&mut s, 2, Report::TakenBack(key(3, 1)));
+    report(&mut s, 2, taken_back(key(3, 1)));
     s.apply(at(1), posted(4, 3));
     assert_eq!(format_nids(s.team(Apid(4)).expect("posted").places.nids()), "1-3");
 }
@@ -325,7 +325,7 @@ fn one_that_waited_gets_its_number_again_where_nobody_has_it() {
     );
     // Its next placement is none that a node could have heard of.
     s.apply(at(4), Event::FrontGone { apid: Apid(1) });
-    report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    report(&mut s, 1, taken_back(key(1, 1)));
     let team = s.team(Apid(2)).expect("it waits");
     assert_eq!((team.key(), team.state, &team.restart), (key(2, 5), State::Placed, &None));
     // Records that know nothing of the number, and one that this psched never gave.
