@@ -361,7 +361,10 @@ fn for_users(
                     let serves;
                     (tasks, serves) =
                         relay::Relay::serve(&network, psched.address(), &directory, &bounds);
-                    let kept = login::keep(psched.clone(), Arc::clone(&helper), serves);
+                    let folder =
+                        std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
+                    let folder = folder.display().to_string();
+                    let kept = login::keep(psched.clone(), folder, Arc::clone(&helper), serves);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
                 } else {
