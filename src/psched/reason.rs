@@ -208,10 +208,12 @@ pub enum Wait {
     },
     /// No host alone has room for a checkpoint.
     NoHost,
-    /// The host of a checkpoint has no room, and its front end brings it to no other host.
+    /// The host of a checkpoint has no room, or no apinit, and its front end brings it to no other host.
     ImagesStay {
         /// Where it is; empty: on psched's host.
         host: String,
+        /// An apinit of that host is connected.
+        connected: bool,
     },
     /// The time of day: rules of the gates of regions.
     Hours(Vec<Barred>),

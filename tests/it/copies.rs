@@ -181,8 +181,12 @@ fn what_has_no_room_is_executed_at_its_path() {
     let shared = cluster.folder().join("shared");
     std::fs::create_dir(&shared).expect("made");
     let mut aprun = cluster.command(0, "aprun", words("-q -n 2 -N 1").chain([PROGRAM]));
-    let ran = run(aprun.env("PARALLEL_FILE_SYSTEM", &shared)).expect(0);
+    let ran = run(aprun.env("PARALLEL_FILE_SYSTEM", &shared));
+    let ran = ran.expect(0);
     assert_eq!(ran.sorted(), ["h0", "h1"]);
+    let told = "and executes the file at its path if this is the same program, else the copy in \
+                PARALLEL_FILE_SYSTEM: copies of programs may take 4 MiB";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
     assert_eq!(std::fs::read_dir(&shared).expect("there").count(), 0, "what was copied is left");
     let mut aprun = cluster.command(0, "aprun", words("-q -n 2 -N 1").chain([PROGRAM]));
     let missing = run(aprun.env("PARALLEL_FILE_SYSTEM", "/nowhere"));

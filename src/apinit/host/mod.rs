@@ -362,7 +362,10 @@ fn for_users(
                 let has;
                 (tasks, has) = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
                 if serves {
-                    let kept = login::keep(psched.clone(), Arc::clone(&helper), has);
+                    let folder =
+                        std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
+                    let folder = folder.display().to_string();
+                    let kept = login::keep(psched.clone(), folder, Arc::clone(&helper), has);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
                 } else {

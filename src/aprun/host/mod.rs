@@ -142,6 +142,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
+        parallel: parallel::folder().is_some(),
         immediate: options.posting.immediate,
         restarts: None,
         recovers: false,

@@ -59,6 +59,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: false,
         files: options.output.is_some(),
+        parallel: false,
         immediate: false,
         restarts: Some(manifest.recovery.apid),
         recovers: false,

@@ -277,19 +277,26 @@ impl Wait {
                 "no host alone has room for it, and a checkpoint is restored on one host",
                 "it is placed when one host has enough free nodes (apstat -n)",
             ),
-            Wait::ImagesStay { host } => {
+            Wait::ImagesStay { host, connected } => {
                 let host = match &host[..] {
                     "" => "psched's host".to_owned(),
                     host => format!("host {host}"),
                 };
+                let (lacks, comes) = match connected {
+                    true => ("which has no room for it", "has enough free nodes"),
+                    false => (
+                        "of which no apinit is connected",
+                        "has a connected apinit with enough free nodes",
+                    ),
+                };
                 with_cure(
                     format!(
-                        "its checkpoint is on {host}, which has no room for it, and its cpr or aprun, which is of an \
-                         older release, can't bring the images to another host"
+                        "its checkpoint is on {host}, {lacks}, and its cpr or aprun, which is of an older release, \
+                         can't bring the images to another host"
                     ),
                     format!(
-                        "it is placed when {host} has enough free nodes (apstat -n); to restart it elsewhere, end it \
-                         and run cpr -r of psched's release"
+                        "it is placed when {host} {comes} (apstat -n); to restart it elsewhere, end it and run cpr -r \
+                         of psched's release"
                     ),
                 )
             }

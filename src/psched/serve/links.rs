@@ -328,7 +328,7 @@ fn malformed(error: crate::rpc::Malformed) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::partial_messages::tests::Channel;
+    use crate::rpc::bodies::Channel;
     use prost::Message as _;
     use tonic::body::Body;
     use tonic::codec::Codec as _;

@@ -125,8 +125,8 @@ async fn a_wrong_ticket_and_a_placement_taken_back() {
     let text = "the ticket is not the one of application 12.1".to_string();
     assert_eq!(front.next().await, Some(FromApinit::Refused { text, cause: None }));
     assert_eq!(front.next().await, None);
-    link.send(Command::TakeBack(key)).await;
-    assert_eq!(link.report().await, Report::TakenBack(key));
+    link.send(Command::TakeBack { key, number: 7 }).await;
+    assert_eq!(link.report().await, Report::TakenBack { key, number: 7 });
     until("the runtime directory to go", || !app.exists()).await;
     apinit.end().await;
 }

@@ -59,7 +59,7 @@ fn any_place() -> impl Strategy<Value = PlaceCommand> {
 fn any_command() -> impl Strategy<Value = Command> {
     prop_oneof![
         6 => any_place().prop_map(|place| Command::Place(Box::new(place))),
-        1 => any_key().prop_map(Command::TakeBack),
+        1 => any_key().prop_map(|key| Command::TakeBack { key, number: 1 }),
         1 => (any_key(), 0..4u64).prop_map(|(key, n)| {
             let number = if n == 0 { 0 } else { PSCHED_SIGNALS + n };
             Command::Signal { key, signal: numbered(number, 10) }

@@ -1470,6 +1470,12 @@ fn a_host_without_a_copy_is_told_once() {
         .gives(apinit(FromApinit::Accepted), &[])
         .gives(told(3), &[say(words)])
         .gives(told(4), &[]);
+    // With PARALLEL_FILE_SYSTEM it need not be the file at its path.
+    let words = "application 12: the host of NID 3 has no copy of its program in memory, and executes the \
+                 file at its path if this is the same program, else the copy in PARALLEL_FILE_SYSTEM: no room";
+    let mut session = Session::attaching();
+    session.front.setup.parallel = true;
+    session.gives(apinit(FromApinit::Accepted), &[]).gives(told(3), &[say(words)]);
 }
 
 #[test]

@@ -415,10 +415,10 @@ impl World {
                     },
                 }
             }
-            Command::TakeBack(key) => match node.held.get(&key) {
+            Command::TakeBack { key, number } => match node.held.get(&key) {
                 None | Some(Held::Placed(_)) => {
                     node.held.remove(&key);
-                    node.reports.push_back(Report::TakenBack(key));
+                    node.reports.push_back(Report::TakenBack { key, number });
                 }
                 Some(Held::Running(_)) => node.reports.push_back(Report::Launched(key)),
                 Some(Held::Ended(_, end)) => {

@@ -4,6 +4,7 @@ use super::*;
 use crate::apteam::Apid;
 use crate::apteam::part::MapRun;
 use crate::apteam::protocol::node::{Command, PlaceCommand};
+use crate::apteam::record::State;
 use crate::machine::Nid;
 
 /// The apinit of a host that is not the head's died before it had heard of the placement.
@@ -119,7 +120,7 @@ fn a_place_half_ended_and_half_taken_back_is_free() {
             report(&mut s, 1, refused.clone());
         }
         s.apply(at(61), Event::Tick);
-        report(&mut s, 2, Report::TakenBack(key(1, 1)));
+        report(&mut s, 2, taken_back(key(1, 1)));
         if taken_back_first {
             report(&mut s, 1, refused);
         }
@@ -147,7 +148,7 @@ fn a_part_that_can_not_be_made_ends_the_others_before_the_launch() {
 fn a_place_is_back_when_its_nodes_have_given_it_back_or_nothing_of_it() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
-    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), Vec::<String>::new());
+    assert_eq!(report(&mut s, 2, taken_back(key(1, 1))), Vec::<String>::new());
     let over = report(&mut s, 1, not_launched(key(1, 1), &[0], Some(bad(0))));
     assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
     assert!(over.contains(&"-> 1 acknowledge 1.1".to_owned()), "{over:?}");
@@ -158,10 +159,8 @@ fn a_host_that_took_back_what_the_head_has_launched_is_given_it_again() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
     report(&mut s, 1, Report::Launched(key(1, 1)));
-    let effects = s.apply(
-        at(70),
-        Event::Report { link: LinkId(2), report: Box::new(Report::TakenBack(key(1, 1))) },
-    );
+    let effects =
+        s.apply(at(70), Event::Report { link: LinkId(2), report: Box::new(taken_back(key(1, 1))) });
     let [Effect::Command { link: LinkId(2), command: Command::Place(place) }] = &effects[..] else {
         panic!("{effects:?}");
     };
@@ -173,7 +172,7 @@ fn a_host_that_took_back_what_the_head_has_launched_is_given_it_again() {
 fn it_is_given_again_also_where_the_head_speaks_last() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
-    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 2, taken_back(key(1, 1)));
     let effects = report(&mut s, 1, Report::Launched(key(1, 1)));
     assert_eq!(effects, ["save 1.1 launching lazy", "log 1 launched", "-> 2 place 1.1"]);
     // One that is to end has nothing there any more.
@@ -186,21 +185,22 @@ fn it_is_given_again_also_where_the_head_speaks_last() {
         administrator: false,
     };
     s.apply(at(2), kill(2));
-    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 2, taken_back(key(1, 1)));
     report(&mut s, 1, Report::Launched(key(1, 1)));
     let over = report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0))));
     assert_eq!(over[0], "save 1.1 ended");
 }
 
-/// A report that comes once more is of the time before the host was given the place again.
+/// A report that comes once more is of the time before the host was given the place again. (An apinit of a release
+/// before, which repeats no number of a question.)
 #[test]
 fn an_application_that_runs_is_lost_only_by_a_host_that_was_asked_for_it() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
-    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 2, taken_back(key(1, 1)));
     report(&mut s, 1, Report::Launched(key(1, 1)));
     report(&mut s, 1, Report::Running(key(1, 1)));
-    let back = || Report::TakenBack(key(1, 1));
+    let back = || taken_back(key(1, 1));
     assert_eq!(report(&mut s, 2, back()), ["-> 2 take-back 1.1"]);
     assert_eq!(report(&mut s, 2, Report::Launched(key(1, 1))), [""; 0]);
     // What it has said is forgotten.
@@ -274,4 +274,40 @@ fn a_front_end_that_is_gone_is_told_beside_the_cause() {
     };
     let back = causes(link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]));
     assert!(matches!(&back[..], [Cause::Kill { signal: 9, .. }, Cause::FrontGone]), "{back:?}");
+}
+
+/// However many reports come once more: only what answers the question counts.
+#[test]
+fn answers_to_older_commands_lose_no_application_that_runs() {
+    let mut s = spread();
+    let told = |effects: &[Effect]| {
+        let command = effects.iter().find_map(|effect| match effect {
+            Effect::Command { link: LinkId(2), command } => Some(command.clone()),
+            _ => None,
+        });
+        match command {
+            Some(Command::TakeBack { key: of, number }) if of == key(1, 1) => number,
+            other => panic!("{other:?}"),
+        }
+    };
+    let back = |s: &mut Scheduler, number| {
+        let report = Box::new(Report::TakenBack { key: key(1, 1), number });
+        s.apply(at(70), Event::Report { link: LinkId(2), report })
+    };
+    let lapsed = told(&s.apply(at(70), Event::Tick));
+    back(&mut s, lapsed);
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let asked = told(&back(&mut s, lapsed));
+    assert!(asked != lapsed && asked != 0 && lapsed != 0, "{lapsed} {asked}");
+    for older in [lapsed, lapsed, asked - 1, asked + 1] {
+        assert_eq!(brief(&back(&mut s, older)), [""; 0]);
+    }
+    assert_eq!(s.team(Apid(1)).map(|team| team.state), Some(State::Running));
+    // It has it; asked anew, the answer to the first question is an older one, too.
+    report(&mut s, 2, Report::Launched(key(1, 1)));
+    let anew = told(&back(&mut s, asked));
+    assert_eq!(brief(&back(&mut s, asked)), [""; 0]);
+    let lost = brief(&back(&mut s, anew));
+    assert!(lost.contains(&"-> 1 terminate 1.1 5".to_owned()), "{lost:?}");
 }

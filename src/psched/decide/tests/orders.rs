@@ -180,7 +180,7 @@ fn what_was_only_placed_there_waits_for_another_place() {
     let asked = brief(&link(&mut again, 1, &[0], &[(key(1, 1), Phase::Placed)]));
     assert!(asked.contains(&"-> 1 take-back 1.1".to_owned()), "{asked:?}");
     for s in [&mut s, &mut again] {
-        let back = report(s, 1, Report::TakenBack(key(1, 1)));
+        let back = report(s, 1, taken_back(key(1, 1)));
         assert_eq!(back[..2], ["save 1.1 lapsed", "log 1 lapsed"]);
         assert_eq!(s.nodes().map(|n| n.used).sum::<u32>(), 0);
     }
