@@ -110,7 +110,7 @@ pub struct HostPeer {
     /// Where it is said that requests of it are refused.
     pub log: RefusalLog,
     /// Serial numbers of revoked certificates.
-    revoked: watch::Receiver<Arc<BTreeSet<String>>>,
+    pub revoked: watch::Receiver<Arc<BTreeSet<String>>>,
 }
 
 /// A place of a connection among those of its host that carry requests of users, once it carries one.

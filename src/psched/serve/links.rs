@@ -328,9 +328,8 @@ fn malformed(error: crate::rpc::Malformed) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::bodies::Channel;
+    use crate::rpc::bodies;
     use prost::Message as _;
-    use tonic::body::Body;
     use tonic::codec::Codec as _;
     use tonic::codegen::http;
 
@@ -339,7 +338,7 @@ mod tests {
     async fn a_part_of_a_message_is_a_sign_of_life() {
         let (parts, incoming) = mpsc::unbounded_channel();
         let (_silence, silence) = watch::channel(Duration::from_secs(6));
-        let request = Arrivals::of_request(http::Request::new(Body::new(Channel(incoming))));
+        let request = Arrivals::of_request(http::Request::new(bodies::channel(incoming)));
         let (head, body) = request.into_parts();
         let decoder = tonic_prost::ProstCodec::<pb::ToNode, pb::FromNode>::default().decoder();
         let mut request = Request::new(Streaming::new_request(decoder, body, None, None));
