@@ -28,7 +28,7 @@ const ROOM_PART: u64 = 1 << 16;
 /// The same for the room for output.
 const OUTPUT_PART: u64 = 64;
 /// Of so many messages to a host that has not read all before them, one finds it full.
-const FULL_ONE_IN: u32 = 40;
+const FULL_ONE_IN: u32 = 12;
 /// Bytes of a message beside what it carries.
 const ENVELOPE: u64 = 80;
 /// Bytes of a launch: arguments and environment.
@@ -120,7 +120,6 @@ impl World {
         // Ends that heard nothing for too long have closed their connections by then, and open others.
         let late = until + super::logins::UNHEARD;
         self.disturbed_until(late);
-        self.checks.cut(a, b, late);
         for host in [a, b] {
             self.checks.host_is_disturbed(host, late);
         }
