@@ -133,5 +133,9 @@ mod tests {
         }
         let turns = text(&help(Page::Turns, 40));
         assert!(turns.contains("\nFor         time until Turn changes\n"), "{turns}");
+        // A column that is there only if nodes are on other hosts.
+        let nodes = text(&help(Page::Nodes, 120));
+        let ahead = "\nAhead       seconds by which psched's clock is ahead of the node's, if nodes are on other hosts\n";
+        assert!(nodes.contains(ahead), "{nodes}");
     }
 }
