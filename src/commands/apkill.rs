@@ -25,6 +25,7 @@ const ANSWER_BOUND: Duration = Duration::from_secs(30);
 #[command(
     name = "apkill",
     version,
+    max_term_width = 80,
     override_usage = "apkill [-SIGNAL] APID...\n       apkill -l",
     long_about = "Ends applications, or sends them a signal.\n\nWithout a signal every PE gets \
                   TERM, and KILL five minutes later if it is still there. A signal is a name, \

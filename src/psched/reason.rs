@@ -91,6 +91,8 @@ pub enum NoRollOut {
 pub struct Full {
     /// What placement found.
     pub no_room: NoRoom,
+    /// Where the same posting with --flexible would go now; empty: nowhere, or that is no cure for it.
+    pub flexible: Vec<Nid>,
     /// The applications that hold the window, as far as they are named.
     pub holders: Vec<AppName>,
     /// Why nodes of the window are closed.

@@ -661,16 +661,25 @@ async fn dial(address: &str) -> Result<TcpStream, String> {
     }
     Err(match last {
         None => format!("the name of {address} has no address"),
-        Some((at, error)) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                format!("nothing listens on {at} ({address}): is the daemon there running?")
-            }
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                format!("{at} ({address}) can't be reached: {error}; check the network")
-            }
-            _ => format!("can't connect to {at} ({address}): {error}"),
-        },
+        Some((at, error)) => unconnected(at, address, &error),
     })
+}
+
+/// Why there is no connection to this address, which the name stands for.
+fn unconnected(at: SocketAddr, name: &str, error: &io::Error) -> String {
+    let at = match at.to_string() {
+        at if at == name => at,
+        at => format!("{at} ({name})"),
+    };
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            format!("nothing listens on {at}: is the daemon there running?")
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            format!("no route to {at}: {error}; check the network")
+        }
+        _ => format!("can't connect to {at}: {error}"),
+    }
 }
 
 /// A channel to a host, which connects anew by itself when a call finds the connection broken.

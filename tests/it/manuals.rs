@@ -58,6 +58,11 @@ fn check(page: &str, commands: &[&[&str]]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(page);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{page}: {e}"));
     let known: BTreeSet<String> = commands.iter().flat_map(|c| flags_of_help(&help(c))).collect();
+    for command in commands {
+        for line in help(command).lines() {
+            assert!(line.chars().count() <= 80, "{command:?} --help: {line:?} is too wide");
+        }
+    }
     let written = flags_of_page(&text);
     let missing: Vec<_> = known.difference(&written).collect();
     assert!(missing.is_empty(), "{page} does not have {missing:?}");

@@ -114,6 +114,9 @@ use tower::util::MapRequestLayer;
 #[command(
     name = "apinit",
     version,
+    max_term_width = 80,
+    override_usage = "apinit --socket PATH --nids LIST [OPTIONS]\n       \
+    apinit --psched HOST[:PORT] [--nids LIST] [OPTIONS]",
     about = "Offers nodes of this host to psched and runs applications on them"
 )]
 pub struct Options {
@@ -193,8 +196,8 @@ struct Paths {
 }
 
 impl Paths {
-    /// `directory`: of psched's socket, or the runtime directory.
-    fn new(directory: &Path, lowest: Nid) -> anyhow::Result<Paths> {
+    /// `directory`: of psched's socket, or the runtime directory if psched is on another host (`far`).
+    fn new(directory: &Path, lowest: Nid, far: bool) -> anyhow::Result<Paths> {
         let own = directory.join(format!("apinit-{lowest}.sock"));
         let apps = directory.join(format!("apps-{lowest}"));
         // The longest names there can be: 20 digits, a point, 10 digits.
@@ -208,11 +211,11 @@ impl Paths {
             );
         }
         if !directory.is_dir() {
-            bail!(
-                "{} is not a directory: start psched first, name its socket with --socket, or \
-                 make the directory (--runtime)",
-                directory.display()
-            );
+            let cure = match far {
+                true => "make it, or name another one with --runtime",
+                false => "start psched first, or name its socket with --socket",
+            };
+            bail!("{} is not a directory: {cure}", directory.display());
         }
         let programs = directory.join(format!("programs-{lowest}"));
         Ok(Paths { own, apps, programs })
@@ -281,7 +284,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let Some(lowest) = options.nodes().first().copied() else {
         bail!("--nids names no node: name at least one, as in --nids 0-3")
     };
-    let paths = Paths::new(&directory, lowest)?;
+    let paths = Paths::new(&directory, lowest, options.psched.is_some())?;
     let apshepherd = shepherds::Program::find()?;
     append_to_log();
     let files = raise_descriptor_limit().unwrap_or_else(|error| {
@@ -513,4 +516,23 @@ async fn serve(
         shell::Ending::Alone => task.finish().await,
     }
     Ok(everything)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_directory_that_is_not_there_is_told_with_what_cures_it() {
+        let said = |far| {
+            let missing =
+                Paths::new(Path::new("/no/such"), Nid(0), far).expect_err("it is not there");
+            missing.to_string()
+        };
+        let far = "/no/such is not a directory: make it, or name another one with --runtime";
+        assert_eq!(said(true), far);
+        let here =
+            "/no/such is not a directory: start psched first, or name its socket with --socket";
+        assert_eq!(said(false), here);
+    }
 }

@@ -37,6 +37,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 #[command(
     name = "apstat",
     version,
+    max_term_width = 80,
     group = ArgGroup::new("one").args(["application", "stacks", "why", "events", "history", "shares"]),
     long_about = "Shows applications, nodes, and why something waits.\n\n\
     Without options: the applications (-a). -a, -p and -n can be given together. The exit status \

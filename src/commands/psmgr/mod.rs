@@ -35,6 +35,7 @@ const ANSWER_MAX: usize = 64 * 1024 * 1024;
 #[command(
     name = "psmgr",
     version,
+    max_term_width = 80,
     long_about = "Manages a live machine. For administrators.\n\nNIDS is a list of nodes, as \
                   0-3,7, or of their hosts, as h1,n[004-007]; APID the number of an application, as apstat shows it. The exit status \
                   is 0 if all was done; 1 if not: then nothing was changed, or the change goes \

@@ -47,6 +47,7 @@ const ALL: u32 = u32::MAX;
 #[command(
     name = "psview",
     version,
+    max_term_width = 80,
     long_about = "Shows who runs when: applications that compete for processors take turns, as whole \
     gangs.\n\n\
     A row is a party, the applications that run at the same time; a column is a node, or neighbours \

@@ -57,8 +57,8 @@ impl Scheduler {
             hello.nids.iter().copied().filter(|n| !self.machine.nodes.contains_key(n)).collect();
         if hello.nids.is_empty() || !unknown.is_empty() {
             let why = format!(
-                "psched.yaml has no NIDs {}: change --nids or the configuration",
-                format_nids(unknown)
+                "psched.yaml has no {}: change --nids or the configuration",
+                nids_text(unknown)
             );
             self.note_refused(&hello, &why);
             out.push(refuse(why));
@@ -270,8 +270,9 @@ impl Scheduler {
                 }
                 None => {
                     out.push(Effect::Warn(format!(
-                        "NIDs {} hold application {key}, which is not on record: it is ended",
-                        format_nids(nids.iter().copied())
+                        "{} {} application {key}, which is not on record: it is ended",
+                        nids_text(nids.iter().copied()),
+                        if nids.len() == 1 { "holds" } else { "hold" },
                     )));
                     out.push(Effect::Command { link, command: Command::Discard(*key) });
                 }

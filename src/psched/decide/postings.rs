@@ -80,7 +80,11 @@ impl Scheduler {
             let kept = self.kept(domain);
             let wanted = self.wanted_by(&posting, &owner, domain);
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
-                let why = self.why_not_now(&wanted, &posting, &owner, &kept);
+                let mut why = self.why_not_now(&wanted, &posting, &owner, &kept);
+                if origin.is_none() {
+                    let or = |why| self.or_flexible(why, &wanted, &posting, &owner, &kept);
+                    why = why.map(or);
+                }
                 refuse(out, reply, Refusal::NoRoom, why.unwrap_or_else(|| Wait::NoRoom.into()));
                 return;
             }
@@ -197,6 +201,7 @@ impl Scheduler {
             }
             None => {
                 let why = self.why_not_now(&wanted, posting, owner, &kept);
+                let why = why.map(|why| self.or_flexible(why, &wanted, posting, owner, &kept));
                 Err((Refusal::NoRoom, Box::new(why.unwrap_or_else(|| Wait::NoRoom.into()))))
             }
         }

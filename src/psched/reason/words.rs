@@ -61,7 +61,18 @@ impl Full {
     fn words(&self, sees: Sees<'_>) -> Explanation {
         let no_roll_out = self.no_roll_out.as_ref().map(|why| why.words(sees));
         let name = |apid| self.name(apid, sees);
-        self.no_room.explain(&self.domain, name, &self.shut, no_roll_out.as_deref())
+        let mut why = self.no_room.explain(&self.domain, name, &self.shut, no_roll_out.as_deref());
+        if !self.flexible.is_empty() {
+            let there = nids_text(self.flexible.iter().copied());
+            why.cure.push_str(&format!("; with --flexible it fits on {there} now"));
+        }
+        why
+    }
+
+    /// The first obstacle in a few words.
+    fn brief(&self, sees: Sees<'_>) -> Explanation {
+        let name = |apid| self.name(apid, sees);
+        self.no_room.brief(name, &self.shut, !self.flexible.is_empty())
     }
 
     fn name(&self, apid: Apid, sees: Sees<'_>) -> String {
@@ -147,8 +158,7 @@ impl Reason {
     pub fn brief(&self, apid: Apid, sees: Sees<'_>) -> Explanation {
         match &self.obstacle {
             Obstacle::Waits(Wait::Full(full)) => {
-                let brief = full.no_room.brief(|apid| full.name(apid, sees), &full.shut);
-                Explanation { cure: format!("apstat --why {apid} tells more"), ..brief }
+                Explanation { cure: format!("apstat --why {apid} tells more"), ..full.brief(sees) }
             }
             _ => self.words(sees),
         }

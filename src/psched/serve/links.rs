@@ -63,9 +63,10 @@ impl Lost {
     fn name(host: &str, nids: &str) -> String {
         let shown: String = nids.chars().take(Self::MOST.1).collect();
         let more = if shown.len() < nids.len() { "..." } else { "" };
+        let nids = if shown.contains([',', '-']) { "NIDs" } else { "NID" };
         match host {
-            "" => format!("the apinit of NIDs {shown}{more}"),
-            _ => format!("the apinit of NIDs {shown}{more} (host {host})"),
+            "" => format!("the apinit of {nids} {shown}{more}"),
+            _ => format!("the apinit of {nids} {shown}{more} (host {host})"),
         }
     }
 
@@ -332,6 +333,13 @@ mod tests {
     use prost::Message as _;
     use tonic::codec::Codec as _;
     use tonic::codegen::http;
+
+    #[test]
+    fn an_apinit_of_one_node_is_named_by_its_nid() {
+        assert_eq!(Lost::name("h1", "1"), "the apinit of NID 1 (host h1)");
+        assert_eq!(Lost::name("", "0-3"), "the apinit of NIDs 0-3");
+        assert_eq!(Lost::name("", "0,2"), "the apinit of NIDs 0,2");
+    }
 
     /// A message of a slow connection takes longer than the other side may be silent.
     #[tokio::test(start_paused = true)]

@@ -435,6 +435,7 @@ fn the_command_line_is_checked() {
         (&["--socket", "/tmp/x/s", "--nids", "3-1"][..], "the range 3-1 runs backwards"),
         (&["--socket", "/no/such/s", "--nids", "0"], "/no/such is not a directory"),
         (&["--nids", "0"], "--socket"),
+        (&[], "       apinit --psched HOST[:PORT] [--nids LIST] [OPTIONS]"),
         (&["--socket", "/tmp/s", "--nids", "0", "--lifeline", "77"], "--lifeline 77"),
         (&["--lifeline", "x"], "expected the number of an open file descriptor"),
     ] {

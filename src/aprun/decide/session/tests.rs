@@ -50,6 +50,7 @@ fn ended(cause: Option<Cause>, launched: bool) -> Box<Ended> {
         told: false,
         by_name: String::new(),
         host: String::new(),
+        no_copy: false,
     })
 }
 
@@ -837,6 +838,27 @@ fn a_launch_that_failed() {
         10_000,
         &[say(&format!("application 12 was not launched: {cause}")), Action::Exit(126)],
     );
+}
+
+#[test]
+fn a_launch_that_failed_on_another_host_names_it() {
+    let (text, fault) = ("./a.out: no such file".to_owned(), Fault::User);
+    let cause = Cause::LaunchFailed { rank: 0, nid: Nid(0), errno: 2, text, fault };
+    for (front_host, copies, host, no_copy) in
+        [("h0", false, "h1", true), ("h0", true, "h1", false), ("h1", false, "", false)]
+    {
+        let mut session = Session::attaching();
+        session.front.setup.launch.copies = copies;
+        let placement = session.front.placement.as_mut().expect("it has a place");
+        placement.hosts[0].host = "h1".to_owned();
+        placement.front_host = front_host.to_owned();
+        let end = ended(Some(cause.clone()), false);
+        let told = Box::new(Ended { host: host.to_owned(), no_copy, ..*end.clone() });
+        let (text, refusal) = (cause.to_string(), Some(cause.clone()));
+        session
+            .gives(apinit(FromApinit::Refused { text, cause: refusal }), &[])
+            .gives(event(PschedEvent::Ended(end)), &[Action::Close(told), Action::Exit(127)]);
+    }
 }
 
 fn retried(incarnation: u32, attempt: u32) -> Event {

@@ -225,9 +225,13 @@ fn a_held_posting_keeps_its_place_in_line() {
     let refused = hold(&mut s, false, &[1, 9]);
     assert_eq!(brief(&refused), ["managed 7 0 1"]);
     assert!(s.is_held(Apid(1)), "nothing was changed");
-    let released = brief(&hold(&mut s, false, &[1]));
+    let released = hold(&mut s, false, &[1]);
+    assert_eq!(answer(&released).0, ["application 1 of alice: released"]);
+    let released = brief(&released);
     assert_eq!(released[..2], ["save 1.0 posted", "log 1 released"]);
     assert!(released.contains(&"save 1.1 placed".to_owned()), "{released:?}");
+    let again = hold(&mut s, false, &[1]);
+    assert_eq!(answer(&again).0, ["application 1 of alice: was not held"]);
 }
 
 #[test]
