@@ -275,9 +275,10 @@ impl Agent {
         if app.launched_ns.is_some() {
             // Its first launch was taken, only the answer was lost; or apinit was killed before
             // every host had it. (It may be here before its former stream is seen to be closed.)
-            if app.needs_launch() {
-                let Some(app) = self.apps.get_mut(&key) else { return };
-                app.programs.allowed |= launch.copies;
+            let again = app.needs_launch();
+            let Some(app) = self.apps.get_mut(&key) else { return };
+            app.programs.launched(&launch);
+            if again {
                 app.launch = Some(launch);
                 let closed = app.peers.iter().filter(|p| !p.open && !p.done).map(|p| p.index);
                 let closed = closed.collect();
@@ -303,7 +304,7 @@ impl Agent {
         let head = app.head();
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.launched_ns = Some(now);
-        app.programs.allowed = launch.copies;
+        app.programs.launched(&launch);
         app.launch = Some(launch);
         let in_vain = head && self.unlimited && app.place.memory_per_pe.is_some();
         let peers: Vec<u32> = app.peers.iter().map(|p| p.index).collect();

@@ -177,7 +177,7 @@ async fn watch(cli: &Cli) -> Result<(), String> {
     loop {
         let text = match psched.ask(cli).await {
             Ok(report) => text_of(cli, &report),
-            Err(text) => format!("apstat: {text}\n"),
+            Err(text) => format!("apstat: {}\n", table::clean(&text)),
         };
         let mut out = io::stdout();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -15,6 +15,7 @@ mod variables;
 
 use super::question::{Does, again, ask, asked, parsed};
 use crate::console::stdout::write_out;
+use crate::console::table::clean;
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
@@ -163,7 +164,7 @@ pub(super) async fn done(
 ) -> Result<String, Vec<String>> {
     let pb::ManageReply { done, problems } = answer(call).await?;
     if problems.is_empty() {
-        Ok(done.into_iter().map(|line| line + "\n").collect())
+        Ok(done.iter().map(|line| clean(line) + "\n").collect())
     } else {
         Err(problems)
     }
