@@ -6,12 +6,15 @@
 //! in JSON with `PSCHED_LOG_FORMAT=json`.
 //!
 //! psched and apinit do not wait for whoever reads that: a thread writes (see `queue`). Where it can't keep
-//! up lines are dropped, and the log says how many.
+//! up lines are dropped, and the log says how many. Whatever an event quotes, it is one line (see `lines`).
 
 mod journal;
+mod lines;
 mod queue;
 
+use lines::Lines;
 use queue::{Queue, Sink};
+use std::borrow::Cow;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -85,19 +88,31 @@ fn begin(program: &'static str, daemon: bool) {
         }
         Some((queue, false)) => {
             let queue = QUEUE.get_or_init(|| queue).clone();
+            let to = Lines { to: queue, colours: colours && !json };
             match json {
-                true => fmt::layer().json().with_writer(queue).boxed(),
-                false => fmt::layer().with_writer(queue).with_ansi(colours).boxed(),
+                true => fmt::layer().json().with_writer(to).boxed(),
+                false => fmt::layer().with_writer(to).with_ansi(colours).boxed(),
             }
         }
-        None if json => fmt::layer().json().with_writer(std::io::stderr).boxed(),
-        None => fmt::layer().with_writer(std::io::stderr).with_ansi(colours).boxed(),
+        None => {
+            let to = Lines { to: std::io::stderr, colours: colours && !json };
+            match json {
+                true => fmt::layer().json().with_writer(to).boxed(),
+                false => fmt::layer().with_writer(to).with_ansi(colours).boxed(),
+            }
+        }
     };
     // An Err: somebody has begun before.
     let begun = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
     if let (Ok(()), Some(error)) = (begun, wrong) {
         tracing::warn!("{FILTER_VARIABLE}={text} is not a filter ({error}): using {DEFAULT}");
     }
+}
+
+/// A text that others have a part in as one line of a log, without control characters: for a program that writes its
+/// lines itself.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    lines::escaped(text, false)
 }
 
 /// Whether stderr goes to the journal.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// Worlds to try psched in. Its parts are called as `psched simulate` and `psched torture`.
 #[derive(Parser)]
-#[command(name = "psched", bin_name = "psched", version)]
+#[command(name = "psched", bin_name = "psched", version, max_term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 #[command(
     name = "psched",
     version,
+    max_term_width = 80,
     args_conflicts_with_subcommands = true,
     long_about = "The placement scheduler.\n\n\
     Without a subcommand this is the daemon: it reads its configuration, opens its state, listens \

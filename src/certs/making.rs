@@ -25,6 +25,8 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 /// The largest file of certificates that is read, in bytes.
 const FILE_MAX: u64 = 4 << 20;
+/// Hosts that a message names.
+const NAMED_MAX: usize = 16;
 /// How long an authority is valid.
 const AUTHORITY_DAYS: i64 = 3_650;
 /// How long a certificate is valid where nothing else is said, and at most.
@@ -175,6 +177,34 @@ impl Workshop {
         Ok(names)
     }
 
+    /// The folder of a host that has a certificate here.
+    ///
+    /// # Errors
+    /// There is no authority, or the host has none; those that have one are named.
+    pub fn known_host(&self, name: &str) -> Result<PathBuf, CertsError> {
+        self.authorities()?;
+        let folder = self.of_host(name);
+        // (Where that can't be known, reading it says why.)
+        if is_host_name(name) && folder.join(HOST).try_exists().unwrap_or(true) {
+            return Ok(folder);
+        }
+        let hosts = self.hosts()?;
+        let shown = hosts[..hosts.len().min(NAMED_MAX)].join(", ");
+        let there = match hosts.len() {
+            0 => "there is none yet; `psched certs host NAME --role node` makes one".to_owned(),
+            1 => format!("there is one of {shown}"),
+            n if n > NAMED_MAX => {
+                format!(
+                    "there are those of {shown} and {} others (psched certs show)",
+                    n - NAMED_MAX
+                )
+            }
+            _ => format!("there are those of {shown}"),
+        };
+        let at = self.at(HOSTS);
+        Err(CertsError::new(format!("{name} has no certificate in {}: {there}", at.display())))
+    }
+
     /// Makes the first authority of a cluster.
     ///
     /// # Errors
@@ -272,9 +302,7 @@ impl Workshop {
         valid: (OffsetDateTime, OffsetDateTime),
         here: bool,
     ) -> Result<PathBuf, CertsError> {
-        // (It becomes the name of a folder.)
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || !is_host(name) || !name.chars().all(plain) || name.starts_with('.') {
+        if !is_host_name(name) {
             return Err(CertsError::new(format!("{name:?} is not the name of a host")));
         }
         let made = self.newest()?.issue(name, roles, valid)?;
@@ -337,7 +365,7 @@ impl Workshop {
     /// # Errors
     /// There is none, or it can't be written.
     pub fn revoke(&self, name: &str) -> Result<Vec<HostCertificate>, CertsError> {
-        let mut all = read_certificates(&self.of_host(name).join(HOST))?;
+        let mut all = read_certificates(&self.known_host(name)?.join(HOST))?;
         all.truncate(1);
         let replaced = self.replaced(name);
         // (Empty where all have expired.)
@@ -388,9 +416,14 @@ impl Workshop {
         }
     }
 
-    fn authorities(&self) -> Result<String, CertsError> {
+    /// The certificates of the authorities, the newest first.
+    ///
+    /// # Errors
+    /// There is none, or they can't be read.
+    pub fn authorities(&self) -> Result<String, CertsError> {
         let path = self.at(AUTHORITIES);
-        match path.exists() {
+        // (Where that can't be known, reading them says why.)
+        match path.try_exists().unwrap_or(true) {
             true => text(read(&path)?),
             false => Err(CertsError::new(format!(
                 "{} has no authority: make one with `psched certs init`, or name the folder with \
@@ -427,6 +460,12 @@ pub fn certificate(path: &Path) -> Result<HostCertificate, CertsError> {
     let all = read_certificates(path)?;
     HostCertificate::read(&all[0])
         .map_err(|why| CertsError::new(format!("{} can't be used: {why}", path.display())))
+}
+
+/// Whether a host can be called so. (It becomes the name of a folder.)
+fn is_host_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !name.is_empty() && is_host(name) && name.chars().all(plain) && !name.starts_with('.')
 }
 
 /// Makes a folder that only its owner may look into, unless there is one.

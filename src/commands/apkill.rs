@@ -6,6 +6,7 @@
 
 use super::question::{Does, answer_again, ask, asked, parsed};
 use crate::apteam::signal;
+use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
 use crate::console::table::whole_seconds;
 use crate::rpc::connect::{connect, socket_path};
@@ -25,6 +26,7 @@ const ANSWER_BOUND: Duration = Duration::from_secs(30);
 #[command(
     name = "apkill",
     version,
+    max_term_width = 80,
     override_usage = "apkill [-SIGNAL] APID...\n       apkill -l",
     long_about = "Ends applications, or sends them a signal.\n\nWithout a signal every PE gets \
                   TERM, and KILL five minutes later if it is still there. A signal is a name, \
@@ -66,13 +68,13 @@ async fn kill(apids: Vec<u64>, signal: i32) -> Result<(), Vec<String>> {
     let reply = answer_again(ask!(client.kill, request), Does::Change, ANSWER_BOUND).await;
     let reply = reply.map_err(|why| vec![why])?;
     if !reply.unrecorded.is_empty() {
-        eprintln!("apkill: done, but not recorded: {}", reply.unrecorded);
+        complain("apkill", &format!("done, but not recorded: {}", reply.unrecorded));
     }
     for (wait, apids) in ending(&apids, &reply.kill_in_ns) {
-        eprintln!("apkill: {apids}: ending, KILL in {wait} (at once: apkill -9)");
+        complain("apkill", &format!("{apids}: ending, KILL in {wait} (at once: apkill -9)"));
     }
     if !reply.held.is_empty() {
-        eprintln!("apkill: {}", held(&reply.held));
+        complain("apkill", &held(&reply.held));
     }
     let mut problems = reply.problems;
     problems.retain(|problem| !problem.is_empty());

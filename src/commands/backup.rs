@@ -1,5 +1,6 @@
 //! `psched backup` and `psched restore`: copies of psched's state.
 
+use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
 use crate::psched::serve::committer::RECORDS_WAIT;
 use crate::psched::serve::store::backup::{self, Contents};
@@ -72,7 +73,7 @@ pub fn back_up(args: &BackupArgs) -> ExitCode {
         if let Some((_, why)) =
             waits.or_else(records_wait).filter(|(id, _)| *id == contents.store_id)
         {
-            eprintln!("psched backup: the copy lacks the latest changes: {why}");
+            complain("psched backup", &format!("the copy lacks the latest changes: {why}"));
         }
         Ok(format!("{}: {}\n", args.file.display(), told(&contents)))
     };

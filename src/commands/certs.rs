@@ -13,6 +13,7 @@ use crate::console::table::{Cell, Report, Table, terminal_columns};
 use crate::os::host::hostname;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -128,8 +129,12 @@ fn done(command: Command) -> Result<String, CertsError> {
         }
         Command::Init { name, folder, .. } => init(&folder.folder, name),
         Command::Host { name, role, days, folder } => {
-            let made = Workshop::new(&folder.folder).issue(&name, &role, days.days, false)?;
-            Ok(copy_it(&name, &made))
+            let workshop = Workshop::new(&folder.folder);
+            let old = certificate(&workshop.of_host(&name).join(HOST)).ok();
+            let made = workshop.issue(&name, &role, days.days, false)?;
+            let revoked = revoked(&folder.folder)?;
+            Ok(copy_it(&name, &made)
+                + &old.map_or_else(String::new, |old| replaced(&old, &revoked)))
         }
         Command::Renew { names, all, days, folder } => {
             renew(&folder.folder, &names, all, days.days)
@@ -141,6 +146,24 @@ fn done(command: Command) -> Result<String, CertsError> {
 
 fn copy_it(name: &str, folder: &Path) -> String {
     format!("{}: copy its files to {FOLDER_DEFAULT} of {name}\n", folder.display())
+}
+
+/// A line about the certificate that a new one has replaced.
+fn replaced(old: &HostCertificate, revoked: &BTreeSet<String>) -> String {
+    let HostCertificate { name, roles, not_after, .. } = old;
+    let until = date(*not_after);
+    let then = match () {
+        () if revoked.contains(&old.serial) => "which is revoked".to_owned(),
+        () if Timestamp::now().as_second() > *not_after => "which has expired".to_owned(),
+        () => format!("which stays valid until {until} (psched certs revoke {name} revokes both)"),
+    };
+    format!("it replaces the certificate of {name} with roles {roles}, {then}\n")
+}
+
+/// Serial numbers of certificates that are revoked.
+fn revoked(folder: &Path) -> Result<BTreeSet<String>, CertsError> {
+    let revoked = revoked_serials(&read_revocations(&folder.join(REVOKED))?);
+    Ok(revoked.keys().map(|serial| serial_text(serial)).collect())
 }
 
 fn init(folder: &Path, name: Option<String>) -> Result<String, CertsError> {
@@ -157,6 +180,7 @@ fn init(folder: &Path, name: Option<String>) -> Result<String, CertsError> {
 }
 
 fn next(folder: &Path) -> Result<String, CertsError> {
+    Workshop::new(folder).authorities()?;
     let authorities = read_certificates(&folder.join(AUTHORITIES))?;
     let names = authorities.iter().map(|der| authority(der).map(|(name, _)| name));
     let names: Vec<String> = names.collect::<Result<_, _>>().map_err(CertsError)?;
@@ -184,6 +208,7 @@ fn next_name(names: &[String], day: &str) -> String {
 
 fn renew(folder: &Path, names: &[String], all: bool, days: u32) -> Result<String, CertsError> {
     let workshop = Workshop::new(folder);
+    workshop.authorities()?;
     let mut folders: Vec<PathBuf> = Vec::new();
     if names.is_empty() {
         let hosts = workshop.hosts()?.into_iter().map(|name| workshop.of_host(&name));
@@ -195,7 +220,7 @@ fn renew(folder: &Path, names: &[String], all: bool, days: u32) -> Result<String
     }
     for name in names {
         let here = certificate(&folder.join(HOST)).is_ok_and(|own| own.name == *name);
-        folders.push(if here { folder.to_owned() } else { workshop.of_host(name) });
+        folders.push(if here { folder.to_owned() } else { workshop.known_host(name)? });
     }
     let mut told = String::new();
     for one in folders {
@@ -218,12 +243,19 @@ fn is_due(certificate: &HostCertificate, now: i64) -> bool {
 }
 
 fn revoke(folder: &Path, name: &str) -> Result<String, CertsError> {
+    let before = revoked(folder)?;
     let revoked = Workshop::new(folder).revoke(name)?;
+    let again = revoked.iter().all(|one| before.contains(&one.serial));
     let serials: Vec<&str> = revoked.iter().map(|one| one.serial.as_str()).collect();
     let are = if serials.len() == 1 { "certificate" } else { "certificates" };
-    let is = if serials.len() == 1 { "is" } else { "are" };
+    let is = match (again, serials.len()) {
+        (false, 1) => "is revoked",
+        (false, _) => "are revoked",
+        (true, 1) => "was revoked already",
+        (true, _) => "were revoked already",
+    };
     Ok(format!(
-        "{name}: the {are} {} {is} revoked; psched ends its connections within seconds if this \
+        "{name}: the {are} {} {is}; psched ends its connections within seconds if this \
          is its folder; copy {REVOKED} from {} to {FOLDER_DEFAULT} of every other host\n",
         serials.join(", "),
         folder.display()
@@ -236,6 +268,8 @@ fn show(folder: &Path, json: bool) -> Result<String, CertsError> {
     let mut table = Table::new("certificates", "", columns)
         .cuts(&[("Authority", 12), ("Name", 12)])
         .drops(&["Authority", "Kind"]);
+    let workshop = Workshop::new(folder);
+    workshop.authorities()?;
     for der in read_certificates(&folder.join(AUTHORITIES))? {
         let (name, until) = authority(&der).map_err(CertsError)?;
         let state = if now > until { "expired" } else { "valid" };
@@ -248,9 +282,7 @@ fn show(folder: &Path, json: bool) -> Result<String, CertsError> {
             Cell::None,
         ]);
     }
-    let revoked = revoked_serials(&read_revocations(&folder.join(REVOKED))?);
-    let revoked: Vec<String> = revoked.keys().map(|serial| serial_text(serial)).collect();
-    let workshop = Workshop::new(folder);
+    let revoked = revoked(folder)?;
     let own = folder.join(HOST).exists().then(|| ("this host", folder.to_owned()));
     let hosts = workshop.hosts()?.into_iter().map(|name| ("host", workshop.of_host(&name)));
     for (kind, folder) in own.into_iter().chain(hosts) {
@@ -283,6 +315,66 @@ fn today() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::certs::tests::Place;
+
+    fn said(done: Result<String, CertsError>) -> String {
+        done.unwrap_or_else(|error| error.0)
+    }
+
+    #[test]
+    fn a_folder_without_an_authority_is_told_how_to_make_one() {
+        let place = Place::new("none-yet");
+        let folder = place.path();
+        for done in [
+            show(folder, false),
+            next(folder),
+            renew(folder, &["h7".to_owned()], false, 30),
+            renew(folder, &[], true, 30),
+            revoke(folder, "h8"),
+        ] {
+            let said = said(done);
+            assert!(said.contains("no authority: make one with `psched certs init`"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_host_without_a_certificate_is_told_which_have_one() {
+        let place = Place::cluster("unknown");
+        let folder = place.path();
+        let dir = folder.join("hosts").display().to_string();
+        let none = format!("h7 has no certificate in {dir}: there is none yet; ");
+        assert!(said(revoke(folder, "h7")).starts_with(&none), "{}", said(revoke(folder, "h7")));
+        for name in ["h2", "h1"] {
+            place.host(name, "node");
+        }
+        let two = format!("h7 has no certificate in {dir}: there are those of h1, h2");
+        assert_eq!(said(renew(folder, &["h1".to_owned(), "h7".to_owned()], false, 30)), two);
+        assert_eq!(said(revoke(folder, "h7")), two);
+        assert!(said(revoke(folder, "../hosts/h1")).contains("has no certificate"));
+    }
+
+    #[test]
+    fn what_is_done_a_second_time_is_told() {
+        let place = Place::cluster("twice");
+        let folder = place.path();
+        let host = |roles: &str| {
+            let role = roles.parse().expect("roles");
+            let (days, folder) = (Days { days: 30 }, Folder { folder: folder.to_owned() });
+            said(done(Command::Host { name: "h1".to_owned(), role, days, folder }))
+        };
+        assert_eq!(host("login").lines().count(), 1);
+        let again = host("node");
+        let line = again.lines().nth(1).expect("of the one before");
+        let until = "which stays valid until 2";
+        let begins = format!("it replaces the certificate of h1 with roles login, {until}");
+        assert!(line.starts_with(&begins), "{line}");
+        assert!(line.ends_with(" (psched certs revoke h1 revokes both)"), "{line}");
+        let first = said(revoke(folder, "h1"));
+        assert!(first.contains(" are revoked; psched ends its connections"), "{first}");
+        let second = said(revoke(folder, "h1"));
+        assert!(second.contains(" were revoked already; psched"), "{second}");
+        assert!(host("node").ends_with("with roles node, which is revoked\n"));
+    }
 
     #[test]
     fn an_authority_of_the_same_day_has_another_name() {

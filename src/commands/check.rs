@@ -119,16 +119,16 @@ async fn differences(text: String, config: &Config) -> Result<String, String> {
 fn told(reply: &pb::CompareReply) -> String {
     let pb::CompareReply { changes, waits, applications, .. } = reply;
     if changes.is_empty() && waits.is_empty() && applications.is_empty() {
-        return "HUP would change nothing\n".to_owned();
+        return "psmgr reload would change nothing\n".to_owned();
     }
     let section = |title: &str, lines: &[String]| match lines {
         [] => String::new(),
         lines => format!("{title}:\n  {}\n", lines.join("\n  ")),
     };
     [
-        section("HUP would change", changes),
+        section("psmgr reload would change", changes),
         section("a restart of psched would change, while applications run on", waits),
-        section("what HUP means for applications", applications),
+        section("what psmgr reload means for applications", applications),
     ]
     .concat()
 }

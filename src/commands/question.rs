@@ -5,6 +5,7 @@
 //! status tells how that went.
 
 use super::other_schedulers;
+use crate::console::stderr::complain;
 use crate::rpc::connect::status_text;
 use crate::rpc::relayed::{self, Sent};
 use clap::error::ContextKind;
@@ -28,7 +29,7 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
             };
         }
         if let Some(advice) = of_another_scheduler(&error) {
-            let _ = writeln!(io::stderr(), "{name}: {advice}");
+            complain(name, &advice);
             return ExitCode::from(wrong);
         }
         let text = error.render().to_string();
@@ -167,7 +168,7 @@ pub fn ended(name: &str, end: Result<(), Vec<String>>) -> ExitCode {
 
 fn failed(name: &str, problems: &[String]) -> ExitCode {
     for line in problems {
-        let _ = writeln!(io::stderr(), "{name}: {line}");
+        complain(name, line);
     }
     ExitCode::FAILURE
 }

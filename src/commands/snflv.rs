@@ -31,6 +31,7 @@ use std::process::ExitCode;
 #[command(
     name = "snflv",
     version,
+    max_term_width = 80,
     override_usage = "snflv [NIDS] [--json]\n       snflv [--dry-run] NIDS FLAVORS...\n       \
                       snflv [--dry-run] --reset NIDS",
     long_about = "Shows what nodes are for, and sets it. Only administrators can set \

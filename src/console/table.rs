@@ -12,6 +12,23 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// JSON for programs, and for terminals: serde_json lets DEL and the control characters above ASCII pass, of which one
+/// begins an escape sequence too.
+pub fn json_text(value: &Value) -> String {
+    // Maps of strings are always written.
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    let mut out = String::with_capacity(text.len() + 1);
+    for letter in text.chars() {
+        match letter {
+            '\u{7f}'..='\u{9f}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            _ => out.push(letter),
+        }
+    }
+    out + "\n"
+}
+
 /// One thing in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
@@ -217,7 +234,7 @@ impl Table {
     /// are marked so are cut or wrapped, then dropped; lines that are still too long are cut.
     fn text(&self, out: &mut String, room: usize) {
         if !self.title.is_empty() {
-            for line in wrapped_to(&self.title, room, 0, 2) {
+            for line in wrapped_to(&clean(&self.title), room, 0, 2) {
                 let _ = writeln!(out, "{line}");
             }
         }
@@ -306,7 +323,8 @@ impl Report {
             parts.push(text);
         }
         if !self.notices.is_empty() {
-            let lines = self.notices.iter().flat_map(|notice| wrapped_to(notice, columns, 0, 2));
+            let of = |notice: &String| wrapped_to(&clean(notice), columns, 0, 2);
+            let lines = self.notices.iter().flat_map(of);
             parts.push(lines.map(|line| line + "\n").collect());
         }
         parts.join("\n")
@@ -322,8 +340,7 @@ impl Report {
             object.insert(table.name.into(), table.value());
         }
         object.insert("notices".into(), self.notices.clone().into());
-        // Maps of strings are always written.
-        serde_json::to_string_pretty(&Value::Object(object)).unwrap_or_default() + "\n"
+        json_text(&Value::Object(object))
     }
 }
 
@@ -587,6 +604,29 @@ psched: the store is nearly full, and
                 ],
             })
         );
+    }
+
+    /// Notes of hosts are among the notices, and a title may have a name in it.
+    #[test]
+    fn no_line_is_steered_or_begun_by_what_it_quotes() {
+        let forged = "n1\u{1b}[2J\nNID 0: declared down by root\u{9b}31m";
+        let table = Table::new("things", forged, ">Apid");
+        let report = Report {
+            tables: vec![table],
+            notices: vec![format!("NID 2: {forged}")],
+            ..Report::default()
+        };
+        let shown = "n1?[2J?NID 0: declared down by root?31m";
+        assert_eq!(report.text(), format!("{shown}\nApid\n\nNID 2: {shown}\n"));
+        for columns in [30, 60] {
+            let text = report.text_within(columns);
+            assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+            assert!(!text.contains("\nNID 0"), "{text:?}");
+        }
+        let json = report.json();
+        assert!(!json.contains(|c: char| c.is_control() && c != '\n'), "{json:?}");
+        let value: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(value["notices"][0], format!("NID 2: {forged}"));
     }
 
     #[test]

@@ -131,7 +131,10 @@ struct Fields<'a>(&'a mut Vec<u8>);
 impl Fields<'_> {
     fn put(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
-            return put(self.0, "MESSAGE", value.as_bytes());
+            // (journalctl shows what has a line feed in it as several lines. Other fields are for programs: they stay
+            // as they are.)
+            let line = super::one_line(value);
+            return put(self.0, "MESSAGE", line.as_bytes());
         }
         // Names have capitals, digits and underscores, none of these in front.
         let name: String = field
@@ -188,7 +191,7 @@ mod tests {
         tracing::subscriber::with_default(tracing_subscriber::registry().with(messages), || {
             let span = tracing::info_span!("application", apid = 12, nid = tracing::field::Empty);
             span.record("nid", 3);
-            span.in_scope(|| tracing::warn!(user.name = "al\nice", "hello"));
+            span.in_scope(|| tracing::warn!(user.name = "al\nice", "hel\nlo\x1b[2J"));
         });
         let message = kept.recv_timeout(std::time::Duration::from_secs(60)).expect("a message");
         for (name, value) in [
@@ -198,7 +201,7 @@ mod tests {
             ("PRIORITY", "4"),
             ("SYSLOG_IDENTIFIER", "psched"),
             ("USER_NAME", "al\nice"),
-            ("MESSAGE", "hello"),
+            ("MESSAGE", "hel\\nlo\\u001b[2J"),
         ] {
             let field = field(name, value);
             assert!(message.windows(field.len()).any(|part| part == field), "{name}");

@@ -13,7 +13,10 @@ use std::collections::BTreeMap;
 /// Why the names of a list can't be replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostNodesError {
-    /// No node is on a host of this name.
+    /// No node is on a host of this name; there may be such a host, a login host for example.
+    #[error("psched.yaml has no node on a host {0:?}: apstat -n -v shows nodes and their hosts")]
+    NoneThere(String),
+    /// It is no number, and no name.
     #[error(
         "{0:?} is neither the number of a node, nor a range such as 0-3, nor the name of a host: \
          apstat -n -v shows nodes and their hosts"
@@ -64,7 +67,7 @@ pub fn with_numbers<'a>(
         for host in hosts {
             match of.get(&*host) {
                 Some(own) => ranges.extend(own),
-                None => return Err(HostNodesError::Unknown(host)),
+                None => return Err(HostNodesError::NoneThere(host)),
             }
         }
     }
@@ -124,11 +127,15 @@ mod tests {
         ] {
             assert_eq!(read(list), Ok(numbers.into()), "{list}");
         }
-        let unknown = "is neither the number of a node, nor a range such as 0-3, nor the name of a host: \
-                       apstat -n -v shows nodes and their hosts";
-        for (list, name) in [("n003", "n003"), ("n[001-003]", "n003"), ("login,0-x", "0-x")] {
-            assert_eq!(read(list), Err(format!("{name:?} {unknown}")), "{list}");
+        let see = "apstat -n -v shows nodes and their hosts";
+        for list in ["n003", "n[001-003]"] {
+            let none = format!("psched.yaml has no node on a host \"n003\": {see}");
+            assert_eq!(read(list), Err(none), "{list}");
         }
+        let unknown = format!(
+            "\"0-x\" is neither the number of a node, nor a range such as 0-3, nor the name of a host: {see}"
+        );
+        assert_eq!(read("login,0-x"), Err(unknown));
         // A word with a digit first is a number, also where a host is called so.
         assert_eq!(read("login,12"), Ok("0,12".into()));
         assert_eq!(read("12"), Ok("12".into()));

@@ -104,6 +104,8 @@ pub struct Counted {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Holding {
     shares: bool,
+    /// All processors of its nodes are its own.
+    exclusive: bool,
     /// By place on the line.
     nodes: Vec<Held>,
 }
@@ -328,6 +330,7 @@ impl Occupancy {
         }
         let holding = self.held.entry(apid).or_insert_with(|| Holding {
             shares: claim.shares,
+            exclusive: claim.exclusive,
             nodes: Vec::with_capacity(taken.len()),
         });
         let weight = holding.weight();
@@ -506,6 +509,11 @@ impl Occupancy {
     /// Whether an application shares its processors with nobody.
     pub fn sits_alone(&self, apid: Apid) -> bool {
         self.held.get(&apid).is_some_and(|holding| !holding.shares)
+    }
+
+    /// Whether an application has all processors of its nodes to itself (`-F exclusive`).
+    pub fn is_exclusive(&self, apid: Apid) -> bool {
+        self.held.get(&apid).is_some_and(|holding| holding.exclusive)
     }
 
     /// The index for these terms, brought up to date.

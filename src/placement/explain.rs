@@ -143,8 +143,14 @@ impl NoRoom {
         let window = nids_text(self.window.iter().copied());
         let mut stand: Vec<String> = Vec::new();
         let mut until: Vec<String> = Vec::new();
-        if !self.holders.is_empty() {
-            let names = named(&self.holders, NAMED_MAX, name);
+        if !self.exclusive_holders.is_empty() {
+            let (has, ended) = self.exclusively(NAMED_MAX, &name);
+            stand.push(format!("{has} (-F exclusive)"));
+            until.push(ended);
+        }
+        let others = self.other_holders();
+        if !others.is_empty() {
+            let names = named(&others, NAMED_MAX, &name);
             let what = if self.short_of_memory.is_some() { "memory" } else { "processors" };
             let most = Some(self.max_resident);
             let most = most.filter(|most| *most > 1 && self.short_of_memory.is_none());
@@ -157,7 +163,7 @@ impl NoRoom {
                 true => String::new(),
                 false => format!(" ({})", limits.join("; ")),
             };
-            let (subject, ended) = match self.holders.len() {
+            let (subject, ended) = match others.len() {
                 1 => (format!("application {names} holds"), format!("application {names} has")),
                 2 => (format!("applications {names} hold"), format!("applications {names} have")),
                 // Names are said once; the second time they'd only be long.
@@ -184,20 +190,56 @@ impl NoRoom {
         Explanation { obstacle, holder: stand.join(", and "), cure }
     }
 
-    /// The first obstacle in a few words, without a cure.
-    pub fn brief(&self, name: impl Fn(Apid) -> String, shut: &Shut) -> Explanation {
+    /// The holders that are not exclusive.
+    fn other_holders(&self) -> Vec<Apid> {
+        let alone = &self.exclusive_holders;
+        self.holders.iter().copied().filter(|apid| !alone.contains(apid)).collect()
+    }
+
+    /// Which applications have which nodes to themselves, and that they have ended.
+    fn exclusively(&self, most: usize, name: impl Fn(Apid) -> String) -> (String, String) {
+        let names = named(&self.exclusive_holders, most, name);
+        let nids = nids_text(self.exclusively_held.iter().copied());
+        match self.exclusive_holders.len() {
+            1 => (
+                format!("application {names} has {nids} to itself"),
+                format!("application {names} has ended"),
+            ),
+            n => (
+                format!("applications {names} have {nids} to themselves"),
+                match n {
+                    2 => format!("applications {names} have ended"),
+                    n => format!("these {n} have ended"),
+                },
+            ),
+        }
+    }
+
+    /// The first obstacle in a few words, without a cure; `scattered`: there is room, and not on contiguous nodes.
+    pub fn brief(
+        &self,
+        name: impl Fn(Apid) -> String,
+        shut: &Shut,
+        scattered: bool,
+    ) -> Explanation {
         let (width, processors) = (self.shape.width, self.shape.processors());
         let verb = if width == 1 { "needs" } else { "need" };
         let memory = self.short_of_memory;
         let memory =
             memory.map_or_else(String::new, |all| format!(" and {} of memory", about(all)));
-        let obstacle =
-            format!("{} {verb} {}{memory}", count(width, "PE"), count(processors, "processor"));
-        let holder = match self.holders.len() {
+        let contiguous = if scattered { " on contiguous nodes" } else { "" };
+        let obstacle = format!(
+            "{} {verb} {}{memory}{contiguous}",
+            count(width, "PE"),
+            count(processors, "processor")
+        );
+        let others = self.other_holders();
+        let holder = match others.len() {
+            0 if !self.holders.is_empty() => self.exclusively(NAMED_BRIEFLY_MAX, name).0,
             0 => self.closed(shut).0.into_iter().next().unwrap_or_default(),
             n => {
                 let (s, verb) = if n == 1 { ("", "holds") } else { ("s", "hold") };
-                let names = named(&self.holders, NAMED_BRIEFLY_MAX, name);
+                let names = named(&others, NAMED_BRIEFLY_MAX, name);
                 let held = nids_text(self.held.iter().copied());
                 format!("application{s} {names} {verb} {held}")
             }

@@ -222,8 +222,12 @@ pub struct NoRoom {
     pub window: Vec<Nid>,
     /// Those applications, by number.
     pub holders: Vec<Apid>,
-    /// Nodes of that window on which those applications are.
+    /// Nodes of that window on which those applications are, except for the exclusive ones.
     pub held: Vec<Nid>,
+    /// The holders that have all processors of their nodes to themselves (`-F exclusive`), by number.
+    pub exclusive_holders: Vec<Apid>,
+    /// All nodes of those, also outside the window.
+    pub exclusively_held: Vec<Nid>,
     /// Nodes of that window that are closed (no apinit offers them, or an administrator has said so).
     pub closed: Vec<Nid>,
     /// Nodes of that window that are kept for a posting that has waited too long.

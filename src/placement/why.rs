@@ -44,10 +44,19 @@ pub(super) fn no_room(occupancy: &Occupancy, wanted: &Wanted, kept: &BTreeSet<Ni
     let nids = |which: &dyn Fn(&Slot) -> bool| {
         nodes.iter().map(|at| &line[*at]).filter(|s| which(s)).map(|s| s.nid).collect()
     };
-    let held = |at: usize| occupancy.holders_at(at).iter().any(|apid| holders.contains(apid));
+    let (exclusive_holders, shared): (Vec<Apid>, Vec<Apid>) =
+        holders.iter().partition(|apid| occupancy.is_exclusive(**apid));
+    let held = |at: usize| occupancy.holders_at(at).iter().any(|apid| shared.contains(apid));
     let held = nodes.iter().copied().filter(|at| held(*at)).map(|at| line[at].nid).collect();
+    let theirs: BTreeSet<Nid> = exclusive_holders
+        .iter()
+        .flat_map(|apid| occupancy.held(*apid))
+        .map(|held| line[held.at].nid)
+        .collect();
     Box::new(NoRoom {
         held,
+        exclusive_holders,
+        exclusively_held: theirs.into_iter().collect(),
         shape: wanted.shape,
         exclusive: wanted.exclusive,
         flexible: wanted.flexible,

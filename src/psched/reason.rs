@@ -91,6 +91,8 @@ pub enum NoRollOut {
 pub struct Full {
     /// What placement found.
     pub no_room: NoRoom,
+    /// Where the same posting with --flexible would go now; empty: nowhere, or that is no cure for it.
+    pub flexible: Vec<Nid>,
     /// The applications that hold the window, as far as they are named.
     pub holders: Vec<AppName>,
     /// Why nodes of the window are closed.
@@ -208,10 +210,12 @@ pub enum Wait {
     },
     /// No host alone has room for a checkpoint.
     NoHost,
-    /// The host of a checkpoint has no room, and its front end brings it to no other host.
+    /// The host of a checkpoint has no room, or no apinit, and its front end brings it to no other host.
     ImagesStay {
         /// Where it is; empty: on psched's host.
         host: String,
+        /// An apinit of that host is connected.
+        connected: bool,
     },
     /// The time of day: rules of the gates of regions.
     Hours(Vec<Barred>),

@@ -211,6 +211,10 @@ pub fn status_text(status: Status) -> String {
                     .to_owned()
             }
             ("", code) => format!("refused without a reason ({})", code.description()),
+            // (Of the library here, which drops what it came from.)
+            (message, _) if message.starts_with(OF_HTTP) => {
+                format!("the connection broke: {}", plain(message))
+            }
             (message, _) => message.to_owned(),
         };
     };
@@ -242,10 +246,30 @@ fn why(error: &(dyn std::error::Error + 'static)) -> String {
         matches!(kind, Some(BrokenPipe | ConnectionReset | UnexpectedEof))
     };
     match causes(error).any(closed) {
-        true => "the other side closed it: it is ending, or has reached connections_max or \
-             connections_user_max"
-            .to_owned(),
-        false => chain(error),
+        true => CLOSED.to_owned(),
+        false => plain(&chain(error)),
+    }
+}
+
+/// What is said of a connection that the other side has closed.
+const CLOSED: &str = "the other side closed it: it is ending, or has reached connections_max or \
+                      connections_user_max";
+/// With what a text of the library begins. (h2 is HTTP/2, and reads as the name of a host.)
+const OF_HTTP: &str = "h2 protocol error: ";
+/// What the library says of a stream that ended before its time.
+const CUT_OFF: &str = "error reading a body from connection";
+
+/// The text of a library on a broken connection, in plain words where it is known what it means.
+fn plain(text: &str) -> String {
+    let text = text.strip_prefix(OF_HTTP).unwrap_or(text);
+    let rest = text.strip_prefix(CUT_OFF).map(|rest| rest.trim_start_matches(": "));
+    let of_pipe = |text: &str| text.ends_with("closed because of a broken pipe");
+    match rest.unwrap_or(text) {
+        "" if rest.is_some() => "it was cut off in the middle of an answer".to_owned(),
+        text if of_pipe(text) || text.contains("without sending TLS close_notify") => {
+            CLOSED.to_owned()
+        }
+        text => text.to_owned(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Generated protobuf, conversions, connecting on a host and between hosts, and who is calling.
 
 pub mod arrivals;
+#[cfg(test)]
+pub(crate) mod bodies;
 pub mod caller;
 pub mod connect;
 pub mod convert;

@@ -448,30 +448,16 @@ impl Lengths {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
+    use crate::rpc::bodies;
     use tokio::sync::mpsc;
-
-    /// A body that is what comes through a channel.
-    pub struct Channel(pub mpsc::UnboundedReceiver<Bytes>);
-
-    impl http_body::Body for Channel {
-        type Data = Bytes;
-        type Error = tonic::Status;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
-            self.0.poll_recv(cx).map(|data| data.map(|data| Ok(Frame::data(data))))
-        }
-    }
 
     /// A stream of this user's, and what is said on it.
     fn stream(places: &Places) -> (mpsc::UnboundedSender<Bytes>, Measured) {
         let (says, said) = mpsc::unbounded_channel();
         let request = Arc::clone(&places.requests).try_acquire_owned().expect("a place");
-        (says, Measured::new(Body::new(Channel(said)), places.clone(), SMALL_MAX, request))
+        (says, Measured::new(bodies::channel(said), places.clone(), SMALL_MAX, request))
     }
 
     fn header(length: usize) -> Bytes {
@@ -481,8 +467,7 @@ pub mod tests {
 
     /// Bytes that come at once; `None`: it waits.
     fn comes(body: &mut Measured) -> Option<usize> {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        match http_body::Body::poll_frame(Pin::new(body), &mut cx) {
+        match bodies::poll(body) {
             Poll::Ready(frame) => {
                 Some(frame.expect("no end").expect("no error").into_data().expect("data").len())
             }
@@ -549,8 +534,7 @@ pub mod tests {
 
     /// What is read at once is that too much is unfinished.
     fn refused(mut body: impl http_body::Body<Error = Status> + Unpin) -> bool {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        match http_body::Body::poll_frame(Pin::new(&mut body), &mut cx) {
+        match bodies::poll(&mut body) {
             Poll::Ready(Some(Err(status))) => status.code() == tonic::Code::ResourceExhausted,
             _ => false,
         }
@@ -563,7 +547,7 @@ pub mod tests {
         uid: Option<u32>,
     ) -> (mpsc::UnboundedSender<Bytes>, Body) {
         let (says, said) = mpsc::unbounded_channel();
-        let mut request = Request::new(Body::new(Channel(said)));
+        let mut request = Request::new(bodies::channel(said));
         let host = crate::rpc::tls::tests::host_peer(name);
         if let Some(uid) = uid {
             request.extensions_mut().insert(Peer {
@@ -580,12 +564,9 @@ pub mod tests {
     #[test]
     fn of_one_host_unfinished_messages_have_so_many_bytes() {
         let all = PartialMessages::new(LIMITS, OF_HOSTS);
-        let poll = |body: &mut Body| {
-            let mut cx = Context::from_waker(std::task::Waker::noop());
-            match http_body::Body::poll_frame(Pin::new(body), &mut cx) {
-                Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(|data| data.len()),
-                _ => None,
-            }
+        let poll = |body: &mut Body| match bodies::poll(body) {
+            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(|data| data.len()),
+            _ => None,
         };
         // Root of a host counts as its daemons do.
         let (one, mut first) = of_host(&all, "n1", None);

@@ -75,29 +75,14 @@ impl<H> AsRef<[u8]> for Holding<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rpc::bodies;
     use std::sync::Arc;
     use std::task::Waker;
-
-    struct Whole(Option<Bytes>);
-
-    impl http_body::Body for Whole {
-        type Data = Bytes;
-        type Error = Status;
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-            Poll::Ready(self.0.take().map(|data| Ok(Frame::data(data))))
-        }
-        fn is_end_stream(&self) -> bool {
-            self.0.is_none()
-        }
-    }
 
     #[test]
     fn a_large_frame_goes_out_in_pieces() {
         let whole: Bytes = (0..40_000_u32).map(|n| n as u8).collect();
-        let mut pieces = Pieces::new(Body::new(Whole(Some(whole.clone()))));
+        let mut pieces = Pieces::new(bodies::whole(whole.clone()));
         let mut cx = Context::from_waker(Waker::noop());
         let (mut sizes, mut all) = (Vec::new(), Vec::new());
         while let Poll::Ready(Some(frame)) = pieces.poll_piece(&mut cx) {

@@ -25,7 +25,7 @@ pub use names::addresses_for_user;
 use refusals::Refusal;
 pub use refusals::RefusalLog;
 use rustls::pki_types::ServerName;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
@@ -109,6 +109,8 @@ pub struct HostPeer {
     pub users: Arc<UsersPlace>,
     /// Where it is said that requests of it are refused.
     pub log: RefusalLog,
+    /// Serial numbers of revoked certificates.
+    pub revoked: watch::Receiver<Arc<BTreeSet<String>>>,
 }
 
 /// A place of a connection among those of its host that carry requests of users, once it carries one.
@@ -119,6 +121,11 @@ pub struct UsersPlace {
 }
 
 impl HostPeer {
+    /// Whether its certificate has been revoked, which has closed the connection.
+    pub fn is_revoked(&self) -> bool {
+        self.revoked.borrow().contains(&*self.serial)
+    }
+
     /// Whether this connection may carry requests of users: not if so many of its host do that the others are kept for
     /// its daemons. Then it is closed in a moment.
     ///
@@ -235,6 +242,7 @@ impl HostStream {
             hang_up: hang_up.clone(),
             users: Arc::default(),
             log: RefusalLog::default(),
+            revoked: keyring.revocations(),
         };
         let hung_up = Box::pin(hang_up.cancelled_owned());
         let mut new = HostStream { stream, first, peer, hung_up, silent: None, _slot: None };
@@ -662,16 +670,25 @@ async fn dial(address: &str) -> Result<TcpStream, String> {
     }
     Err(match last {
         None => format!("the name of {address} has no address"),
-        Some((at, error)) => match error.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                format!("nothing listens on {at} ({address}): is the daemon there running?")
-            }
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                format!("{at} ({address}) can't be reached: {error}; check the network")
-            }
-            _ => format!("can't connect to {at} ({address}): {error}"),
-        },
+        Some((at, error)) => unconnected(at, address, &error),
     })
+}
+
+/// Why there is no connection to this address, which the name stands for.
+fn unconnected(at: SocketAddr, name: &str, error: &io::Error) -> String {
+    let at = match at.to_string() {
+        at if at == name => at,
+        at => format!("{at} ({name})"),
+    };
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            format!("nothing listens on {at}: is the daemon there running?")
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            format!("no route to {at}: {error}; check the network")
+        }
+        _ => format!("can't connect to {at}: {error}"),
+    }
 }
 
 /// A channel to a host, which connects anew by itself when a call finds the connection broken.

@@ -131,7 +131,7 @@ pub enum Fault {
 /// Of which application a report is, if it is of one.
 fn key_of(report: &Report) -> Option<Key> {
     match report {
-        Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => Some(*key),
+        Report::Launched(key) | Report::Running(key) | Report::TakenBack { key, .. } => Some(*key),
         Report::Stuck { key, .. } | Report::SignalsTaken { key, .. } => Some(*key),
         Report::Ended(end) => Some(end.key),
         Report::Movable { key, .. }

@@ -4,6 +4,7 @@ use super::apinit::Slot;
 use super::cpr::Returning;
 use super::faults::Fault;
 use super::program::{Plan, STDIN};
+use super::programs::SIZE;
 use super::wire::{Msg, Pid, Target, Who, WireId};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
@@ -13,7 +14,7 @@ use crate::aprun::decide::session::{
 };
 use crate::aprun::drive::{Driver, Others, Outside};
 use crate::apteam::Apid;
-use crate::apteam::launch::{HostLaunch, Launch};
+use crate::apteam::launch::{FileIdentity, HostLaunch, Launch};
 use crate::apteam::place::HostAddress;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::protocol::attach::{FromApinit, Output, ToApinit};
@@ -166,6 +167,7 @@ impl World {
             executable: pid.to_string().into_bytes(),
             pmi: plan.mpi,
             copies: pid % 2 == 0,
+            identity: Some(FileIdentity { size: SIZE, ..FileIdentity::default() }),
             ..Launch::default()
         };
         self.note(|| format!("aprun {pid} posts {:?} of user {uid}", posting.shape));

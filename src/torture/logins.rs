@@ -501,7 +501,7 @@ impl World {
             (Msg::LoginHello(boot_id), None) => {
                 *boot = Some(boot_id.clone());
                 self.checks.login_linked(index, number, self.now);
-                LoginSays::Opened { number, host, boot_id }
+                LoginSays::Opened { number, host, boot_id, folder: "/run/psched".into() }
             }
             (Msg::LoginGone(processes), Some(boot_id)) => {
                 LoginSays::Gone { host, boot_id, processes }

@@ -1,9 +1,9 @@
 //! Connections that are narrow for a time, and hosts that are full.
 //!
-//! In the class `narrow` of faults what goes between two hosts has 100 kbit/s for a time: on a connection a
-//! message waits until those before it have left. What other classes leave to chance, that nothing comes on a
-//! link any more, is found out here by heartbeats too, as apinit and psched count them ([`Silence`]), and they wait
-//! behind what is large.
+//! In the class `narrow` of faults the connections between two hosts have 100 kbit/s for a time: a message waits until
+//! those before it have left. When the time is over, all messages that wait leave at once. What other classes leave to
+//! chance, that nothing comes on a link any more, is found out here by heartbeats too, as apinit and psched count them
+//! ([`Silence`]), and they wait behind what is large.
 //!
 //! A head keeps few bytes for another host: beyond them the stream breaks, as `room` of
 //! [`open_peer`](crate::apinit::drive::Outside::open_peer) has it, and what waited on it is lost.
@@ -28,7 +28,7 @@ const ROOM_PART: u64 = 1 << 16;
 /// The same for the room for output.
 const OUTPUT_PART: u64 = 64;
 /// Of so many messages to a host that has not read all before them, one finds it full.
-const FULL_ONE_IN: u32 = 40;
+const FULL_ONE_IN: u32 = 12;
 /// Bytes of a message beside what it carries.
 const ENVELOPE: u64 = 80;
 /// Bytes of a launch: arguments and environment.
@@ -39,7 +39,7 @@ const LAUNCH: u64 = 1_500;
 pub struct Narrow {
     pub on: bool,
     chance: Rng,
-    /// Until when what goes between two hosts is narrow, the lower number first.
+    /// Until when connections between two hosts are narrow, the lower number first.
     until: BTreeMap<(usize, usize), u64>,
 }
 
@@ -94,15 +94,16 @@ impl Narrow {
     pub fn new(seed: u64, on: bool) -> Narrow {
         Narrow { on, chance: Rng::with_seed(seed ^ 0x0a44_0bed), until: BTreeMap::new() }
     }
+}
 
-    /// When a message of so many bytes has left, on a connection whose last one has left by `free`.
-    pub fn leaves(&self, hosts: [usize; 2], now: u64, free: u64, bytes: u64) -> u64 {
-        let between = (hosts[0].min(hosts[1]), hosts[0].max(hosts[1]));
-        match self.until.get(&between).is_some_and(|until| *until > now) {
-            true => now.max(free) + bytes * SECOND / RATE,
-            false => now,
-        }
-    }
+/// How long a message takes to leave on a narrow connection.
+pub fn time_to_leave(msg: &Msg) -> u64 {
+    size_of(msg) * SECOND / RATE
+}
+
+/// Two hosts, whichever of them has dialled.
+fn between(hosts: [usize; 2]) -> (usize, usize) {
+    (hosts[0].min(hosts[1]), hosts[0].max(hosts[1]))
 }
 
 impl World {
@@ -115,19 +116,55 @@ impl World {
             return;
         }
         self.counts.add("narrow");
-        self.narrow.until.insert((a.min(b), a.max(b)), until);
-        // What has been sent by then takes a while to come.
+        self.narrow_until(a, b, until);
+        // Ends that heard nothing for too long have closed their connections by then, and open others.
         let late = until + super::logins::UNHEARD;
         self.disturbed_until(late);
-        self.checks.cut(a, b, late);
         for host in [a, b] {
             self.checks.host_is_disturbed(host, late);
         }
     }
 
+    /// What goes between these hosts is narrow until then, or for longer if it already is.
+    pub fn narrow_until(&mut self, a: usize, b: usize, until: u64) {
+        let known = self.narrow.until.entry(between([a, b])).or_default();
+        *known = until.max(*known);
+        self.at(until, Ev::Wide(a, b));
+    }
+
+    /// Whether what goes between these hosts is narrow now.
+    pub fn is_narrow(&self, hosts: [usize; 2]) -> bool {
+        self.narrow.until.get(&between(hosts)).is_some_and(|until| *until > self.now)
+    }
+
+    /// Two hosts have their full bandwidth again, unless it has become narrow for longer.
+    pub fn wide_again(&mut self, a: usize, b: usize) {
+        if self.is_narrow([a, b]) {
+            return;
+        }
+        self.narrow.until.remove(&between([a, b]));
+        let own = |hosts: [usize; 2]| between(hosts) == between([a, b]);
+        let ids: Vec<WireId> =
+            self.wires.iter().filter(|(_, wire)| own(wire.hosts)).map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.all_leave(id));
+    }
+
     /// All connections are as wide as ever.
     pub fn narrow_is_over(&mut self) {
-        self.narrow.until.clear();
+        for ((a, b), _) in std::mem::take(&mut self.narrow.until) {
+            self.wide_again(a, b);
+        }
+    }
+
+    /// Nothing waits for bandwidth where there is enough.
+    pub fn look_at_narrow(&mut self) {
+        // (At this very moment a connection may become wide.)
+        let wide = |hosts| self.narrow.until.get(&between(hosts)).is_none_or(|at| *at < self.now);
+        let waits = self.wires.values().find(|wire| wire.has_leaving() && wide(wire.hosts));
+        if let Some(hosts) = waits.map(|wire| wire.hosts) {
+            let text = format!("messages between hosts {hosts:?} wait, though nothing is narrow");
+            self.checks.broken(text);
+        }
     }
 
     // ---- a peer that is full ----
@@ -164,7 +201,7 @@ impl World {
         let Some(wire) = self.wires.get_mut(&id) else { return };
         wire.ends[0] = Who::Nobody;
         wire.lost = [true; 2];
-        wire.to.iter_mut().for_each(|queue| queue.clear());
+        (0..2).for_each(|side| wire.drop_messages(side));
         let late = self.net.u64(super::MS..20 * super::MS);
         self.after(late, Ev::Lost(id, 1));
     }
@@ -278,5 +315,33 @@ impl World {
         self.around.clocks.remove(&link);
         self.hang_up(wire, 1);
         self.psched_event(PschedEvent::LinkClosed { link });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::play::{Play, plan};
+    use super::super::program::Step;
+    use super::*;
+    use crate::apteam::ending::PeEnd;
+
+    /// Output that would take minutes at 100 kbit/s, and that is narrow for 20 seconds.
+    #[test]
+    fn what_has_waited_leaves_as_soon_as_a_connection_is_wide() {
+        let mut play = Play::new(&[&[2], &[2]], 0).expect("it comes up");
+        play.world.narrow.on = true;
+        let steps = vec![Step::Work(5 * SECOND), Step::Say(20_000), Step::End(PeEnd::Exit(0))];
+        let aprun = play.posts(1001, 4, plan(steps));
+        play.until("it runs", |w| w.runs(aprun) == 4).expect("so");
+        let begun = play.world.now;
+        play.world.narrow_until(1, 2, begun + 10 * SECOND);
+        play.world.narrow_until(2, 1, begun + 20 * SECOND);
+        play.world.narrow_until(1, 2, begun + 15 * SECOND);
+        let waits = |w: &World| w.exit_of(aprun).is_none();
+        play.throughout(19 * SECOND, "its output waits", waits).expect("so");
+        assert!(play.world.wires.values().any(|wire| wire.has_leaving()));
+        play.pass(2 * SECOND);
+        assert_eq!(play.world.exit_of(aprun), Some(0));
+        assert_eq!(play.world.checks.violation(), None);
     }
 }

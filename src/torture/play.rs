@@ -268,7 +268,7 @@ impl Play {
             for side in 0..2 {
                 if let Some(wire) = self.world.wires.get_mut(&id) {
                     wire.lost[side] = true;
-                    wire.to[side].clear();
+                    wire.drop_messages(side);
                 }
                 self.world.after(MS, Ev::Lost(id, side));
             }

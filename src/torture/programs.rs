@@ -8,12 +8,12 @@ use super::wire::Pid;
 use super::world::{Ev, World};
 use crate::apinit::decide::Event;
 use crate::apteam::Key;
-use crate::apteam::launch::{FileIdentity, HostLaunch};
+use crate::apteam::launch::{FileIdentity, HostLaunch, Launch};
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::programs::{GivenProgram, ProgramOf, WantedProgram};
 
 /// Bytes of each program.
-const SIZE: u64 = 4_096;
+pub const SIZE: u64 = 4_096;
 /// How often an apinit asks before it gives up.
 const TRIES: u32 = 400;
 
@@ -28,9 +28,14 @@ pub struct Copy {
 
 /// What an apshepherd says of a launch whose program is not here.
 pub fn wanted(launch: &HostLaunch, host: usize) -> Vec<WantedProgram> {
-    let missing = launch.launch.copies && host != 0;
-    let program = || WantedProgram { part: 0, size: SIZE, name: launch.launch.executable.clone() };
-    missing.then(program).into_iter().collect()
+    let Launch { copies, identity, executable, .. } = &launch.launch;
+    let missing = identity.filter(|_| *copies && host != 0);
+    let program = |posted: FileIdentity| WantedProgram {
+        part: 0,
+        size: posted.size,
+        name: executable.clone(),
+    };
+    missing.map(program).into_iter().collect()
 }
 
 impl World {

@@ -537,6 +537,7 @@ impl World {
             told: false,
             by_name: String::new(),
             host: String::new(),
+            no_copy: false,
         }))
     }
 
@@ -670,6 +671,7 @@ impl Outside for World {
                     told: false,
                     by_name: String::new(),
                     host: String::new(),
+                    no_copy: false,
                 }))
             }
             // Nobody asks for that here.

@@ -343,7 +343,7 @@ fn stale_completion(play: &mut Play, form: u64) -> Played {
     let end = HostEnd { key: first, nids: vec![Nid(0)], ..HostEnd::default() };
     let report = match form {
         0 => Report::Ended(Box::new(end)),
-        1 => Report::TakenBack(first),
+        1 => Report::TakenBack { key: first, number: 1 },
         2 => Report::Launched(first),
         3 => Report::Running(first),
         _ => Report::Stuck { key: first, nid: Nid(0), processes: vec!["pid 1".into()] },

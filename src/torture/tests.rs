@@ -1,5 +1,6 @@
 //! Seeds, on all processors.
 
+use super::faults::CHOSEN;
 use super::{Counts, Failure, Options, run};
 
 /// Tries seeds on two threads, and counts what happened in them; panics with the first that fails.
@@ -60,64 +61,64 @@ fn nothing_is_lost_whatever_goes_wrong() {
     assert!(counts.brought_back > 500, "nobody is brought back: {counts:?}");
 }
 
-/// Beside what else a seed has, copies of the store are put in its place: nobody obeys them.
+/// Tries seeds with a class of faults beside those that each chooses, and wants more than so many of each of these
+/// counts.
+fn seeds_with(class: &str, range: std::ops::Range<u64>, more_than: &[(&'static str, u64)]) {
+    let faults = [CHOSEN, class].map(str::to_owned);
+    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
+    let counts = seeds(range, of, (5_000, 100));
+    for (what, least) in more_than {
+        let count = counts.faults.get(what).copied().unwrap_or(0);
+        assert!(count > *least, "{what}: {count}, not more than {least}: {counts:?}");
+    }
+}
+
+/// Copies of the store are put in its place: nobody obeys them.
 #[test]
 fn no_copy_is_obeyed() {
-    let faults = ["chosen", "copies"].map(str::to_owned);
-    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
-    let counts = seeds(1..25, of, (5_000, 100));
-    assert!(counts.faults.get("copies").is_some_and(|copies| *copies > 300), "{counts:?}");
+    seeds_with("copies", 1..25, &[("copies", 300)]);
 }
 
-/// Beside what else a seed has, hosts can start nothing for a time: launches are tried again elsewhere, and
-/// psched drains nodes.
+/// Hosts can start nothing for a time: launches are tried again elsewhere, and psched drains nodes.
 #[test]
 fn launches_that_fail_are_tried_again() {
-    let faults = ["chosen", "launches"].map(str::to_owned);
-    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
-    let counts = seeds(1..33, of, (5_000, 100));
-    let count = |what| counts.faults.get(what).copied().unwrap_or(0);
-    assert!(count("launches tried again") > 100, "{counts:?}");
-    assert!(count("nodes drained by psched") > 10, "{counts:?}");
+    let more_than = [("launches tried again", 100), ("nodes drained by psched", 10)];
+    seeds_with("launches", 1..33, &more_than);
 }
 
-/// Beside what else a seed has, apruns are on other hosts than psched's, some read slowly, and what
-/// is between them and the others breaks.
+/// apruns are on other hosts than psched's, some read slowly, and what is between them and the others breaks. Also
+/// while faults go on the ends of those are due whose aprun has died.
 #[test]
 fn nothing_is_lost_of_apruns_on_other_hosts() {
-    let faults = ["chosen", "logins"].map(str::to_owned);
-    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
-    let counts = seeds(1..25, of, (5_000, 100));
-    let count = |what| counts.faults.get(what).copied().unwrap_or(0);
-    assert!(count("logins") > 200 && count("slow readers") > 100, "{counts:?}");
-    assert!(count("revoked certificates") > 30, "{counts:?}");
-    // Also while faults go on the ends of those are due whose aprun has died.
-    assert!(count("deaths looked at") > 100, "{counts:?}");
+    let more_than = [
+        ("logins", 200),
+        ("slow readers", 100),
+        ("revoked certificates", 30),
+        ("deaths looked at", 100),
+    ];
+    seeds_with("logins", 1..25, &more_than);
 }
 
-/// Beside what else a seed has, the clocks of hosts are off and drift, and hosts learn psched's by exchanges that
-/// take longer on one way than on the other. The errors that they claim hold, and set their gangs
-/// apart by no more.
+/// The clocks of hosts are off and drift, and hosts learn psched's by exchanges that take longer on one way than on the
+/// other. The errors that they claim hold, and set their gangs apart by no more.
 #[test]
 fn clocks_are_as_right_as_is_claimed() {
-    let faults = ["chosen", "exchanges"].map(str::to_owned);
-    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
-    let counts = seeds(41..57, of, (5_000, 100));
-    let count = |what| counts.faults.get(what).copied().unwrap_or(0);
-    assert!(count("clock exchanges") > 10_000 && count("leads of plans") > 300, "{counts:?}");
-    assert!(count("steady parts") > 50 && count("parts of changes") > 500, "{counts:?}");
+    let more_than = [
+        ("clock exchanges", 10_000),
+        ("leads of plans", 300),
+        ("steady parts", 50),
+        ("parts of changes", 500),
+    ];
+    seeds_with("exchanges", 41..57, &more_than);
 }
 
-/// Beside what else a seed has, connections between hosts are narrow for a time, heartbeats wait there behind
-/// what is large, and heads find other hosts full.
+/// Connections between hosts are narrow for a time, heartbeats wait there behind what is large, and heads find other
+/// hosts full.
 #[test]
 fn nothing_is_lost_on_narrow_connections() {
-    let faults = ["chosen", "narrow"].map(str::to_owned);
-    let of = |seed| Options { faults: Some(faults.clone().into()), ..Options::new(seed) };
-    let counts = seeds(1..13, of, (5_000, 100));
-    let count = |what| counts.faults.get(what).copied().unwrap_or(0);
-    assert!(count("narrow") > 100 && count("full peers") > 5, "{counts:?}");
-    assert!(count("silent apinits") > 50 && count("silent psched") > 10, "{counts:?}");
+    let more_than =
+        [("narrow", 100), ("full peers", 5), ("silent apinits", 50), ("silent psched", 10)];
+    seeds_with("narrow", 1..13, &more_than);
 }
 
 /// Histories in which something once went wrong: a place lapsed before its apinit had heard of it,

@@ -7,7 +7,7 @@
 //! told before silence has lasted too long.
 
 use super::logins::BACK;
-use super::narrow::size_of;
+use super::narrow::{size_of, time_to_leave};
 use super::world::{Ev, World};
 use super::{MS, SECOND, US};
 use crate::apinit::decide::Conn;
@@ -145,9 +145,29 @@ pub struct Wire {
     pub lost: [bool; 2],
     /// Bytes of output towards each end that it has not read.
     pub unread: [u64; 2],
-    /// Bytes of all messages towards each end, where connections may be narrow; and when the last of them has left.
+    /// Bytes of all messages towards each end that it has not read, where connections may be narrow.
     pub waiting: [u64; 2],
-    left_ns: [u64; 2],
+    /// Those of them that have not left yet, and when the first one leaves.
+    leaving: [VecDeque<Msg>; 2],
+    leaves_ns: [u64; 2],
+}
+
+impl Wire {
+    /// What is on its way to this end is lost, or comes to nobody any more.
+    pub fn drop_messages(&mut self, side: usize) {
+        self.to[side].clear();
+        self.leaving[side].clear();
+    }
+
+    /// How many messages are on their way to this end.
+    pub fn on_the_way(&self, side: usize) -> usize {
+        self.to[side].len() + self.leaving[side].len()
+    }
+
+    /// Messages wait for the bandwidth of the connection.
+    pub fn has_leaving(&self) -> bool {
+        self.leaving.iter().any(|queue| !queue.is_empty())
+    }
 }
 
 /// Bytes of output in a message.
@@ -190,7 +210,8 @@ impl World {
             lost: [self.is_cut(hosts[1], hosts[0]), self.is_cut(hosts[0], hosts[1])],
             unread: [0; 2],
             waiting: [0; 2],
-            left_ns: [0; 2],
+            leaving: [VecDeque::new(), VecDeque::new()],
+            leaves_ns: [0; 2],
         };
         if self.is_revoked(hosts) {
             return self.is_turned_away(id, wire);
@@ -214,34 +235,84 @@ impl World {
         let to = 1 - from;
         let Some(hosts) = self.wires.get(&id).map(|w| w.hosts) else { return };
         let latency = self.latency([hosts[from], hosts[to]]);
-        let now = self.now;
+        let narrow = self.is_narrow(hosts);
         let Some(wire) = self.wires.get_mut(&id) else { return };
         if wire.lost[to] {
             return;
         }
-        if self.narrow.on {
-            let bytes = size_of(&msg);
-            wire.waiting[to] += bytes;
-            wire.left_ns[to] = self.narrow.leaves(hosts, now, wire.left_ns[to], bytes);
-        }
-        let at = (now.max(wire.left_ns[to]) + latency).max(wire.last_ns[to]);
-        wire.last_ns[to] = at;
         wire.unread[to] += output_in(&msg);
+        if self.narrow.on {
+            wire.waiting[to] += size_of(&msg);
+        }
+        let first = wire.leaving[to].is_empty();
+        if narrow || !first {
+            wire.leaving[to].push_back(msg);
+            self.bounds_of_wire(id, to);
+            if first {
+                self.begins_to_leave(id, to);
+            }
+            return;
+        }
+        self.message_leaves(id, to, msg, latency);
+    }
+
+    /// A message has left: it arrives after those before it.
+    fn message_leaves(&mut self, id: WireId, to: usize, msg: Msg, latency: u64) {
+        let now = self.now;
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let at = (now + latency).max(wire.last_ns[to]);
+        wire.last_ns[to] = at;
         wire.to[to].push_back(msg);
         self.bounds_of_wire(id, to);
         self.at(at, Ev::Arrive(id, to));
+    }
+
+    /// The first of the messages that have not left takes its time.
+    fn begins_to_leave(&mut self, id: WireId, to: usize) {
+        let now = self.now;
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let Some(first) = wire.leaving[to].front() else { return };
+        let at = now + time_to_leave(first);
+        wire.leaves_ns[to] = at;
+        self.at(at, Ev::Leaves(id, to));
+    }
+
+    /// The first message that has not left leaves, if it is time for it.
+    pub fn first_leaves(&mut self, id: WireId, to: usize) {
+        let now = self.now;
+        let Some(wire) = self.wires.get_mut(&id).filter(|wire| wire.leaves_ns[to] <= now) else {
+            return;
+        };
+        let hosts = wire.hosts;
+        let Some(msg) = wire.leaving[to].pop_front() else { return };
+        let latency = self.latency([hosts[1 - to], hosts[to]]);
+        self.message_leaves(id, to, msg, latency);
+        self.begins_to_leave(id, to);
+    }
+
+    /// What has waited for the bandwidth of a connection leaves at once.
+    pub fn all_leave(&mut self, id: WireId) {
+        for to in 0..2 {
+            while let Some(wire) = self.wires.get_mut(&id) {
+                let hosts = wire.hosts;
+                let Some(msg) = wire.leaving[to].pop_front() else { break };
+                let latency = self.latency([hosts[1 - to], hosts[to]]);
+                self.message_leaves(id, to, msg, latency);
+            }
+        }
     }
 
     /// A process closes its end, or is dead: what it has sent arrives, then the end.
     pub fn hang_up(&mut self, id: WireId, side: usize) {
         let Some(wire) = self.wires.get_mut(&id) else { return };
         wire.ends[side] = Who::Nobody;
-        wire.to[side].clear();
+        wire.drop_messages(side);
         let host = wire.hosts[side];
         if self.hosts[host].up {
             self.send(id, side, Msg::Eof);
         } else {
-            // A host that is gone says nothing.
+            // A host that is gone says nothing, nor what has not left it.
+            wire.leaving[1 - side].clear();
             let late = self.net.u64(SECOND..15 * SECOND);
             self.at(self.now + late, Ev::Lost(id, 1 - side));
         }
@@ -250,7 +321,7 @@ impl World {
 
     /// Forgets a wire that is nobody's.
     fn drop_wire(&mut self, id: WireId) {
-        let none = |w: &Wire| w.ends == [Who::Nobody; 2] && w.to[1].is_empty();
+        let none = |w: &Wire| w.ends == [Who::Nobody; 2] && w.on_the_way(1) == 0;
         if self.wires.get(&id).is_some_and(none) {
             self.wires.remove(&id);
         }
@@ -270,7 +341,7 @@ impl World {
         for side in 0..2 {
             // What has just been sent may still have come through.
             if self.faults.bool() {
-                wire.to[side].clear();
+                wire.drop_messages(side);
                 wire.lost[side] = true;
             }
         }
@@ -290,7 +361,7 @@ impl World {
         self.wire_disturbs(id);
         let Some(wire) = self.wires.get_mut(&id) else { return };
         wire.lost[to] = true;
-        wire.to[to].clear();
+        wire.drop_messages(to);
         for side in 0..2 {
             let at = self.now + self.faults.u64(5 * SECOND..20 * SECOND);
             self.at(at, Ev::Lost(id, side));
@@ -301,7 +372,7 @@ impl World {
     pub fn lost(&mut self, id: WireId, side: usize) {
         let Some(wire) = self.wires.get_mut(&id) else { return };
         wire.lost = [true; 2];
-        wire.to = [VecDeque::new(), VecDeque::new()];
+        (0..2).for_each(|side| wire.drop_messages(side));
         let who = std::mem::replace(&mut wire.ends[side], Who::Nobody);
         self.drop_wire(id);
         if let Who::Relay(number) = who {
@@ -321,7 +392,7 @@ impl World {
         if matches!(msg, Msg::Eof) {
             wire.ends[side] = Who::Nobody;
             wire.lost = [true; 2];
-            wire.to = [VecDeque::new(), VecDeque::new()];
+            (0..2).for_each(|side| wire.drop_messages(side));
         }
         self.drop_wire(id);
         self.heard(id, side, who, msg);
@@ -339,7 +410,7 @@ impl World {
             Target::Relay { .. } => self.relay_opened(id, target),
         };
         match (who, self.wires.get_mut(&id)) {
-            (Some(who), Some(wire)) if wire.ends[0] != Who::Nobody || !wire.to[1].is_empty() => {
+            (Some(who), Some(wire)) if wire.ends[0] != Who::Nobody || wire.on_the_way(1) > 0 => {
                 wire.ends[1] = who;
                 if let Who::PschedFront(_) = who
                     && let Some(pid) = self.psched.as_ref().map(|p| p.pid)

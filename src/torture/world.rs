@@ -41,6 +41,10 @@ pub enum Ev {
     Arrive(WireId, usize),
     /// A process that was stopped hears what has waited for it.
     Heard(WireId, usize, Who, Box<Msg>),
+    /// The first message that waits for the bandwidth of this wire leaves towards this end.
+    Leaves(WireId, usize),
+    /// Two hosts have their full bandwidth again.
+    Wide(usize, usize),
     /// This end hears that its wire is gone.
     Lost(WireId, usize),
     /// A request that does not keep the order of its wire.
@@ -504,6 +508,8 @@ impl World {
         match ev {
             Ev::Arrive(wire, side) => self.arrive(wire, side),
             Ev::Heard(wire, side, who, msg) => self.heard(wire, side, who, *msg),
+            Ev::Leaves(wire, side) => self.first_leaves(wire, side),
+            Ev::Wide(a, b) => self.wide_again(a, b),
             Ev::Lost(wire, side) => self.lost(wire, side),
             Ev::PschedRpc(wire, front, msg) => self.psched_asked(wire, front, *msg),
             Ev::PschedTimer(pid, timer) => self.psched_timer(pid, timer),

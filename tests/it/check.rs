@@ -87,9 +87,9 @@ fn what_a_file_would_change_is_told_and_nothing_is_changed() {
     assert_eq!(
         told,
         format!(
-            "HUP would change:\n  kill_grace 5s -> 7s\n  NID 1 removed\na restart of psched \
+            "psmgr reload would change:\n  kill_grace 5s -> 7s\n  NID 1 removed\na restart of psched \
              would change, while applications run on:\n  history_max 10000 -> 9 takes \
-             effect\nwhat HUP means for applications:\n  application {apid} of {} keeps NID 1, \
+             effect\nwhat psmgr reload means for applications:\n  application {apid} of {} keeps NID 1, \
              which takes no new applications\n",
             User::from_uid(geteuid())
                 .ok()

@@ -134,10 +134,9 @@ fn a_user_has_one_connection_to_a_host_for_all_that_he_asks() {
     let dir = cluster.folder().join("tonight").display().to_string();
     let starts = || {
         let arguments = words("-q -b -n 1 -L 1 sh -c").chain(["while :; do sleep 0.01; done"]);
-        let mut command = cluster.command(0, "aprun", arguments);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+        Running::start(&mut cluster.command(0, "aprun", arguments))
     };
-    let mut apruns = [starts(), starts()];
+    let apruns = [starts(), starts()];
     let apids = cluster.wait_for("running", 2);
     let before = between(&cluster);
     assert_eq!(before.iter().filter(|(from, ..)| *from == 0).count(), 1, "{before:?}");
@@ -155,8 +154,8 @@ fn a_user_has_one_connection_to_a_host_for_all_that_he_asks() {
     let line = ["-9".to_owned()].into_iter().chain(running.iter().map(u64::to_string));
     run(&mut cluster.command(0, "apkill", line)).expect(0);
     again.wait(BOUND).expect(137);
-    for aprun in &mut apruns {
-        aprun.wait().expect("reaped");
+    for aprun in apruns {
+        aprun.wait(BOUND).expect(137);
     }
     cluster.wait_until_up();
     assert_eq!(between(&cluster), before, "after the end of all applications");

@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 
 /// Where it is on its host.
 const PROGRAM: &str = "/run/own/program";
+/// Its length in bytes.
+const PROGRAM_SIZE: u64 = 12 << 20;
 /// Where a host has copies: its only node is the one of its number.
 fn store(cluster: &Cluster, host: usize) -> PathBuf {
     cluster.root(host).join(format!("run/psched/programs-{host}"))
@@ -57,13 +59,19 @@ fn a_program_of_one_host_runs_on_all() {
     if !may_be("copies::a_program_of_one_host_runs_on_all") {
         return;
     }
-    // With six the last has its copy from the second.
     let cluster = Cluster::start(6, 1);
     large(&cluster, 2, "/bin/hostname");
     let all: [&str; 6] = ["h0", "h1", "h2", "h3", "h4", "h5"];
+    let sent = || [0, 1, 2, 3, 4, 5].map(|host| cluster.sent_bytes(host));
     let arguments = words("-q -n 6 -N 1").chain([PROGRAM]);
+    let before = sent();
     let run_1 = run(&mut cluster.command(2, "aprun", arguments)).expect(0);
+    let mut copies = sent();
+    copies.iter_mut().zip(before).for_each(|(now, before)| *now = (*now - before) / PROGRAM_SIZE);
     assert_eq!((run_1.sorted(), &*run_1.stderr), (all.map(str::to_owned).to_vec(), ""));
+    // The third host, where aprun is, gives one to the first, where PE 0 is, and executes its own file. The first gives one
+    // to each of the other three among its four next, and the second gives one to the last.
+    assert_eq!(copies, [3, 1, 1, 0, 0, 0], "copies that each host has sent");
     // Of several programs, one of which is everywhere; and a small one, which is a script.
     let arguments = words("-q -n 5 -N 1 hostname : -n 1 -N 1").chain([PROGRAM]);
     assert_eq!(run(&mut cluster.command(2, "aprun", arguments)).expect(0).sorted(), all);
@@ -173,8 +181,12 @@ fn what_has_no_room_is_executed_at_its_path() {
     let shared = cluster.folder().join("shared");
     std::fs::create_dir(&shared).expect("made");
     let mut aprun = cluster.command(0, "aprun", words("-q -n 2 -N 1").chain([PROGRAM]));
-    let ran = run(aprun.env("PARALLEL_FILE_SYSTEM", &shared)).expect(0);
+    let ran = run(aprun.env("PARALLEL_FILE_SYSTEM", &shared));
+    let ran = ran.expect(0);
     assert_eq!(ran.sorted(), ["h0", "h1"]);
+    let told = "and executes the file at its path if this is the same program, else the copy in \
+                PARALLEL_FILE_SYSTEM: copies of programs may take 4 MiB";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
     assert_eq!(std::fs::read_dir(&shared).expect("there").count(), 0, "what was copied is left");
     let mut aprun = cluster.command(0, "aprun", words("-q -n 2 -N 1").chain([PROGRAM]));
     let missing = run(aprun.env("PARALLEL_FILE_SYSTEM", "/nowhere"));

@@ -268,7 +268,7 @@ fn one_is_removed_whole_or_not_at_all() {
     assert_eq!(said.len(), 3, "{said:?}");
     assert!(said[0].starts_with("cpr: keeps: notes is not part of the checkpoint"), "{said:?}");
     assert!(said[1].starts_with("cpr: folder: it has no manifest.json"), "{said:?}");
-    assert!(said[2].starts_with("cpr: nothing: removing nothing: No such file"), "{said:?}");
+    assert!(said[2].starts_with("cpr: nothing: there is no such folder"), "{said:?}");
     assert_eq!(place.names(), ["folder", "keeps"]);
     assert_eq!(std::fs::read(place.at("keeps/core-1.img")).expect("there"), b"core");
 }

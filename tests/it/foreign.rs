@@ -320,7 +320,7 @@ fn wrong_arguments_and_wrong_users() {
     for wrong in ["", "adopt", "purge x y", "adopt 3-1", "keep 0"] {
         run(&mut psmgr(&hand, wrong)).expect(2);
     }
-    run(&mut psmgr(&hand, "purge x")).expect(1).says("nor the name of a host");
+    run(&mut psmgr(&hand, "purge x")).expect(1).says("psched.yaml has no node on a host \"x\"");
     let help = run(&mut psmgr(&hand, "--help")).expect(0).out();
     assert!(help.contains("adopt") && help.contains("purge"), "{help}");
     run(&mut psmgr(&hand, "adopt 9")).expect(1).says("NID 9: not in psched.yaml");

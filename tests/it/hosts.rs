@@ -149,6 +149,33 @@ fn the_death_of_an_aprun_is_noticed_on_every_host() {
     cluster.wait_until_up();
 }
 
+/// Wherever PE 0 is: its own host does not watch an aprun of another one. What its PEs have written, and nobody has
+/// read, keeps no node.
+#[test]
+fn an_application_ends_with_its_aprun_though_its_output_waits() {
+    if !may_be("hosts::an_application_ends_with_its_aprun_though_its_output_waits") {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    for (from, head) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let file = cluster.folder().join(format!("pid-{from}-{head}"));
+        let script = format!("echo $$ > {}; exec yes", file.display());
+        let options = format!("-q -n 1 -L {head} sh -c");
+        let mut command = cluster.command(from, "aprun", words(&options).chain([&*script]));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut aprun = command.spawn().expect("it starts");
+        eventually(BOUND, "its PE waits for room", || {
+            let pid = std::fs::read_to_string(&file).unwrap_or_default();
+            pid.trim().parse().is_ok_and(waits_for_room)
+        });
+        aprun.kill().and_then(|()| aprun.wait()).expect("killed");
+        eventually(BOUND, &format!("what was started on h{from} has left h{head}"), || {
+            cluster.apstat("")["applications"].as_array().expect("a list").is_empty()
+        });
+    }
+    cluster.wait_until_up();
+}
+
 #[test]
 fn an_aprun_on_another_host_outlives_a_restart_of_psched() {
     if !may_be("hosts::an_aprun_on_another_host_outlives_a_restart_of_psched") {
@@ -568,15 +595,14 @@ fn a_host_stands_for_its_nodes() {
     assert_eq!(at(0, "-q -n 4 -E h[0-1]"), on(&["h2", "h2", "h2", "h2"]));
     let (status, _, said) = at(0, "-q -n 1 -L h1,h7");
     assert_eq!(status, 125);
-    let unknown =
-        "\"h7\" is neither the number of a node, nor a range such as 0-3, nor the name of a host";
+    let unknown = "psched.yaml has no node on a host \"h7\"";
     assert!(said.contains(&format!("aprun: -L: {unknown}")), "{said}");
     let psmgr = |line: &str| run(&mut cluster.command(1, "psmgr", words(line)));
     psmgr("drain h1,0 new disks").expect(0);
     let states = ["drained", "free", "drained", "drained", "free", "free"];
     assert_eq!(cluster.states(), states);
     let refused = psmgr("resume h[1-7]").expect(1);
-    assert!(refused.stderr.contains("\"h3\" is neither"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("no node on a host \"h3\""), "{}", refused.stderr);
     assert_eq!(cluster.states(), states);
     psmgr("resume 0-3").expect(0);
     cluster.wait_until_up();

@@ -111,7 +111,7 @@ fn nothing_is_passed_on_once_the_role_login_is_withdrawn() {
     let withdrawn = "has not the role login: its users can't run applications from here";
     eventually(BOUND, "the role is withdrawn", || cluster.said("1").contains(withdrawn));
     let refused = runtime.block_on(client.list(pb::ListRequest::default())).expect_err("refused");
-    let why = "does not have the role login any more";
+    let why = "has not the role login, so that it serves no users";
     assert!(refused.message().contains(why), "{refused}");
     stdin.write_all(b"after\n").expect("written");
     // What others ask after that is refused, or done.
@@ -234,6 +234,56 @@ fn of_two_apinits_on_a_login_host_one_has_the_connection() {
     cluster.kill_apinit(1);
     eventually(BOUND, "it has connected", || connected(&cluster) > 1);
     run(&mut cluster.command(1, "aprun", post)).expect(0);
-    assert_eq!((connected(&cluster), says().matches(why).count()), (2, 1), "{}", says());
+    // (Of each of its two sockets.)
+    assert_eq!((connected(&cluster), says().matches(why).count()), (2, 2), "{}", says());
     second.kill().and_then(|()| second.wait()).expect("ended");
+}
+
+/// Two with different folders have both sockets each, and one connection to psched between them.
+#[test]
+fn of_two_apinits_with_folders_of_their_own_the_first_has_the_connection() {
+    if !may_be("login_hosts::of_two_apinits_with_folders_of_their_own_the_first_has_the_connection")
+    {
+        return;
+    }
+    let mut cluster = Cluster::start(2, 1);
+    let connected =
+        |cluster: &Cluster| cluster.said("psched").matches("a login host has connected").count();
+    eventually(BOUND, "its apinit has connected", || connected(&cluster) == 1);
+    let folder = cluster.root(1).join("run/other");
+    std::fs::create_dir(&folder).expect("made");
+    let log = cluster.folder().join("log-second");
+    let second = words("--psched h0 --certificates /run/certs --runtime /run/other");
+    let mut second = cluster.command(1, "apinit", second);
+    second.env("PSCHED_LOG", "info").stdout(Stdio::null());
+    second.stderr(std::fs::File::create(&log).expect("created"));
+    let mut second = second.spawn().expect("it starts");
+    let why = "that of h1 is the apinit's with --runtime /run/psched, which watches the front ends";
+    eventually(BOUND, "both logs say why", || {
+        cluster.said("second").contains(why) && cluster.said("psched").contains(why)
+    });
+    // Its users are served, and the first apinit watches their front ends.
+    let by_second = |arguments: &str| {
+        let mut command = cluster.command(1, "aprun", words(arguments));
+        command.env("PSCHED_SOCKET", "/run/other/psched.sock");
+        command
+    };
+    run(&mut by_second("-q -n 1 -L 0 true")).expect(0);
+    let dies = |aprun: Running| {
+        cluster.wait_for("running", 1);
+        kill(aprun.child.id() as i32, 9);
+        aprun.wait(BOUND);
+        cluster.wait_for("running", 0);
+    };
+    dies(Running::start(&mut by_second("-q -n 1 -L 0 sleep 1000")));
+    // (It has tried again and again meanwhile.)
+    assert_eq!(connected(&cluster), 1, "{}", cluster.said("psched"));
+    assert_eq!(cluster.said("psched").matches(why).count(), 1);
+    // It has the connection when the first one is gone.
+    let first = cluster.apinit(1);
+    kill(first, 9);
+    eventually(BOUND, "the second one has connected", || connected(&cluster) == 2);
+    dies(Running::start(&mut by_second("-q -n 1 -L 0 sleep 1000")));
+    second.kill().and_then(|()| second.wait()).expect("ended");
+    cluster.kill_apinit(1);
 }

@@ -15,15 +15,20 @@ fn help(arguments: &[&str]) -> String {
         + &String::from_utf8(output.stderr).expect("text")
 }
 
-/// Flags in what --help prints: those at the beginnings of lines, and those of a usage in brackets.
+/// Flags in what --help prints: those at the beginnings of indented lines, and those of a usage in brackets. (What is
+/// farther on the right, or not indented, is text that goes on.)
 fn flags_of_help(text: &str) -> BTreeSet<String> {
     let mut flags = BTreeSet::new();
-    let usage_alone = !text.lines().any(|l| l.trim_start().starts_with('-'));
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let has_flag =
+        |line: &str| (1..=8).contains(&indent(line)) && line.trim_start().starts_with('-');
+    let usage_alone = !text.lines().any(has_flag);
     for line in text.lines() {
+        let is_flag = has_flag(line);
         let line = line.trim_start();
-        if line.starts_with('-') {
+        if is_flag {
             flags.extend(flags_of_words(line));
-        } else if usage_alone && line.starts_with("usage:") {
+        } else if usage_alone && (line.starts_with("usage:") || line.starts_with('[')) {
             let words = line.split_whitespace().map(|w| w.trim_matches(['[', ']']));
             flags.extend(words.filter(|w| w.starts_with("--")).map(str::to_owned));
         }
@@ -58,6 +63,11 @@ fn check(page: &str, commands: &[&[&str]]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man").join(page);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{page}: {e}"));
     let known: BTreeSet<String> = commands.iter().flat_map(|c| flags_of_help(&help(c))).collect();
+    for command in commands {
+        for line in help(command).lines() {
+            assert!(line.chars().count() <= 80, "{command:?} --help: {line:?} is too wide");
+        }
+    }
     let written = flags_of_page(&text);
     let missing: Vec<_> = known.difference(&written).collect();
     assert!(missing.is_empty(), "{page} does not have {missing:?}");

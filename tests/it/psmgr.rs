@@ -137,7 +137,9 @@ fn what_is_wrong_changes_nothing() {
         run(&mut psmgr(&hand, line)).expect(2);
     }
     let nobody = run(&mut psmgr(&hand, "drain x")).expect(1);
-    nobody.says("psmgr: \"x\" is neither the number of a node, nor a range such as 0-3, nor the name of a host");
+    nobody.says(
+        "psmgr: psched.yaml has no node on a host \"x\": apstat -n -v shows nodes and their hosts",
+    );
     let wrong = run(&mut psmgr(&hand, "set ticket_time=9s kill_grace=9h kill_grase=1s")).expect(1);
     let wrong = wrong
         .says("9h is out of the range of kill_grace; give a duration such as 500ms, 5s or 1m30s")

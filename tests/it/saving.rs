@@ -136,7 +136,7 @@ fn what_a_command_saves_may_go_on() {
     let said = cpr(&hand, "-c tonight -p 1 -g", 0);
     assert_eq!(
         said.out(),
-        "application 1 has saved itself (./save.sh) and goes on; tonight restarts it from there\n"
+        "application 1 has saved itself (./save.sh) and goes on: cpr -r tonight starts it again from there\n"
     );
     assert!(is_there(&hand, "saved.it") && is_there(&hand, "tonight/manifest.json"));
     assert_eq!(hand.apstat("-A 1")["state"], "running");

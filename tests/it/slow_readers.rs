@@ -94,6 +94,35 @@ fn quick(cluster: &Cluster, from: usize, lines: usize) {
     assert!(written == expected, "from h{from}: {} lines are not what was written", written.len());
 }
 
+/// A writer waits for room once its pipe is full. A process that sleeps for another reason does not,
+/// nor does one whose stdout is no pipe.
+#[test]
+fn a_writer_waits_for_room_when_its_pipe_is_full() {
+    let start = |script: &str, stdout: Stdio| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(stdout);
+        command.spawn().expect("it starts")
+    };
+    let mut all = [
+        start("exec yes", Stdio::piped()),
+        start("echo begun; exec sleep 1000", Stdio::piped()),
+        start("exec sleep 1000", Stdio::null()),
+    ];
+    let waits = |child: &Child| waits_for_room(child.id() as i32);
+    eventually(BOUND, "the pipe is full", || waits(&all[0]));
+    let mut begun = [0; 6];
+    all[1].stdout.as_mut().expect("piped").read_exact(&mut begun).expect("it has begun");
+    for sleeper in &all[1..] {
+        let stat = format!("/proc/{}/stat", sleeper.id());
+        let sleeps = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S "));
+        eventually(BOUND, "it sleeps", sleeps);
+    }
+    assert_eq!(all.each_ref().map(waits), [true, false, false]);
+    for child in &mut all {
+        child.kill().and_then(|()| child.wait()).expect("ended");
+    }
+}
+
 #[test]
 fn a_slow_reader_on_another_host_holds_up_its_own_application_only() {
     if !may_be("slow_readers::a_slow_reader_on_another_host_holds_up_its_own_application_only") {

@@ -189,19 +189,25 @@ fn an_application_that_its_user_has_stopped_is_shown_as_such() {
     };
     // A PE has no terminal: TSTP does not stop it, unless its program says so.
     output(&machine, "apkill", &format!("-TSTP {apid}"));
+    // A PE takes URG after TSTP: one that stood would not take it.
+    output(&machine, "apkill", &format!("-URG {apid}"));
+    eventually(BOUND, "TSTP has come, and each PE runs on", || flow.marks("urged"));
     // (It may be frozen for a moment, until psched has planned its turns.)
     eventually(BOUND, "it runs", || turn(&machine) == "runs" && !stand());
     output(&machine, "apkill", &format!("-STOP {apid}"));
     eventually(BOUND, "they stand", stand);
     eventually(BOUND, "it is shown", || turn(&machine) == "stopped");
-    assert!(output(&machine, "apstat", "").contains(" stopped "));
-    assert!(output(&machine, "psview", "").contains(" stopped "));
+    for shows in ["apstat", "psview"] {
+        eventually(BOUND, shows, || output(&machine, shows, "").contains(" stopped "));
+    }
     let why = output(&machine, "apstat", &format!("--why {apid}"));
     assert!(why.contains(&format!("application {apid} is stopped")), "{why}");
     assert!(why.contains("has stopped it (apkill -STOP)"), "{why}");
     machine.kill(Daemon::Psched, Duration::ZERO);
     eventually(BOUND, "psched and apinits are back", || turn(&machine) == "stopped");
-    assert!(stand() && flow.runs());
+    // (An apinit that has just connected may have told of one PE and not of the other one.)
+    eventually(BOUND, "they stand still", stand);
+    assert!(flow.runs());
     let goes_on = words("-CONT").chain([&*apid]);
     let goes_on: Vec<&str> = goes_on.collect();
     eventually(BOUND, "its nodes are connected", || {

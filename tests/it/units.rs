@@ -5,41 +5,11 @@ use crate::support::hand::Hand;
 use crate::support::manager::*;
 use crate::support::*;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 const CONFIG: &str =
     "nodes:\n  - { nids: \"0-1\", processors: 2, memory: 1G, flavors: [su, os, ap] }\n";
-
-/// A control group of version 2 of this test's own, as the manager makes one for a unit.
-struct Unit(PathBuf);
-
-impl Unit {
-    fn make(name: &str) -> Option<Unit> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
-        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
-        let unit = Path::new(mount.split(' ').nth(1)?)
-            .join(format!("it-{name}-{}.service", std::process::id()));
-        std::fs::create_dir(&unit).ok()?;
-        Some(Unit(unit))
-    }
-}
-
-impl Drop for Unit {
-    fn drop(&mut self) {
-        let _ = std::fs::write(self.0.join("cgroup.kill"), "1");
-        let mut folders = vec![self.0.clone()];
-        let mut next = 0;
-        while let Some(folder) = folders.get(next).cloned() {
-            next += 1;
-            let below = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            folders.extend(below.map(|entry| entry.path()).filter(|path| path.is_dir()));
-        }
-        eventually(BOUND, "the unit's groups are gone", || {
-            folders.iter().rev().filter(|f| f.exists()).all(|f| std::fs::remove_dir(f).is_ok())
-        });
-    }
-}
 
 #[test]
 fn a_restarted_daemon_finds_its_applications() {
@@ -58,9 +28,7 @@ fn a_restarted_daemon_finds_its_applications() {
         .stdin(Stdio::piped());
     let mut aprun = Running::start(&mut aprun);
     let apid = hand.wait_for("running", 1)[0];
-    let below = std::fs::read_dir(&unit.0).expect("there").flatten();
-    let groups = below.filter(|e| e.file_name().to_string_lossy().starts_with("psched.")).count();
-    assert!(groups > 0, "the application's groups are below the unit's");
+    assert!(unit.has_groups(), "the application's groups are below the unit's");
     // KillMode=process: the main process and nothing else, first with -9, then as on a stop.
     for signal in [9, 15] {
         let apinit = hand.apinit_pid("0-1");

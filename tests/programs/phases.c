@@ -6,12 +6,14 @@
  * Wire-up: as an MPI program (built with -DWITH_MPI) MPI_Init and barriers; else the same by hand,
  * as a client of PMI-1: LAPS times put, barrier, get. Then FOLDER/wired.RANK is there.
  * Run: lines "RANK O NUMBER" on stdout and "RANK E NUMBER" on stderr, until FOLDER/go is there; rank
- * 0 copies stdin to stdout, each line with "IN " before it, until its end.
+ * 0 copies stdin to stdout, each line with "IN " before it, until its end. A signal URG leaves the mark
+ * FOLDER/urged.RANK.
  * Exit: "RANK O end NUMBER" on stdout, "RANK E end NUMBER" on stderr, finalize, exit STATUS.
  * What should not be is 90 and a line on stderr. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,16 +165,30 @@ static int copy_stdin(void)
     return n > 0;
 }
 
+static volatile sig_atomic_t urged;
+
+static void on_urg(int signal)
+{
+    urged = signal;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4)
         return 91;
     folder = argv[1];
+    struct sigaction urg = { .sa_handler = on_urg, .sa_flags = SA_RESTART };
+    if (sigaction(SIGURG, &urg, NULL) < 0)
+        fail("sigaction", "URG");
     wire_up(atoi(argv[2]));
     mark("wired");
     int number = 0, more = rank == 0, gone = 0;
     while (more || !gone) {
         gone = exists("go");
+        if (urged) {
+            urged = 0;
+            mark("urged");
+        }
         if (!gone) {
             say(1, "%d O %d\n", rank, number);
             say(2, "%d E %d\n", rank, number);

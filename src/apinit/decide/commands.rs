@@ -22,9 +22,12 @@ impl Agent {
         }
         match command {
             Command::Place(place) => self.place(now, *place, out),
-            Command::TakeBack(key) => self.take_back(now, key, out),
+            Command::TakeBack { key, number } => self.take_back(now, key, number, out),
             Command::Signal { key, signal } => self.signal(key, signal, out),
             Command::Terminate { key, cause, kill_after } => {
+                if cause == Cause::FrontGone {
+                    self.front_stays_away(key);
+                }
                 self.tell_head(now, key, &cause, out);
                 self.end_all(now, key, cause, kill_after, None, out);
             }
@@ -118,14 +121,14 @@ impl Agent {
         self.me.nids.first().copied().unwrap_or_default()
     }
 
-    fn take_back(&mut self, now: u64, key: Key, out: &mut Out) {
+    fn take_back(&mut self, now: u64, key: Key, number: u64, out: &mut Out) {
         match self.apps.get(&key) {
-            None => self.report(Report::TakenBack(key), out),
+            None => self.report(Report::TakenBack { key, number }, out),
             Some(app) if app.empty() => self.report_end(now, key, out),
             Some(app) if app.launched_ns.is_some() => self.report(Report::Launched(key), out),
             Some(_) => {
                 self.forget(key, out);
-                self.report(Report::TakenBack(key), out);
+                self.report(Report::TakenBack { key, number }, out);
             }
         }
     }

@@ -275,9 +275,10 @@ impl Agent {
         if app.launched_ns.is_some() {
             // Its first launch was taken, only the answer was lost; or apinit was killed before
             // every host had it. (It may be here before its former stream is seen to be closed.)
-            if app.needs_launch() {
-                let Some(app) = self.apps.get_mut(&key) else { return };
-                app.programs.allowed |= launch.copies;
+            let again = app.needs_launch();
+            let Some(app) = self.apps.get_mut(&key) else { return };
+            app.programs.launched(&launch);
+            if again {
                 app.launch = Some(launch);
                 let closed = app.peers.iter().filter(|p| !p.open && !p.done).map(|p| p.index);
                 let closed = closed.collect();
@@ -303,7 +304,7 @@ impl Agent {
         let head = app.head();
         let Some(app) = self.apps.get_mut(&key) else { return };
         app.launched_ns = Some(now);
-        app.programs.allowed = launch.copies;
+        app.programs.launched(&launch);
         app.launch = Some(launch);
         let in_vain = head && self.unlimited && app.place.memory_per_pe.is_some();
         let peers: Vec<u32> = app.peers.iter().map(|p| p.index).collect();
@@ -593,6 +594,21 @@ impl Agent {
         self.drop_output(key, out);
         self.rewind_peers(key, out);
         self.settle(now, key, out);
+    }
+
+    /// psched says that a front end does not come back. One of another host is not watched here.
+    pub(super) fn front_stays_away(&mut self, key: Key) {
+        let Some(app) = self.apps.get_mut(&key).filter(|app| app.head()) else { return };
+        match &mut app.front {
+            Front::Away { watched, .. } => *watched = false,
+            // (What psched has not heard of: it is given up once it has gone.)
+            Front::Open(Stream::Front(conn)) => {
+                if let Some(front) = self.fronts.get_mut(conn) {
+                    front.watched = false;
+                }
+            }
+            Front::Open(Stream::Head(_)) | Front::None | Front::Gone => {}
+        }
     }
 
     /// A front end that can't be watched has been away for too long; or one that is away has

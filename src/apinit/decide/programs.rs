@@ -20,7 +20,7 @@ use super::fronts::same_ticket;
 use super::streams::Told;
 use super::{Action, Agent, Out};
 use crate::apteam::Key;
-use crate::apteam::launch::PARTS_MAX;
+use crate::apteam::launch::{Launch, PARTS_MAX};
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::notice::Notice;
@@ -33,7 +33,10 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(super) struct Programs {
     /// Its launch allows copies.
-    pub allowed: bool,
+    allowed: bool,
+    /// Its programs as the launch has them, which other hosts may ask for. Empty: the launch has not come, or it came
+    /// to a former life of this apinit.
+    posted: Vec<WantedProgram>,
     /// (Not of the head.) From where they come, the first before the next.
     sources: Vec<HostAddress>,
     /// Those that come, by part, and what has come. `None`: it is on its way.
@@ -43,6 +46,14 @@ pub(super) struct Programs {
 }
 
 impl Programs {
+    /// Its launch has come, for the first time or again.
+    pub fn launched(&mut self, launch: &Launch) {
+        self.allowed |= launch.copies;
+        if self.posted.is_empty() && launch.copies {
+            self.posted = (0..launch.parts()).filter_map(|part| posted(launch, part)).collect();
+        }
+    }
+
     /// What its apshepherd is to be given, once all of it has come.
     fn given(&self) -> Option<Vec<GivenProgram>> {
         let each = self.wanted.keys().map(|part| self.come.get(part).cloned().flatten());
@@ -53,6 +64,13 @@ impl Programs {
     fn on_the_way(&self) -> impl Iterator<Item = u32> {
         self.come.iter().filter(|(_, come)| come.is_none()).map(|(part, _)| *part)
     }
+}
+
+/// A program as its launch has it, of which a host may want a copy: one that was looked at when it was posted.
+fn posted(launch: &Launch, part: usize) -> Option<WantedProgram> {
+    let program = launch.program(part);
+    let name = name_of(program.executable)?.to_vec();
+    Some(WantedProgram { part: u32::try_from(part).ok()?, size: program.identity?.size, name })
 }
 
 impl App {
@@ -94,10 +112,12 @@ impl Agent {
         self.give_programs(key, out);
     }
 
-    /// Another host of the application asks for one that is not here.
+    /// Another host of the application asks for one that is not here. Its root can say anything: what is not of the
+    /// launch would only take room.
     pub(super) fn program_asked(&mut self, key: Key, program: WantedProgram, out: &mut Out) {
-        let allowed = self.apps.get(&key).is_some_and(|app| app.programs.allowed);
-        if allowed && (program.part as usize) < PARTS_MAX {
+        // (A file of this name is made, and room of this size kept.)
+        let has = |app: &App| app.programs.allowed && app.programs.posted.contains(&program);
+        if self.apps.get(&key).is_some_and(has) {
             self.take_program(key, program, out);
         }
     }

@@ -222,7 +222,7 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::partial_messages::tests::Channel;
+    use crate::rpc::bodies;
     use tokio::sync::mpsc;
     use tonic::codec::Codec;
 
@@ -233,7 +233,8 @@ mod tests {
         let (events, mut told) = mpsc::channel(4);
         let (says, said) = mpsc::unbounded_channel();
         let decoder = tonic_prost::ProstCodec::<pb::FromApinit, pb::ToApinit>::default().decoder();
-        let stream = Streaming::new_request(decoder, Channel(said), None, Some(MESSAGE_MAX));
+        let stream =
+            Streaming::new_request(decoder, bodies::channel(said), None, Some(MESSAGE_MAX));
         let mut request = Request::new(stream);
         request.extensions_mut().insert(Peer {
             uid: 1000,

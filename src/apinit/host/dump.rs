@@ -157,6 +157,15 @@ impl Stage {
         Ok(Stage { at, dir, room })
     }
 
+    /// CRIU writes the images from now on: what is there of them is not promised any more. (Another dump may ask
+    /// meanwhile.)
+    fn is_being_written(&mut self) {
+        if let Some(room) = &mut self.room {
+            let once = room.bytes() / self.at.times.max(1);
+            room.writes(&self.at.path, once);
+        }
+    }
+
     /// Images of so many bytes are written: what is left to be is a copy of them, if that is there, too.
     fn is_written(&mut self, bytes: u64) {
         let copies = bytes.saturating_mul(self.at.times.saturating_sub(1));
@@ -200,6 +209,7 @@ impl Dump {
                 prepared.begin(&criu, &target)?
             }
         };
+        prepared.stage.is_being_written();
         let mut stood_ns = None;
         let mut stands = || {
             let Some(standing) = &standing else { return Ok(Vec::new()) };
@@ -329,6 +339,7 @@ mod tests {
         let second = stage("2", 1).expect("there is room");
         assert_eq!(stage("3", 1).expect_err("there is none"), "room for 100");
         // (What is written statvfs would count.)
+        first.is_being_written();
         first.is_written(250);
         let left = || promised.take(folder.path(), 1_000, |_| 0).expect("mounted");
         assert_eq!(left().expect_err("promised"), 1_000 - 250 - 300);

@@ -125,7 +125,7 @@ impl Drop for Host {
 }
 
 fn host(number: usize, nids: &[Nid], directory: &Path, psched: &Psched) -> anyhow::Result<Host> {
-    let socket = Paths::new(directory, nids[0])?.own;
+    let socket = Paths::new(directory, nids[0], false)?.own;
     let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
     let listener = listen(&socket, mode)?;
     let hello = hello(number, nids, &socket);

@@ -3,8 +3,9 @@
 //! psched names the processes that it waits for. Each is watched by its pidfd; psched is told when it
 //! has ended. psched names them all again on each new connection, so nothing is kept here.
 //!
-//! psched has one such connection of each host, and ends the older one when there is another. Of
-//! several apinits of a host the one that its users talk to has it.
+//! psched has one such connection of each host. Of several apinits with one folder of sockets the one that
+//! its users talk to has it; of several with folders of their own the one that has connected first: psched
+//! refuses the others until that one is gone.
 
 use super::attach::OPEN_AGAIN;
 use super::link::LASTING;
@@ -32,13 +33,15 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 /// Messages to psched that may wait.
 const QUEUE: usize = 1_024;
 
-/// Keeps a connection to psched for ever, while this apinit serves the users of this host.
+/// Keeps a connection to psched for ever, while this apinit serves the users of this host. `folder`: of its sockets.
 pub(super) async fn keep(
     psched: Psched,
+    folder: String,
     helper: Arc<Option<SignalHelper>>,
     serves: watch::Receiver<bool>,
 ) {
-    while_serving(serves, || connected(psched.clone(), Arc::clone(&helper))).await;
+    let run = || connected(psched.clone(), folder.clone(), Arc::clone(&helper));
+    while_serving(serves, run).await;
 }
 
 /// Has this run while this apinit serves the users of this host, and no longer.
@@ -56,11 +59,11 @@ where
 }
 
 /// Connects to psched again and again.
-async fn connected(psched: Psched, helper: Arc<Option<SignalHelper>>) {
+async fn connected(psched: Psched, folder: String, helper: Arc<Option<SignalHelper>>) {
     let (mut wait, mut last_error) = (BACK_OFF.0, String::new());
     loop {
         let begun = tokio::time::Instant::now();
-        let error = match serve(&psched, (*helper).as_ref(), &mut last_error).await {
+        let error = match serve(&psched, &folder, (*helper).as_ref(), &mut last_error).await {
             Ok(()) => "psched has closed the connection".to_owned(),
             Err(text) => text,
         };
@@ -94,12 +97,14 @@ struct Watched {
 /// One connection, from its beginning to its end.
 async fn serve(
     psched: &Psched,
+    folder: &str,
     helper: Option<&SignalHelper>,
     last_error: &mut String,
 ) -> Result<(), String> {
     let channel = psched.connect().await?;
     let (says, said) = mpsc::channel(QUEUE);
-    let hello = Said::Hello(pb::LoginHello { boot_id: crate::os::host::boot_id() });
+    let (boot_id, folder) = (crate::os::host::boot_id(), folder.to_owned());
+    let hello = Said::Hello(pb::LoginHello { boot_id, folder });
     let _ = says.try_send(pb::FromLogin { message: Some(hello) });
     let answer = LoginsClient::new(channel).link(ReceiverStream::new(said)).await;
     let mut told = answer.map_err(status_text)?.into_inner();

@@ -169,7 +169,7 @@ impl TakeOut {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let criu = self.criu.good().map_err(|e| words(&e))?;
         // (While it is written. What is there statvfs counts.)
-        let room = self.take_room()?;
+        let mut room = self.take_room()?;
         if let Some(there) = leads_out(&self.groups).map_err(|e| words(&e))? {
             return Err(format!(
                 "it is connected to {there}, and a checkpoint would break that \
@@ -187,6 +187,7 @@ impl TakeOut {
             owner: &self.owner,
         };
         let options = DumpOptions { go_on: true, bound: BOUND, ghost_limit: self.ghost_limit };
+        room.writes(&path, room.bytes());
         let dumped = dump_application(&criu, &running, images.as_fd(), options);
         drop(room);
         let marked = dumped.map_err(|e| words(&e)).and_then(|dumped| {

@@ -114,6 +114,9 @@ use tower::util::MapRequestLayer;
 #[command(
     name = "apinit",
     version,
+    max_term_width = 80,
+    override_usage = "apinit --socket PATH --nids LIST [OPTIONS]\n       \
+    apinit --psched HOST[:PORT] [--nids LIST] [OPTIONS]",
     about = "Offers nodes of this host to psched and runs applications on them"
 )]
 pub struct Options {
@@ -193,8 +196,8 @@ struct Paths {
 }
 
 impl Paths {
-    /// `directory`: of psched's socket, or the runtime directory.
-    fn new(directory: &Path, lowest: Nid) -> anyhow::Result<Paths> {
+    /// `directory`: of psched's socket, or the runtime directory if psched is on another host (`far`).
+    fn new(directory: &Path, lowest: Nid, far: bool) -> anyhow::Result<Paths> {
         let own = directory.join(format!("apinit-{lowest}.sock"));
         let apps = directory.join(format!("apps-{lowest}"));
         // The longest names there can be: 20 digits, a point, 10 digits.
@@ -208,11 +211,11 @@ impl Paths {
             );
         }
         if !directory.is_dir() {
-            bail!(
-                "{} is not a directory: start psched first, name its socket with --socket, or \
-                 make the directory (--runtime)",
-                directory.display()
-            );
+            let cure = match far {
+                true => "make it, or name another one with --runtime",
+                false => "start psched first, or name its socket with --socket",
+            };
+            bail!("{} is not a directory: {cure}", directory.display());
         }
         let programs = directory.join(format!("programs-{lowest}"));
         Ok(Paths { own, apps, programs })
@@ -281,7 +284,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     let Some(lowest) = options.nodes().first().copied() else {
         bail!("--nids names no node: name at least one, as in --nids 0-3")
     };
-    let paths = Paths::new(&directory, lowest)?;
+    let paths = Paths::new(&directory, lowest, options.psched.is_some())?;
     let apshepherd = shepherds::Program::find()?;
     append_to_log();
     let files = raise_descriptor_limit().unwrap_or_else(|error| {
@@ -342,7 +345,8 @@ type ToPsched = (Psched, Option<Arc<Network>>, PathBuf, Option<SignalHelper>);
 /// How often it is looked whether the certificate of this host has the role login.
 const ROLE_AGAIN: Duration = Duration::from_secs(2);
 
-/// Serves the users of this host, while its certificate has the role login, until the handle is dropped.
+/// Serves the users of this host until the handle is dropped, and psched's link for their front ends, while its
+/// certificate has the role login. Without the role users are told so.
 fn for_users(
     network: &Arc<Network>,
     psched: &Psched,
@@ -357,12 +361,15 @@ fn for_users(
         loop {
             let serves = network.has(Role::Login);
             if served.replace(serves) != Some(serves) {
+                // (What was passed on with another role ends.)
                 tasks.clear();
+                let has;
+                (tasks, has) = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
                 if serves {
-                    let serves;
-                    (tasks, serves) =
-                        relay::Relay::serve(&network, psched.address(), &directory, &bounds);
-                    let kept = login::keep(psched.clone(), Arc::clone(&helper), serves);
+                    let folder =
+                        std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
+                    let folder = folder.display().to_string();
+                    let kept = login::keep(psched.clone(), folder, Arc::clone(&helper), has);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
                 } else {
@@ -510,4 +517,23 @@ async fn serve(
         shell::Ending::Alone => task.finish().await,
     }
     Ok(everything)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_directory_that_is_not_there_is_told_with_what_cures_it() {
+        let said = |far| {
+            let missing =
+                Paths::new(Path::new("/no/such"), Nid(0), far).expect_err("it is not there");
+            missing.to_string()
+        };
+        let far = "/no/such is not a directory: make it, or name another one with --runtime";
+        assert_eq!(said(true), far);
+        let here =
+            "/no/such is not a directory: start psched first, or name its socket with --socket";
+        assert_eq!(said(false), here);
+    }
 }

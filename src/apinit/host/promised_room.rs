@@ -9,14 +9,15 @@
 //! # Approach
 //! Each writer asks one account before it writes. What is promised to others counts as taken. A
 //! promise is for bytes that are still to be written: what is written statvfs counts itself, until
-//! the file is gone.
+//! the file is gone. CRIU does not say how far it is with images. If there would be too little room
+//! otherwise, the account looks how much of them is in their folder.
 
 use super::image_space::space;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of a file system that are free for users, and all that it has.
@@ -30,15 +31,73 @@ pub(super) struct PromisedRoom {
     space: Arc<Space>,
 }
 
-/// Bytes that are promised of one file system. (One of another host may be silent: nothing else
-/// waits for it.)
-type Promised = Arc<Mutex<u64>>;
+/// What is promised of one file system. (One of another host may be silent: nothing else waits for
+/// it.)
+type Promised = Arc<Mutex<Account>>;
+
+#[derive(Debug, Default)]
+struct Account {
+    /// Bytes of all promises.
+    bytes: u64,
+    /// Promises of which part may have been written by now, each under a number of its own.
+    writing: BTreeMap<u64, Writing>,
+    /// Counts them.
+    next: u64,
+}
+
+/// A folder into which files are being written.
+#[derive(Debug)]
+struct Writing {
+    folder: PathBuf,
+    /// Bytes that were there before.
+    before: u64,
+    /// The promise has so many bytes for this folder.
+    most: u64,
+}
+
+/// Files and folders that are looked at to see how much of all promises is written: images of some hundred
+/// processes. What is beyond counts as not yet written.
+const LOOKS_MAX: usize = 4_096;
+
+impl Account {
+    /// Bytes of these promises that are written.
+    fn written(&self) -> u64 {
+        let mut looks = LOOKS_MAX;
+        let each = self.writing.values().map(|of| {
+            let now = bytes_in(&of.folder, &mut looks);
+            now.saturating_sub(of.before).min(of.most)
+        });
+        each.fold(0, u64::saturating_add)
+    }
+}
+
+/// Bytes that a folder's files take of their file system, and those of the folders in it. `looks`: files and
+/// folders that may still be looked at.
+fn bytes_in(folder: &Path, looks: &mut usize) -> u64 {
+    let (mut bytes, mut folders) = (0_u64, vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        // (An Err: it was removed meanwhile, with its files.)
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Some(left) = looks.checked_sub(1) else { return bytes };
+            *looks = left;
+            let Ok(file) = entry.metadata() else { continue };
+            match file.is_dir() {
+                true => folders.push(entry.path()),
+                // (st_blocks counts units of 512 bytes, whatever the file system's own are.)
+                false => bytes = bytes.saturating_add(file.blocks().saturating_mul(512)),
+            }
+        }
+    }
+    bytes
+}
 
 /// Bytes that may be written, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Promise {
     all: Promised,
     bytes: u64,
+    /// Its number in [`Account::writing`].
+    writing: Option<u64>,
 }
 
 impl fmt::Debug for PromisedRoom {
@@ -72,37 +131,72 @@ impl PromisedRoom {
             known.retain(|_, all| Arc::strong_count(all) > 1);
             Arc::clone(known.entry(device).or_default())
         };
-        let mut promised = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut account = all.lock().unwrap_or_else(PoisonError::into_inner);
         // (With the lock: what another writer gives back now has been counted by now.)
         let (free, size) = (self.space)(folder)?;
-        let room = free.saturating_sub(kept(size)).saturating_sub(*promised);
+        let kept = kept(size);
+        let mut room = free.saturating_sub(kept).saturating_sub(account.bytes);
+        if bytes > room && !account.writing.is_empty() {
+            // What is written in between counts twice, and not never: it is looked at first.
+            let written = account.written();
+            let (free, _) = (self.space)(folder)?;
+            let promised = account.bytes.saturating_sub(written);
+            room = free.saturating_sub(kept).saturating_sub(promised);
+        }
         if bytes > room {
             return Ok(Err(room));
         }
-        *promised += bytes;
-        drop(promised);
-        Ok(Ok(Promise { all, bytes }))
+        account.bytes = account.bytes.saturating_add(bytes);
+        drop(account);
+        Ok(Ok(Promise { all, bytes, writing: None }))
     }
 }
 
 impl Promise {
+    /// How many bytes it is for.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// So many of these bytes are written: statvfs counts them.
     pub fn written(&mut self, bytes: u64) {
-        self.keep(self.bytes.saturating_sub(bytes));
+        self.lower(self.bytes.saturating_sub(bytes));
+    }
+
+    /// Up to `most` of these bytes are going to be written into this folder, by a writer that does not say how far
+    /// it is. What appears there counts as written until [`Promise::keep`] is called.
+    pub fn writes(&mut self, folder: &Path, most: u64) {
+        let before = bytes_in(folder, &mut { LOOKS_MAX });
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = *self.writing.get_or_insert_with(|| {
+            all.next += 1;
+            all.next
+        });
+        let most = most.min(self.bytes);
+        all.writing.insert(number, Writing { folder: folder.to_owned(), before, most });
     }
 
     /// So many written bytes are gone, and are to be written again.
     pub fn removed(&mut self, bytes: u64) {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        *all = all.saturating_add(bytes);
+        all.bytes = all.bytes.saturating_add(bytes);
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// No more than these are still to be written.
+    /// No more than these are still to be written, from now on.
     pub fn keep(&mut self, bytes: u64) {
+        self.lower(bytes);
+    }
+
+    /// Gives back what it has beyond so many bytes.
+    fn lower(&mut self, bytes: u64) {
         let back = self.bytes.saturating_sub(bytes);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        *all = all.saturating_sub(back);
+        all.bytes = all.bytes.saturating_sub(back);
+        // With one lock: what is given back is counted by statvfs, and not by its folder any more.
+        if let Some(number) = self.writing.take() {
+            all.writing.remove(&number);
+        }
         self.bytes -= back;
     }
 }
@@ -143,6 +237,69 @@ mod tests {
         drop((all, first));
         assert_eq!(take(401).expect_err("no more"), 400);
         assert!(account.take(&here.join("is/not/there"), 1, |_| 0).is_err());
+    }
+
+    /// An account of a file system of so many bytes, of which those in a folder are used.
+    fn used_by(folder: &Path, size: u64) -> PromisedRoom {
+        let folder = folder.to_owned();
+        let space = move |_: &Path| Ok((size - bytes_in(&folder, &mut { usize::MAX }), size));
+        PromisedRoom { space: Arc::new(space), ..PromisedRoom::default() }
+    }
+
+    /// What CRIU has written of a dump is no longer promised, while it goes on.
+    #[test]
+    fn what_is_written_counts_once() {
+        const MIB: u64 = 1 << 20;
+        let folder = tempfile::tempdir().expect("a folder");
+        let account = used_by(folder.path(), 10 * MIB + MIB / 2);
+        let take = |mib| account.take(folder.path(), mib * MIB, |_| 0).expect("mounted");
+        let write = |name: &str, mib: u64| {
+            let bytes = vec![1; (mib * MIB) as usize];
+            std::fs::write(folder.path().join(name), bytes).expect("written");
+            std::fs::File::open(folder.path().join(name)).expect("there").sync_all().expect("done");
+        };
+        let images = folder.path().join("images");
+        std::fs::create_dir_all(images.join("0")).expect("made");
+        write("images/old", 1);
+        let mut first = take(6).expect("there is room");
+        // (For the images, and for a copy of them.)
+        first.writes(&images, 3 * MIB);
+        let room = take(4).expect_err("it is promised");
+        assert!(room < 4 * MIB && room > 3 * MIB, "{room}");
+        write("images/0/pages", 2);
+        drop(take(3).expect("two of six are written"));
+        // Images that are larger than was thought are no part of their copy.
+        write("images/0/more", 2);
+        let room = take(3).expect_err("three are promised still");
+        assert!(room < 3 * MIB && room > 2 * MIB, "{room}");
+        // They are written, and their copy is promised.
+        first.keep(4 * MIB);
+        assert!(take(2).is_err());
+        drop(take(1).expect("it is free"));
+        // Into the same folder again: what was there before counts for nothing.
+        first.writes(&images, 4 * MIB);
+        assert!(take(2).is_err());
+        write("images/late", 1);
+        drop(take(1).expect("one of four is written"));
+        drop(first);
+        assert!(account.file_systems.lock().expect("sound").values().all(|all| {
+            let all = all.lock().expect("sound");
+            all.bytes == 0 && all.writing.is_empty()
+        }));
+        drop(take(4).expect("it is free"));
+    }
+
+    #[test]
+    fn no_more_files_are_looked_at_than_a_bound() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["a", "b", "c"] {
+            std::fs::write(folder.path().join(name), [1; 4096]).expect("written");
+        }
+        let all = bytes_in(folder.path(), &mut 3);
+        let mut looks = 2;
+        assert!(bytes_in(folder.path(), &mut looks) < all, "{all}");
+        assert_eq!(looks, 0);
+        assert_eq!(bytes_in(&folder.path().join("none"), &mut looks), 0);
     }
 
     #[test]

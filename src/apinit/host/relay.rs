@@ -12,7 +12,8 @@
 //! have few, [`REQUESTS_KEPT`]). A request counts until its answer has been written to the user's
 //! connection.
 //!
-//! When the certificate of this host loses the role login, all that is being passed on ends.
+//! While the certificate of this host has not the role login, who asks is told so. When it loses the
+//! role, all that is being passed on ends.
 //!
 //! | socket, in the runtime directory | what is passed on |
 //! | --- | --- |
@@ -25,7 +26,7 @@ use crate::apteam::place::HostAddress;
 use crate::certs::Role;
 use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET};
 use crate::rpc::connect;
-use crate::rpc::listen::{Bounds, Peer, admitted, incoming_within, listen};
+use crate::rpc::listen::{Bounds, ListenError, Peer, admitted, incoming_within, listen};
 use crate::rpc::partial_messages::{HEADERS, Limits, PartialMessages};
 use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX, Slot};
@@ -34,10 +35,10 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::net::UnixListener;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -87,6 +88,8 @@ const REACH: Duration = Duration::from_secs(10);
 /// How long an apinit waits before it looks again whether another one of this host still has a
 /// socket.
 const LISTEN_AGAIN: Duration = Duration::from_secs(5);
+/// How long it waits after a socket could not be made: the first wait, and the longest.
+const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// A user's connection to an apinit, or to psched.
 type Channels = BTreeMap<(u32, HostAddress), Arc<OnceCell<Channel>>>;
@@ -106,8 +109,6 @@ pub(super) struct Relay {
     /// Connections that are being opened, of each user.
     opening: Counted<u32>,
     requests: Places,
-    /// That another apinit has a socket has been said.
-    said: AtomicBool,
     /// The turns of requests that have no answer yet, of each user.
     turns: Mutex<BTreeMap<u32, Arc<Semaphore>>>,
     /// Ends what is being passed on: this host does not speak for its users any more.
@@ -131,7 +132,6 @@ impl Relay {
             channels: Mutex::default(),
             opening: Counted::default(),
             requests: Places::default(),
-            said: AtomicBool::new(false),
             turns: Mutex::default(),
             over: CancellationToken::new(),
         });
@@ -361,8 +361,8 @@ impl Places {
 const GOES_ON: [&str; 3] =
     ["/psched.v1.Psched/Watch", "/psched.v1.Psched/Look", "/psched.v1.Apinit/Attach"];
 /// Why nothing is passed on.
-const WITHDRAWN: &str = "the certificate of this host does not have the role login any more: applications are started \
-                         from other hosts; ask the administrator of the cluster";
+const WITHDRAWN: &str = "the certificate of this host has not the role login, so that it serves no users: use a login \
+                         host of the cluster, or ask its administrator";
 
 /// This host does not speak for its users any more.
 fn withdrawn() -> Status {
@@ -394,40 +394,88 @@ async fn keep(
     has: watch::Sender<bool>,
 ) {
     loop {
-        // (As the sockets of apinit itself.)
-        let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
-        match listen(&socket, mode) {
-            Ok(listener) => {
-                let connections = incoming_within(listener, bounds.clone());
-                let halves = PartialMessages::new(HALVES, super::HALVES_OF_HOST);
-                let headers = halves.clone();
-                let server = tonic::transport::Server::builder()
-                    .initial_stream_window_size(WINDOWS.0)
-                    .initial_connection_window_size(WINDOWS.1)
-                    .http2_keepalive_interval(Some(Duration::from_secs(30)))
-                    .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-                    .http2_max_header_list_size(HEADERS_MAX)
-                    .max_concurrent_streams(STREAMS_MAX)
-                    .layer(InterceptorLayer::new(admitted))
-                    .layer(MapRequestLayer::new(move |request| headers.headers(request)))
-                    .layer(MapRequestLayer::new(move |request| halves.bound(request)))
-                    .add_service(ToPsched(Arc::clone(&relay)))
-                    .add_service(ToHead(Arc::clone(&relay)));
-                let _removed = Removed(socket.clone());
-                has.send_replace(true);
-                // (None of its connections is an error.)
-                let _ = server.serve_with_incoming(connections).await;
-                has.send_replace(false);
-            }
-            Err(why) if !relay.said.swap(true, Ordering::Relaxed) => {
-                tracing::info!(
-                    "users of this host are served by another apinit, which has their connection \
-                     to psched, or not at all: {why}"
-                );
-            }
-            Err(_) => {}
-        }
+        let listener = listener_on(&socket).await;
+        let connections = incoming_within(listener, bounds.clone());
+        let halves = PartialMessages::new(HALVES, super::HALVES_OF_HOST);
+        let headers = halves.clone();
+        let server = tonic::transport::Server::builder()
+            .initial_stream_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1)
+            .http2_keepalive_interval(Some(Duration::from_secs(30)))
+            .http2_keepalive_timeout(Some(Duration::from_secs(20)))
+            .http2_max_header_list_size(HEADERS_MAX)
+            .max_concurrent_streams(STREAMS_MAX)
+            .layer(InterceptorLayer::new(admitted))
+            .layer(MapRequestLayer::new(move |request| headers.headers(request)))
+            .layer(MapRequestLayer::new(move |request| halves.bound(request)))
+            .add_service(ToPsched(Arc::clone(&relay)))
+            .add_service(ToHead(Arc::clone(&relay)));
+        let _removed = Removed(socket.clone());
+        has.send_replace(true);
+        // (None of its connections is an error.)
+        let _ = server.serve_with_incoming(connections).await;
+        has.send_replace(false);
         sleep(LISTEN_AGAIN).await;
+    }
+}
+
+/// Listens on a socket for users as soon as that can be done, and logs why it can't be done yet.
+async fn listener_on(socket: &Path) -> UnixListener {
+    // (As the sockets of apinit itself.)
+    let mode = if nix::unistd::geteuid().is_root() { 0o666 } else { 0o600 };
+    let mut obstacle = Obstacle::default();
+    loop {
+        match listen(socket, mode) {
+            Ok(listener) => {
+                if obstacle.failed {
+                    tracing::warn!("users of this host are served on {} now", socket.display());
+                }
+                return listener;
+            }
+            Err(error) => {
+                match obstacle.met(socket, error) {
+                    Some(said) if obstacle.failed => tracing::warn!("{said}"),
+                    Some(said) => tracing::info!("{said}"),
+                    None => {}
+                }
+                sleep(obstacle.wait).await;
+            }
+        }
+    }
+}
+
+/// Why there is no listening on a socket for users.
+#[derive(Default)]
+struct Obstacle {
+    /// It can't be made; otherwise, another apinit has it.
+    failed: bool,
+    /// How long to wait before the next attempt.
+    wait: Duration,
+    /// What was last logged.
+    said: String,
+}
+
+impl Obstacle {
+    /// An attempt has ended so. Returned: what is to be logged, if that is new.
+    fn met(&mut self, socket: &Path, error: ListenError) -> Option<String> {
+        let before = self.failed;
+        self.failed = !matches!(error, ListenError::Answered(_));
+        let socket = socket.display();
+        let said = match self.failed {
+            true => format!(
+                "users of this host can't be served on {socket}: {:#}; apinit tries again",
+                anyhow::Error::new(error)
+            ),
+            false => format!("users of this host are served by another apinit, which has {socket}"),
+        };
+        self.wait = match self.failed {
+            true if before => (self.wait * 2).min(FAILED_AGAIN.1),
+            true => FAILED_AGAIN.0,
+            false => LISTEN_AGAIN,
+        };
+        let is_new = said != self.said;
+        self.said.clone_from(&said);
+        is_new.then_some(said)
     }
 }
 
@@ -556,6 +604,60 @@ mod tests {
         assert!(places.take(0).is_ok() && places.take(own).is_ok());
         taken.pop();
         assert!(places.take(other).is_ok());
+    }
+
+    /// Only where another one answers are users served.
+    #[test]
+    fn what_stands_in_the_way_of_a_socket_is_logged_as_what_it_is() {
+        let socket = Path::new("/run/psched/relay.sock");
+        let mut obstacle = Obstacle::default();
+        let denied = || ListenError::NotAllowed { doing: "create the socket", path: socket.into() };
+        assert_eq!(
+            obstacle.met(socket, denied()).as_deref(),
+            Some(
+                "users of this host can't be served on /run/psched/relay.sock: not allowed to create the socket \
+                 /run/psched/relay.sock: choose a directory of your own; apinit tries again"
+            )
+        );
+        // It is said once, and tried less and less often.
+        let mut waits = vec![obstacle.wait.as_secs()];
+        for _ in 0..7 {
+            assert_eq!(obstacle.met(socket, denied()), None);
+            waits.push(obstacle.wait.as_secs());
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        let other = obstacle.met(socket, ListenError::Answered(socket.into()));
+        assert_eq!(
+            other.as_deref(),
+            Some(
+                "users of this host are served by another apinit, which has /run/psched/relay.sock"
+            )
+        );
+        assert_eq!((obstacle.failed, obstacle.wait), (false, LISTEN_AGAIN));
+        // What the system says is said, and the next error is no longer waited for.
+        let source = std::io::Error::from(nix::errno::Errno::EROFS);
+        let error = ListenError::System { doing: "create the socket", path: socket.into(), source };
+        let said = obstacle.met(socket, error).expect("it is new");
+        assert!(said.contains("Read-only file system"), "{said}");
+        assert_eq!((obstacle.failed, obstacle.wait), (true, FAILED_AGAIN.0));
+    }
+
+    /// The folder is made late, and then another one has the socket for a time.
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_is_made_when_that_can_be_done() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let below = folder.path().join("late");
+        let socket = below.join("relay.sock");
+        let first = socket.clone();
+        let mut waits = tokio::spawn(async move { listener_on(&first).await });
+        // (The clock goes as soon as nothing else is to be done: it has tried several times by now.)
+        assert!(timeout(FAILED_AGAIN.1 * 3, &mut waits).await.is_err());
+        std::fs::create_dir(&below).expect("made");
+        let listens = waits.await.expect("it listens");
+        let mut other = tokio::spawn(async move { listener_on(&socket).await });
+        assert!(timeout(LISTEN_AGAIN * 3, &mut other).await.is_err());
+        drop(listens);
+        other.await.expect("it listens");
     }
 
     #[test]

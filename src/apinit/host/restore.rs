@@ -198,8 +198,10 @@ impl Restoring {
         let to = to.map_err(|e| format!("can't make the folder {}: {e}", self.copy.display()))?;
         let all = only.files.into_iter();
         let (rest, first): (Vec<Image>, Vec<Image>) = all.partition(|file| read_late(&file.name));
+        room.writes(&self.copy, room.bytes());
         dir.fetch(&first, to.as_fd()).map_err(flawed)?;
         room.keep(rest.iter().map(|file| file.size).sum());
+        room.writes(&self.copy, room.bytes());
         let images = open_folder(to.as_fd(), &name);
         let images = images.map_err(|e| format!("its images can't be opened: {e}"))?;
         Ok(Fetched { dir, to, images, rest, room })

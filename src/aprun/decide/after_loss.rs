@@ -139,6 +139,7 @@ mod tests {
             told: false,
             by_name: String::new(),
             host: String::new(),
+            no_copy: false,
         }
     }
 

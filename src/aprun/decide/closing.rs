@@ -11,7 +11,9 @@
 //! is nothing else to tell (apkill, say).
 
 use crate::apteam::Apid;
-use crate::apteam::ending::{Cause, EndCount, HostEnd, PeEnd, TERMINATION, Usage, signal_name};
+use crate::apteam::ending::{
+    Cause, EndCount, HostEnd, PeEnd, STATUS_NOT_FOUND, TERMINATION, Usage, signal_name,
+};
 use crate::machine::{Nid, format_nids};
 use crate::variables::units::{about, format_duration};
 use std::time::Duration;
@@ -27,8 +29,11 @@ pub struct Ended {
     pub told: bool,
     /// What psched calls the user who has ended it, if a user has; empty: the user has no name, or it is not known.
     pub by_name: String,
-    /// The host of the node that has lost the application, if one has; empty: it has no name.
+    /// The host of the node that has lost the application, or another host than aprun's on which a PE could not
+    /// be started; empty: neither, or it has no name.
     pub host: String,
+    /// That host got no copy of the program (`-b`).
+    pub no_copy: bool,
 }
 
 /// How the last line tells times and memory (`--closing`).
@@ -132,7 +137,7 @@ pub fn of_node(nid: Nid, stamp: &str, text: &str) -> String {
 
 /// The line about what decided the end.
 fn cause_line(apid: Apid, cause: &Cause, stamp: &str, ended: &Ended) -> Line {
-    let Ended { by_name, host, .. } = ended;
+    let Ended { by_name, host, no_copy, status, .. } = ended;
     let on =
         |nid: Nid, text: String| Line::OfNode(of_node(nid, stamp, &format!("Apid {apid}: {text}")));
     if let Some((nid, text)) = cause.notice() {
@@ -142,7 +147,15 @@ fn cause_line(apid: Apid, cause: &Cause, stamp: &str, ended: &Ended) -> Line {
     match cause {
         Cause::PeExit { rank, nid, code } => on(*nid, format!("PE {rank} exited with code {code}")),
         Cause::LaunchFailed { rank, nid, text, .. } => {
-            on(*nid, format!("PE {rank} could not be started, so no PE runs: {text}"))
+            let (there, cure) = match host.is_empty() {
+                true => (String::new(), ""),
+                false if *no_copy && *status == STATUS_NOT_FOUND => (
+                    format!(" on host {host}"),
+                    ": leave out -b, and aprun sends the program there",
+                ),
+                false => (format!(" on host {host}"), ""),
+            };
+            on(*nid, format!("PE {rank} could not be started{there}, so no PE runs: {text}{cure}"))
         }
         Cause::ShepherdLost { nid, text, .. } => {
             on(*nid, format!("its apshepherd was lost: {text}{ended}"))
@@ -294,6 +307,7 @@ mod tests {
             told: false,
             by_name: String::new(),
             host: String::new(),
+            no_copy: false,
         }
     }
 
@@ -498,5 +512,15 @@ mod tests {
               ./a.out: no such file"]
         );
         assert_eq!(never.status, 127);
+        // Of another host than aprun's the name is said, and why the program may be missing there.
+        (never.status, never.host) = (127, "h1".to_owned());
+        let line = "[NID 00001] 2026-11-21 22:21:27 Apid 12: PE 0 could not be started on host h1, so no PE runs: \
+                    ./a.out: no such file";
+        assert_eq!(shown(&never, STAMP, false), [line]);
+        never.no_copy = true;
+        let cure = format!("{line}: leave out -b, and aprun sends the program there");
+        assert_eq!(shown(&never, STAMP, false), [cure]);
+        never.status = 126;
+        assert_eq!(shown(&never, STAMP, false), [line]);
     }
 }

@@ -181,6 +181,7 @@ impl Recovery {
             uid,
             quiet: options.quiet,
             files: options.output.is_some() || options.error.is_some(),
+            parallel: super::parallel::folder().is_some(),
             immediate: false,
             restarts: Some(manifest.recovery.apid),
             recovers: true,

@@ -157,6 +157,7 @@ impl Home {
             told: false,
             by_name: String::new(),
             host: String::new(),
+            no_copy: false,
         };
         let ended = Event::Psched(PschedEvent::Ended(Box::new(ended)));
         for event in [ended, Event::Apinit(FromApinit::Done)] {

@@ -32,6 +32,7 @@ use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
 use crate::apteam::posting::Posting;
+use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
 use crate::os::{instance, name};
 use crate::rpc::connect::socket_path;
@@ -42,7 +43,7 @@ use shell::Restart;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::future::Future;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use tokio::runtime::Runtime;
@@ -88,8 +89,7 @@ pub fn run(program: Program) -> u8 {
     match attempt(program) {
         Ok(status) => status,
         Err(failure) => {
-            // Where stderr is closed there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "{}: {}", program.name(), failure.text);
+            complain(program.name(), &failure.text);
             failure.status
         }
     }
@@ -142,6 +142,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
+        parallel: parallel::folder().is_some(),
         immediate: options.posting.immediate,
         restarts: None,
         recovers: false,

@@ -19,6 +19,7 @@ use crate::aprun::decide::session::{Event, Loss};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::apteam::protocol::attach::Output;
+use crate::console::table::clean;
 use crate::os::standard::closed_at_start;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -39,6 +40,13 @@ enum Job {
     /// A line of aprun's own, for stderr.
     Line(String),
     Flush(oneshot::Sender<()>),
+}
+
+impl Job {
+    /// What is said in this line may be in another host's words.
+    fn line(text: &str) -> Job {
+        Job::Line(clean(text))
+    }
 }
 
 /// A lane's state: at home with the caller until the lane has a thread.
@@ -135,9 +143,10 @@ impl OutputWriters {
         lane.take(Job::Output(output), pending);
     }
 
-    /// Writes a line on stderr, after what was to be written there before.
-    pub fn say(&mut self, line: String, pending: &mut Vec<Event>) {
-        self.stderr().take(Job::Line(line), pending);
+    /// Writes a line on stderr, after what was to be written there before. What another host or user has a part in (a
+    /// cause, a notice, a refusal) neither begins a line of its own nor steers the terminal.
+    pub fn say(&mut self, line: &str, pending: &mut Vec<Event>) {
+        self.stderr().take(Job::line(line), pending);
     }
 
     /// Resolves when all that was said has been written, or thrown away.
@@ -319,6 +328,18 @@ mod tests {
         reader.read_to_end(&mut got).expect("readable");
         written.join().expect("no panic").expect("written");
         assert!(got == expected);
+    }
+
+    #[test]
+    fn a_line_stays_one_whatever_a_host_says() {
+        let said = "[NID 00002] Apid 12: the node lost the application: \u{1b}[2J\nNID 0: declared down by root";
+        let line = match Job::line(said) {
+            Job::Line(line) => line,
+            Job::Output(_) | Job::Flush(_) => String::new(),
+        };
+        let clean =
+            "[NID 00002] Apid 12: the node lost the application: ?[2J?NID 0: declared down by root";
+        assert_eq!(line, clean);
     }
 
     #[test]

@@ -275,7 +275,7 @@ fn ended(mut wire: pb::Ended) -> Result<Ended, Malformed> {
     if let (Some(ago), Some(first)) = (ago, &mut end.first) {
         first.at_ns = monotonic_ns().saturating_sub(nanos(ago));
     }
-    Ok(Ended { status, end, told: false, by_name, host: String::new() })
+    Ok(Ended { status, end, told: false, by_name, host: String::new(), no_copy: false })
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use crate::apteam::launch::Launch;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::apteam::protocol::programs::ProgramOf;
-use crate::console::table::clean;
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
 use crate::os::dispositions::end_by;
@@ -379,7 +378,7 @@ impl Shell {
 
     /// A line that begins with the name of this program.
     fn tell(&mut self, text: String) {
-        self.lanes.say(clean(&format!("{}: {text}", self.program)), &mut Vec::new());
+        self.lanes.say(&format!("{}: {text}", self.program), &mut Vec::new());
     }
 
     /// Tells on stderr how the application ended.
@@ -390,7 +389,7 @@ impl Shell {
         let lines = closing::lines(ended, &stamp(ended), self.quiet, self.closing);
         for line in stacks.into_iter().chain(lines) {
             let line = line.words(self.program, self.home.is_some());
-            self.lanes.say(line, &mut at_once);
+            self.lanes.say(&line, &mut at_once);
         }
         at_once
     }
@@ -584,7 +583,7 @@ impl Outside for Shell {
 
     fn say(&mut self, line: String) -> Vec<Event> {
         let mut at_once = Vec::new();
-        self.lanes.say(line, &mut at_once);
+        self.lanes.say(&line, &mut at_once);
         at_once
     }
 

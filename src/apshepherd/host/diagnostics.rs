@@ -5,6 +5,7 @@
 //! by itself, and stderr becomes /dev/null.
 
 use crate::apteam::Key;
+use crate::logging::one_line;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
@@ -41,7 +42,9 @@ impl Diagnostics {
 
     /// Says something, if there is somebody to hear it.
     pub fn say(&self, text: impl std::fmt::Display) {
+        // (A path that a user has chosen may be in it, and must not begin another line.)
         let text = format!("apshepherd {}: {text}", self.key);
+        let text = one_line(&text);
         if !self.journal {
             eprintln!("{text}");
             return;

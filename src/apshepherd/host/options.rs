@@ -20,7 +20,7 @@ pub struct Options {
 }
 
 /// How it is called.
-pub const USAGE: &str = "usage: apshepherd APID.INCARNATION --listen FD [--lifeline FD] [--uid UID] \
+pub const USAGE: &str = "usage: apshepherd APID.INCARNATION --listen FD [--lifeline FD] [--uid UID]\n       \
      [--groups NID:FD,...] [--help]\n\
      (started by apinit, which gives it its descriptors)";
 

@@ -535,8 +535,9 @@ pub enum Command {
     /// This is placed on you; wait for its launch.
     Place(Box<PlaceCommand>),
     /// Don't launch this; answered by [`Report::TakenBack`], or by [`Report::Launched`] when it is
-    /// too late.
-    TakeBack(Key),
+    /// too late. `number`: psched gives each such command another one, which the answer repeats. A psched of a
+    /// release before gives none: 0.
+    TakeBack { key: Key, number: u64 },
     /// A signal for its PEs, to the head. Said again after a break of the link until its number comes
     /// back.
     Signal { key: Key, signal: NumberedSignal },
@@ -576,8 +577,9 @@ pub enum Report {
     Launched(Key),
     /// All its PEs go (from the head only).
     Running(Key),
-    /// It was not launched and will not be.
-    TakenBack(Key),
+    /// It was not launched and will not be. `number`: of the command that this answers. An apinit of a release
+    /// before repeats none: 0.
+    TakenBack { key: Key, number: u64 },
     /// It is being ended, and these processes outlive their KILL: in words, each time all of them.
     /// `nid` is the first of its nodes here.
     Stuck { key: Key, nid: Nid, processes: Vec<String> },
@@ -610,7 +612,7 @@ impl Command {
     pub fn kind(&self) -> &'static str {
         match self {
             Command::Place(_) => "command: place",
-            Command::TakeBack(_) => "command: take back",
+            Command::TakeBack { .. } => "command: take back",
             Command::Signal { .. } => "command: signal",
             Command::Terminate { .. } => "command: terminate",
             Command::AcknowledgeEnd(_) => "command: acknowledge end",
@@ -639,7 +641,7 @@ impl fmt::Display for Command {
                     nids_text(place.places.nids())
                 )
             }
-            Command::TakeBack(key)
+            Command::TakeBack { key, .. }
             | Command::AcknowledgeEnd(key)
             | Command::Discard(key)
             | Command::RollOut(key) => key.to_string(),
@@ -671,7 +673,7 @@ impl Report {
         match self {
             Report::Launched(_) => "report: launched",
             Report::Running(_) => "report: running",
-            Report::TakenBack(_) => "report: taken back",
+            Report::TakenBack { .. } => "report: taken back",
             Report::Stuck { .. } => "report: stuck",
             Report::SignalsTaken { .. } => "report: signals taken",
             Report::Ended(_) => "report: ended",
@@ -690,7 +692,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Report::Launched(key) | Report::Running(key) | Report::TakenBack(key) => {
+            Report::Launched(key) | Report::Running(key) | Report::TakenBack { key, .. } => {
                 key.to_string()
             }
             Report::Stuck { key, nid, processes } => {

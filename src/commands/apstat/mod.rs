@@ -37,6 +37,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 #[command(
     name = "apstat",
     version,
+    max_term_width = 80,
     group = ArgGroup::new("one").args(["application", "stacks", "why", "events", "history", "shares"]),
     long_about = "Shows applications, nodes, and why something waits.\n\n\
     Without options: the applications (-a). -a, -p and -n can be given together. The exit status \
@@ -176,7 +177,7 @@ async fn watch(cli: &Cli) -> Result<(), String> {
     loop {
         let text = match psched.ask(cli).await {
             Ok(report) => text_of(cli, &report),
-            Err(text) => format!("apstat: {text}\n"),
+            Err(text) => format!("apstat: {}\n", table::clean(&text)),
         };
         let mut out = io::stdout();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

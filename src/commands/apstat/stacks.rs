@@ -5,6 +5,7 @@
 
 use crate::commands::pages;
 use crate::console::stdout::write_out;
+use crate::console::table::json_text;
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
 use serde_json::{Value, json};
@@ -61,8 +62,7 @@ pub(super) async fn show(
     };
     if let Some(rows) = stacks.json.take() {
         let whole = json!({ "application": apid, "pes": rows });
-        // Maps of strings are always written.
-        write_out(&(serde_json::to_string_pretty(&whole).unwrap_or_default() + "\n"))?;
+        write_out(&json_text(&whole))?;
     }
     end.and_then(|()| stacks.any())
 }

@@ -4,7 +4,7 @@ use super::problem;
 use crate::checkpoint::{BackEnd, Flaw, Kind, Manifest, SealKey, manifest_of, verify};
 use crate::commands::question::{Does, answer_again, ask};
 use crate::console::stdout::write_out;
-use crate::console::table::{Cell, Report, Table, clean, moment, terminal_columns};
+use crate::console::table::{Cell, Report, Table, clean, json_text, moment, terminal_columns};
 use crate::node::checkpoint::dir::{self, KEY_FILE, Leftover, Spot, load_key};
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
@@ -250,8 +250,7 @@ struct Found<'a> {
 fn as_json(looks: &[Look]) -> String {
     let rows: Vec<Row> = looks.iter().map(Row::of).collect();
     let all = serde_json::json!({ "checkpoints": rows });
-    // Maps of strings are always written.
-    serde_json::to_string_pretty(&all).unwrap_or_default() + "\n"
+    json_text(&all)
 }
 
 impl Row<'_> {

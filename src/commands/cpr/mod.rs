@@ -38,6 +38,7 @@ use std::process::ExitCode;
 #[command(
     name = "cpr",
     version,
+    max_term_width = 80,
     override_usage = "cpr -c DIR -p APID [-f] [-g|-k]\n       cpr -i DIR... [--json]\n       \
     cpr -r DIR [--output FILE]\n       cpr -D DIR...",
     group = ArgGroup::new("what").required(true)

@@ -20,9 +20,9 @@ use crate::aprun::host::from_checkpoint::{for_show, opened};
 use crate::aprun::host::{self as aprun, Failure, shell};
 use crate::apteam::launch::Launch;
 use crate::checkpoint::{Flaw, Manifest};
+use crate::console::stderr::complain;
 use crate::console::table::clean;
 use crate::rpc::connect::socket_path;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,8 +42,7 @@ pub fn restart(options: Restart) -> ExitCode {
     match attempt(&options) {
         Ok(status) => ExitCode::from(status),
         Err(Failure { status, text }) => {
-            // Where stderr is closed there is nobody left to tell.
-            let _ = writeln!(std::io::stderr(), "cpr: {text}");
+            complain("cpr", &text);
             ExitCode::from(status)
         }
     }
@@ -59,6 +58,7 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
         uid: nix::unistd::getuid().as_raw(),
         quiet: false,
         files: options.output.is_some(),
+        parallel: false,
         immediate: false,
         restarts: Some(manifest.recovery.apid),
         recovers: false,

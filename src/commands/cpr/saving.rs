@@ -74,8 +74,12 @@ pub(super) async fn of_saving(
     let (apid, dir) = (key.apid, options.dir.display());
     if goes_on {
         partial.publish(options.force).map_err(of_dir)?;
+        // (The command may have made it end all the same.)
+        let asking = client.list(pb::ListRequest { apid: apid.0, ..Default::default() });
+        let ended = answer(asking, ANSWER_BOUND).await.and_then(|reply| ended(&reply, key));
+        let then = what_then(&ended);
         return Ok(format!(
-            "application {apid} has saved itself ({by}) and goes on; {dir} restarts it from there"
+            "application {apid} has saved itself ({by}) and {then}: cpr -r {dir} starts it again from there"
         ));
     }
     let untold = |why: String| {
@@ -182,6 +186,16 @@ async fn until_ended(
     }
 }
 
+/// What an application does that has saved itself and was to go on, by the status with which it has ended, if it
+/// has.
+fn what_then(ended: &Result<Option<u32>, String>) -> String {
+    match ended {
+        Ok(None) => "goes on".to_owned(),
+        Ok(Some(status)) => format!("has ended with status {status}, in spite of -g"),
+        Err(why) => format!("may go on or not ({why})"),
+    }
+}
+
 /// The status with which it has ended, if it has.
 fn ended(reply: &pb::ListReply, key: Key) -> Result<Option<u32>, String> {
     let mut rows = reply.applications.iter().chain(&reply.history);
@@ -199,6 +213,31 @@ mod tests {
         let mut manifest = example();
         manifest.recovery.posting.saving = Some(Saving::parse(word).expect("good"));
         manifest
+    }
+
+    #[test]
+    fn one_that_ended_is_not_said_to_go_on() {
+        let key = pb::ApplicationKey::from(example_key());
+        let row = |state: &str| pb::ApplicationRow {
+            key: Some(key),
+            state: state.to_owned(),
+            ..Default::default()
+        };
+        let then = |running: &[pb::ApplicationRow], history: &[pb::ApplicationRow]| {
+            let reply = pb::ListReply {
+                applications: running.to_vec(),
+                history: history.to_vec(),
+                ..Default::default()
+            };
+            what_then(&ended(&reply, example_key()))
+        };
+        assert_eq!(then(&[row("running")], &[]), "goes on");
+        assert_eq!(then(&[], &[row("ended")]), "has ended with status 0, in spite of -g");
+        assert!(then(&[], &[]).starts_with("may go on or not (psched has no record"));
+    }
+
+    fn example_key() -> Key {
+        Key { apid: crate::apteam::Apid(12), incarnation: crate::apteam::Incarnation(1) }
     }
 
     #[test]

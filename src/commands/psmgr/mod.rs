@@ -15,6 +15,7 @@ mod variables;
 
 use super::question::{Does, again, ask, asked, parsed};
 use crate::console::stdout::write_out;
+use crate::console::table::clean;
 use crate::rpc::connect::{connect, socket_path, status_text};
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
@@ -35,6 +36,7 @@ const ANSWER_MAX: usize = 64 * 1024 * 1024;
 #[command(
     name = "psmgr",
     version,
+    max_term_width = 80,
     long_about = "Manages a live machine. For administrators.\n\nNIDS is a list of nodes, as \
                   0-3,7, or of their hosts, as h1,n[004-007]; APID the number of an application, as apstat shows it. The exit status \
                   is 0 if all was done; 1 if not: then nothing was changed, or the change goes \
@@ -162,7 +164,7 @@ pub(super) async fn done(
 ) -> Result<String, Vec<String>> {
     let pb::ManageReply { done, problems } = answer(call).await?;
     if problems.is_empty() {
-        Ok(done.into_iter().map(|line| line + "\n").collect())
+        Ok(done.iter().map(|line| clean(line) + "\n").collect())
     } else {
         Err(problems)
     }

@@ -107,7 +107,7 @@ fn three() -> pb::TurnsReply {
 #[test]
 fn an_empty_machine() {
     let golden = "\
-0 nodes: nothing runs; slices of 1s, 4 gangs on a processor
+0 nodes: nothing runs; slices of 1s, at most 4 gangs on a processor
 ";
     assert_eq!(shown(&machine(0), 80), golden);
     let mut one = machine(1);
@@ -115,7 +115,7 @@ fn an_empty_machine() {
     one.max_resident = 1;
     let golden = "\
 1 node: nothing runs; 2 postings without a place;
-  slices of 1s, 1 gang on a processor
+  slices of 1s, at most 1 gang on a processor
 ";
     assert_eq!(shown(&one, 50), golden);
 }
@@ -124,7 +124,7 @@ fn an_empty_machine() {
 fn one_application_alone() {
     let mut reply = machine(1_000);
     reply.applications = vec![application(3, 0..1_000, turn(Kind::Always, 0, 1_000, 1_000))];
-    let golden = r#"1000 nodes: 1 application alone; slices of 1s, 4 gangs on a processor
+    let golden = r#"1000 nodes: 1 application alone; slices of 1s, at most 4 gangs on a processor
 
 Apid User   PEs NIDs  Turn For    Had    Due Run Part Command
    3 alice 2000 0-999 runs   - 100.0% 100.0% 12s    - ./program-3 --with many w+
@@ -134,7 +134,8 @@ Apid User   PEs NIDs  Turn For    Had    Due Run Part Command
 
 #[test]
 fn three_in_turns() {
-    let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices of 1s, 4 gangs on a processor
+    let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices of 1s, at most 4 gangs on a
+  processor
 
 Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice   0   1   2   3  4  5  6  7
@@ -151,15 +152,14 @@ Apid User  PEs NIDs Turn      For    Had    Due Run Part Command
    9 alice   2 8    runs        - 100.0% 100.0% 12s    - ./program-9 --with man+
   12 alice   8 0-3  frozen   0.4s  33.1%  33.3% 12s    - ./program-12 --with ma+
 
-Changes of party: median and p99 in ms until frozen, until the next ran, off the
-  plan
+Changes of party: median and p99 in ms until frozen, until next ran, off plan
 NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late Untold
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
 In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 "#;
     assert_eq!(shown(&three(), 80), golden);
     let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices
-  of 1s, 4 gangs on a processor
+  of 1s, at most 4 gangs on a processor
 
 Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice 0-3 4-5 6-7
@@ -177,14 +177,14 @@ Apid NIDs Turn      For    Had    Due Run Command
   12 0-3  frozen   0.4s  33.1%  33.3% 12s ./progr+
 
 Changes of party: median and p99 in ms until
-  frozen, until the next ran, off the plan
+  frozen, until next ran, off plan
 NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2
 In part: 40 times, for 31.0 ms in all and 2.00 ms
   at most
 "#;
     assert_eq!(shown(&three(), 50), golden);
-    let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices of 1s, 4 gangs on a processor
+    let golden = r#"9 nodes: 4 applications in turns, 1 alone; slices of 1s, at most 4 gangs on a processor
 
 Plan 1.17: 4 applications take turns on NIDs 0-7
 Party Slice   0   1   2   3  4  5  6  7
@@ -201,7 +201,7 @@ Apid User  PEs NIDs Turn      For    Had    Due Run Part Command
    9 alice   2 8    runs        - 100.0% 100.0% 12s    - ./program-9 --with many words
   12 alice   8 0-3  frozen   0.4s  33.1%  33.3% 12s    - ./program-12 --with many words
 
-Changes of party: median and p99 in ms until frozen, until the next ran, off the plan
+Changes of party: median and p99 in ms until frozen, until next ran, off plan
 NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late Untold
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
 In part: 40 times, for 31.0 ms in all and 2.00 ms at most
@@ -213,8 +213,8 @@ In part: 40 times, for 31.0 ms in all and 2.00 ms at most
 #[test]
 fn three_in_turns_at_forty() {
     let golden = r#"9 nodes: 4 applications in turns, 1
-  alone; slices of 1s, 4 gangs on a
-  processor
+  alone; slices of 1s, at most 4 gangs
+  on a processor
 
 Plan 1.17: 4 applications take turns on
   NIDs 0-7
@@ -233,8 +233,7 @@ Apid Turn      For    Had    Due
   12 frozen   0.4s  33.1%  33.3%
 
 Changes of party: median and p99 in ms
-  until frozen, until the next ran, off
-  the plan
+  until frozen, until next ran, off plan
 NIDs Changes Freeze  Gap  p99 Skew Late
 all     1240   0.09 0.21 1.30 0.04    2
 In part: 40 times, for 31.0 ms in all
@@ -287,8 +286,7 @@ NID 1-2: gangs are stopped by SIGSTOP, not by the freezer: programs can see it
   and undo it
 NID 1: no memory controller
 
-Changes of party: median and p99 in ms until frozen, until the next ran, off the
-  plan
+Changes of party: median and p99 in ms until frozen, until next ran, off plan
 NIDs Changes Freeze  p99  Gap  p99 Skew  p99 Late Untold
 all     1240   0.09 0.48 0.21 1.30 0.04 12.6    2      3
 0       1000      -    -    -    -    -    -    0      0
@@ -338,7 +336,7 @@ fn plans_to_come() {
     for line in [
         "Plan 1.17: 4 applications take turns on NIDs 0-7, in force in 20ms",
         ">   1  1.0s  *5  *5  *5  *5 +6 +6 +6 +6  on for 0.3s",
-        "9 nodes: 3 applications in turns, 1 alone, 1 held; slices of 1s, 4 gangs on a",
+        "9 nodes: 3 applications in turns, 1 alone, 1 held; slices of 1s, at most 4 gangs",
         "Plan 1.18: 7 alone on NIDs 0-5, being agreed",
         "Plan 1.19: 12 on NIDs 0-3 held, in no slice",
         "  12 alice   8 0-3  held        -   0.0%   0.0% 12s    - ./program-12 --with ma+",
@@ -364,8 +362,8 @@ fn forty(nodes: u32) -> pb::TurnsReply {
 
 #[test]
 fn forty_on_eight_at_fifty() {
-    let golden = r#"8 nodes: 40 applications in turns; slices of 1s, 4
-  gangs on a processor
+    let golden = r#"8 nodes: 40 applications in turns; slices of 1s,
+  at most 4 gangs on a processor
 
 Plan 1.1234: 40 applications take turns on NIDs
   0-7

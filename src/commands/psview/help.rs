@@ -58,6 +58,10 @@ const NODES: &[Section] = &[
             ("Stops", "how the node stops an application: freezer, or SIGSTOP, which is weaker"),
             ("Limits", "what the node can limit for each application"),
             ("Checkpoints", "what can checkpoint applications there"),
+            (
+                "Ahead",
+                "seconds by which psched's clock is ahead of the node's, if nodes are on other hosts",
+            ),
             ("Clock", "by how much the node's knowledge of psched's clock may be wrong"),
             ("Apids", "applications on the node"),
         ],
@@ -129,5 +133,9 @@ mod tests {
         }
         let turns = text(&help(Page::Turns, 40));
         assert!(turns.contains("\nFor         time until Turn changes\n"), "{turns}");
+        // A column that is there only if nodes are on other hosts.
+        let nodes = text(&help(Page::Nodes, 120));
+        let ahead = "\nAhead       seconds by which psched's clock is ahead of the node's, if nodes are on other hosts\n";
+        assert!(nodes.contains(ahead), "{nodes}");
     }
 }

@@ -21,7 +21,7 @@ mod golden;
 use super::pages;
 use super::question::{asked, parsed};
 use crate::console::stdout::write_out;
-use crate::console::table::terminal_columns;
+use crate::console::table::{json_text, terminal_columns};
 use crate::node::checkpoint::OF_ROOT_ALONE;
 use crate::rpc::connect::{connect, socket_path};
 use crate::rpc::pb;
@@ -47,6 +47,7 @@ const ALL: u32 = u32::MAX;
 #[command(
     name = "psview",
     version,
+    max_term_width = 80,
     long_about = "Shows who runs when: applications that compete for processors take turns, as whole \
     gangs.\n\n\
     A row is a party, the applications that run at the same time; a column is a node, or neighbours \
@@ -96,8 +97,7 @@ async fn show(cli: &Cli) -> Result<(), String> {
     }
     let reply = psched.ask(0).await?;
     let text = match cli.json {
-        // Maps of strings are always written.
-        true => serde_json::to_string_pretty(&json::json(&reply)).unwrap_or_default() + "\n",
+        true => json_text(&json::json(&reply)),
         false => lines::text(&page::page(&reply, what, width())),
     };
     write_out(&text)

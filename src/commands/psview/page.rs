@@ -74,7 +74,7 @@ fn head(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
 fn rules(time_slice_ns: u64, max_resident: u32) -> String {
     let slice = units::format_duration(Duration::from_nanos(time_slice_ns));
     let gangs = units::count(max_resident as usize, "gang");
-    format!("slices of {slice}, {gangs} on a processor")
+    format!("slices of {slice}, at most {gangs} on a processor")
 }
 
 /// Each component, one below the other.
@@ -243,7 +243,7 @@ fn switches(reply: &pb::TurnsReply, apinits_max: usize, width: usize) -> Vec<Lin
     columns.push(Column::new(">Late", 8, column(|row| row.not_yet_frozen.to_string())));
     columns.push(Column::new(">Untold", 1, column(|row| row.left_out.to_string())));
     let mut lines = sentence(
-        "Changes of party: median and p99 in ms until frozen, until the next ran, off the plan",
+        "Changes of party: median and p99 in ms until frozen, until next ran, off plan",
         Role::Title,
         width,
     );

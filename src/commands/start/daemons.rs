@@ -6,7 +6,7 @@
 //! so it is tried for ever. What they write on stderr goes to the folder's `log`,
 //! whose end is shown when one of them can't be had; with PSCHED_LOG set, to our own stderr.
 
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, format_nids, nids_text};
 use crate::os::{affinity, instance, notify};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -70,10 +70,11 @@ impl Daemon {
 
     /// The apinit of some nodes.
     pub fn apinit(socket: &Path, nids: &[Nid]) -> Daemon {
-        let nids = format_nids(nids.iter().copied());
+        let nodes = nids.iter().copied();
+        let nids = format_nids(nodes.clone());
         let arguments = ["--socket".into(), socket.into(), "--nids".into(), nids.clone().into()];
         Daemon {
-            name: format!("apinit of NIDs {nids}"),
+            name: format!("apinit of {}", nids_text(nodes)),
             program: binary("apinit"),
             arguments: arguments.into(),
         }

@@ -38,13 +38,14 @@ impl Scheduler {
             let what = format!("application {apid} of {}", team.owner.name);
             let (before, after) = if hold { ("free", "held") } else { ("held", "free") };
             if team.held.is_some() == hold {
-                done.push(format!("{what}: {after} already"));
+                let already = if hold { "held already" } else { "was not held" };
+                done.push(format!("{what}: {already}"));
                 continue;
             }
             team.held = hold.then(|| by.clone());
-            done.push(format!("{what}: {after}"));
-            self.save(apid, false, out);
             let name = if hold { "held" } else { "released" };
+            done.push(format!("{what}: {name}"));
+            self.save(apid, false, out);
             out.push(Effect::Log { apid, name, detail: format!("by {by}") });
             let (before, after) = (before.into(), after.into());
             out.push(Effect::Keep(Record::Change(Change { by: by.clone(), what, before, after })));

@@ -11,6 +11,11 @@
 //! death is lost. A process of a former boot of the host has ended. While a login host is not
 //! connected its front ends count as there, until it has been away for `login_host_away`.
 //!
+//! One apinit of a host has such a connection, and watches the front ends of all its users. If another one
+//! connects meanwhile (which has another folder of sockets) psched refuses it: two that took the connection from
+//! each other would have all processes named again and again. If the same apinit connects again its older
+//! connection is dead, and counts no more.
+//!
 //! # Example
 //! ```
 //! use psched_pure::apteam::Apid;
@@ -20,7 +25,8 @@
 //! let aprun = FrontProcess { pid: 7, started: 1, host: "n1/boot-a".into() };
 //! let task = hosts.watch(Apid(1), aprun, false, None);
 //! assert_eq!(task, Some(Task::GiveUpLater { host: "n1/boot-a".into(), absence: 0 }));
-//! let opened = LoginSays::Opened { number: 1, host: "n1".into(), boot_id: "boot-b".into() };
+//! let (host, boot_id, folder) = ("n1".into(), "boot-b".into(), "/run/psched".into());
+//! let opened = LoginSays::Opened { number: 1, host, boot_id, folder };
 //! assert_eq!(hosts.hear(opened).gone, [Apid(1)]);
 //! ```
 
@@ -28,6 +34,7 @@ use crate::apteam::Apid;
 use crate::apteam::record::FrontProcess;
 use crate::variables::units::format_duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +49,9 @@ pub enum LoginSays {
         host: Arc<str>,
         /// Its boot.
         boot_id: String,
+        /// The folder of the apinit's sockets, which no other apinit of the host has; empty: one of a release
+        /// before does not tell it.
+        folder: String,
     },
     /// These processes of a host, by pid and start time, have ended.
     Gone {
@@ -129,8 +139,35 @@ pub struct Heard {
     pub tasks: Vec<Task>,
     /// A connection of the host that is in use no more.
     pub replaced: Option<u64>,
+    /// The connection is refused: another apinit of the host has one.
+    pub refused: Option<Refused>,
     /// A warning, if front ends count as ended.
     pub left_behind: Option<LeftBehind>,
+}
+
+/// Why the connection of an apinit of a login host is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The number of the connection.
+    pub number: u64,
+    /// Name of the host.
+    pub host: String,
+    /// The folders of the apinit that is refused, and of the one that has the connection.
+    pub folders: [String; 2],
+    /// It has not been refused before, for the sake of that connection.
+    pub first: bool,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (host, [own, other]) = (&self.host, &self.folders);
+        write!(
+            f,
+            "psched has one connection of each login host, and that of {host} is the apinit's with --runtime {other}, \
+             which watches the front ends of all users there; the apinit with --runtime {own} gets it when that one \
+             is gone"
+        )
+    }
 }
 
 /// Where SIGUSR1 for a front end goes.
@@ -170,10 +207,22 @@ pub struct LoginHosts {
 /// One login host.
 #[derive(Debug, Default)]
 struct LoginHost {
-    /// Its connection, and of which boot that is.
-    link: Option<(u64, Arc<str>)>,
+    /// Its connection.
+    link: Option<LoginLink>,
     /// Boots of which processes are waited for, as `NAME/BOOT`.
     boots: BTreeMap<Arc<str>, Boot>,
+}
+
+/// The connection of a login host.
+#[derive(Debug)]
+struct LoginLink {
+    number: u64,
+    /// The host and its boot, `NAME/BOOT`.
+    of: Arc<str>,
+    /// The folder of its apinit.
+    folder: String,
+    /// The folder of the apinit that was last refused for its sake.
+    refused: Option<String>,
 }
 
 /// Front ends of one boot of a host: at least one.
@@ -187,7 +236,7 @@ struct Boot {
 impl LoginHost {
     /// The connection to this boot.
     fn link_of(&self, boot: &str) -> Option<u64> {
-        self.link.as_ref().filter(|(_, of)| **of == *boot).map(|(number, _)| *number)
+        self.link.as_ref().filter(|link| *link.of == *boot).map(|link| link.number)
     }
 }
 
@@ -270,7 +319,9 @@ impl LoginHosts {
     /// Hears of a login host.
     pub fn hear(&mut self, says: LoginSays) -> Heard {
         match says {
-            LoginSays::Opened { number, host, boot_id } => self.opened(number, &host, &boot_id),
+            LoginSays::Opened { number, host, boot_id, folder } => {
+                self.opened(number, &host, &boot_id, folder)
+            }
             LoginSays::Gone { host, boot_id, processes } => {
                 let host: Arc<str> = format!("{host}/{boot_id}").into();
                 let process = |(pid, started)| FrontProcess { pid, started, host: host.clone() };
@@ -291,10 +342,19 @@ impl LoginHosts {
         }
     }
 
-    fn opened(&mut self, number: u64, name: &Arc<str>, boot_id: &str) -> Heard {
+    fn opened(&mut self, number: u64, name: &Arc<str>, boot_id: &str, folder: String) -> Heard {
         let id: Arc<str> = format!("{name}/{boot_id}").into();
         let host = self.hosts.entry(name.clone()).or_default();
-        let replaced = host.link.replace((number, id.clone())).map(|(before, _)| before);
+        // (What has connected from a former boot is dead.)
+        let other = host.link.as_mut().filter(|link| link.of == id && link.is_of_another(&folder));
+        if let Some(link) = other {
+            let first = link.refused.replace(folder.clone()).as_ref() != Some(&folder);
+            let (host, folders) = (name.to_string(), [folder, link.folder.clone()]);
+            let refused = Some(Refused { number, host, folders, first });
+            return Heard { refused, ..Heard::default() };
+        }
+        let link = LoginLink { number, of: id.clone(), folder, refused: None };
+        let replaced = host.link.replace(link).map(|before| before.number);
         let back = host.boots.values_mut().filter_map(|boot| boot.absence.take());
         let mut tasks: Vec<Task> = back.map(|absence| Task::EndAbsence { absence }).collect();
         let (mut alive, mut dead) = (Vec::new(), Vec::new());
@@ -371,6 +431,13 @@ impl LoginHosts {
     }
 }
 
+impl LoginLink {
+    /// Whether this folder is another apinit's. (Of two apinits of a release before the newer one has the connection.)
+    fn is_of_another(&self, folder: &str) -> bool {
+        !folder.is_empty() && !self.folder.is_empty() && folder != self.folder
+    }
+}
+
 impl Boot {
     /// The host is not connected, and these are waited for.
     fn gives_up(&mut self, host: Arc<str>, next: &mut u64) -> Task {
@@ -390,8 +457,12 @@ mod tests {
     }
 
     fn opened(hosts: &mut LoginHosts, number: u64, boot_id: &str) -> Heard {
-        let (host, boot_id) = ("n1".into(), boot_id.to_owned());
-        hosts.hear(LoginSays::Opened { number, host, boot_id })
+        opened_by(hosts, number, boot_id, "/run/psched")
+    }
+
+    fn opened_by(hosts: &mut LoginHosts, number: u64, boot_id: &str, folder: &str) -> Heard {
+        let (host, boot_id, folder) = ("n1".into(), boot_id.to_owned(), folder.to_owned());
+        hosts.hear(LoginSays::Opened { number, host, boot_id, folder })
     }
 
     #[test]
@@ -413,6 +484,37 @@ mod tests {
         let nudge = hosts.nudge(Apid(1), &process(1, "n1/a"));
         assert_eq!(nudge, Some(Nudge::Login { link: 5, uid: 1000 }));
         assert_eq!(hosts.nudge(Apid(2), &process(2, "n1/a")), None);
+    }
+
+    /// Two would take the connection from each other for ever.
+    #[test]
+    fn a_second_apinit_of_a_host_is_refused_while_the_first_is_connected() {
+        let mut hosts = LoginHosts::default();
+        hosts.watch(Apid(1), process(1, "n1/a"), false, Some(1000));
+        assert_eq!(opened_by(&mut hosts, 1, "a", "/run/one").refused, None);
+        for (number, first) in [(2, true), (3, false)] {
+            let heard = opened_by(&mut hosts, number, "a", "/run/two");
+            let refused = heard.refused.clone().expect("it is refused");
+            assert_eq!((refused.number, refused.first), (number, first));
+            assert_eq!(heard, Heard { refused: heard.refused.clone(), ..Heard::default() });
+            let words = refused.to_string();
+            assert!(words.contains("of n1 is the apinit's with --runtime /run/one"), "{words}");
+            assert_eq!(hosts.hear(LoginSays::Closed { number }), Heard::default());
+        }
+        let nudge = hosts.nudge(Apid(1), &process(1, "n1/a"));
+        assert_eq!(nudge, Some(Nudge::Login { link: 1, uid: 1000 }));
+        // The first one connects again before psched has noticed that it was cut off.
+        let heard = opened_by(&mut hosts, 4, "a", "/run/one");
+        assert_eq!((heard.refused, heard.replaced), (None, Some(1)));
+        // It is gone: the other one is named all.
+        hosts.hear(LoginSays::Closed { number: 4 });
+        let named = Task::Name { link: 5, processes: vec![process(1, "n1/a")] };
+        let heard = opened_by(&mut hosts, 5, "a", "/run/two");
+        assert_eq!((heard.refused, heard.tasks.last()), (None, Some(&named)));
+        // After a restart of the host whoever comes first has it; one of a release before as it ever had.
+        assert_eq!(opened_by(&mut hosts, 6, "b", "/run/one").replaced, Some(5));
+        assert_eq!(opened_by(&mut hosts, 7, "b", "").replaced, Some(6));
+        assert_eq!(opened_by(&mut hosts, 8, "b", "/run/two").replaced, Some(7));
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Scheduler {
             hello.nids.iter().copied().filter(|n| !self.machine.nodes.contains_key(n)).collect();
         if hello.nids.is_empty() || !unknown.is_empty() {
             let why = format!(
-                "psched.yaml has no NIDs {}: change --nids or the configuration",
-                format_nids(unknown)
+                "psched.yaml has no {}: change --nids or the configuration",
+                nids_text(unknown)
             );
             self.note_refused(&hello, &why);
             out.push(refuse(why));
@@ -270,8 +270,9 @@ impl Scheduler {
                 }
                 None => {
                     out.push(Effect::Warn(format!(
-                        "NIDs {} hold application {key}, which is not on record: it is ended",
-                        format_nids(nids.iter().copied())
+                        "{} {} application {key}, which is not on record: it is ended",
+                        nids_text(nids.iter().copied()),
+                        if nids.len() == 1 { "holds" } else { "hold" },
                     )));
                     out.push(Effect::Command { link, command: Command::Discard(*key) });
                 }
@@ -322,13 +323,13 @@ impl Scheduler {
                 self.part_ended(now, end, Said::ByPsched, out);
             }
             (State::Placed, None) => {
-                self.placed_again.entry(key).or_default().insert(link);
+                self.placed_again.entry(key).or_default().insert(link, 0);
                 self.send_place(now, apid, Some(link), out);
             }
             // All went together: whether it has gone here, or this node has lost what went.
             (State::Running, Some(Phase::Placed)) => self.ask_whether_it_has(link, key, out),
             (State::TakingBack, None | Some(Phase::Placed)) => {
-                out.push(Effect::Command { link, command: Command::TakeBack(key) });
+                self.say_take_back(link, key, out);
             }
             // (Whether it is launched, and runs, only the host of PE 0 says.)
             (State::Placed | State::TakingBack, Some(Phase::Launched)) if head => {
@@ -392,8 +393,23 @@ impl Scheduler {
             && matches!(team.state, State::Placed | State::Launching | State::Running)
             && phase.is_some_and(|p| p != Phase::Ended)
         {
-            let kill_after = self.kill_after(&doom.cause);
-            let command = Command::Terminate { key, cause: doom.cause.clone(), kill_after };
+            Self::say_doom(team, doom, link, self.kill_after(&doom.cause), out);
+        }
+    }
+
+    /// Tells a host why an application is to end, and if its front end does not come back, that as well: for
+    /// whatever reason it ends, its head keeps no output for that.
+    fn say_doom(
+        team: &Apteam,
+        doom: &Decisive,
+        link: LinkId,
+        kill_after: Duration,
+        out: &mut Vec<Effect>,
+    ) {
+        let also = team.front.is_none() && doom.cause != Cause::FrontGone;
+        let causes = [Some(doom.cause.clone()), also.then_some(Cause::FrontGone)];
+        for cause in causes.into_iter().flatten() {
+            let command = Command::Terminate { key: team.key(), cause, kill_after };
             out.push(Effect::Command { link, command });
         }
     }
@@ -452,8 +468,8 @@ impl Scheduler {
                 }
             }
             Report::Running(key) if self.current(key) => self.running(now, key.apid, out),
-            Report::TakenBack(key) if self.current(key) => {
-                self.part_taken_back(now, link, key, out)
+            Report::TakenBack { key, number } if self.current(key) => {
+                self.part_taken_back(now, link, (key, number), out)
             }
             Report::SignalsTaken { key, number } if self.current(key) => {
                 self.signals_taken(key.apid, number, out);
@@ -499,7 +515,7 @@ impl Scheduler {
             // Of an older incarnation: no effect.
             Report::Launched(_)
             | Report::Running(_)
-            | Report::TakenBack(_)
+            | Report::TakenBack { .. }
             | Report::ToHear { .. }
             | Report::SignalsTaken { .. }
             | Report::Stuck { .. }
@@ -529,7 +545,7 @@ impl Scheduler {
         let links: BTreeSet<LinkId> =
             back.iter().filter_map(|n| self.offered.get(n).copied()).collect();
         for link in links {
-            self.part_taken_back(now, link, key, out);
+            self.part_taken_back(now, link, (key, 0), out);
         }
         self.lose_down(now, apid, out);
     }
@@ -559,7 +575,7 @@ impl Scheduler {
             self.lose_nodes(now, apid, Some(&back), LACKS, out);
         }
         // A node that did not have it has been given the place again, in time or after all went.
-        for link in self.placed_again.remove(&key).unwrap_or_default() {
+        for link in self.placed_again.remove(&key).unwrap_or_default().into_keys() {
             self.ask_whether_it_has(link, key, out);
         }
         self.lose_down(now, apid, out);
@@ -570,12 +586,7 @@ impl Scheduler {
         let Some(team) = self.teams.get(&apid) else { return };
         let Some(doom) = &team.doomed else { return };
         for link in self.links_left(apid) {
-            let command = Command::Terminate {
-                key: team.key(),
-                cause: doom.cause.clone(),
-                kill_after: self.settings.kill_grace,
-            };
-            out.push(Effect::Command { link, command });
+            Self::say_doom(team, doom, link, self.settings.kill_grace, out);
         }
         self.turn_to_end(now, apid);
     }
@@ -598,7 +609,14 @@ impl Scheduler {
         }
     }
 
-    fn part_taken_back(&mut self, now: Now, link: LinkId, key: Key, out: &mut Vec<Effect>) {
+    /// A host has given its part back. `number`: of the command that this answers, as the host says.
+    fn part_taken_back(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        (key, number): (Key, u64),
+        out: &mut Vec<Effect>,
+    ) {
         let Some(nids) = self.links.get(&link).map(|l| l.hello.nids.clone()) else { return };
         let of_link = NidSet::of(&nids);
         let Some(team) = self.teams.get(&key.apid) else { return };
@@ -611,8 +629,10 @@ impl Scheduler {
                 let left = if head { self.links_with(team, left) } else { Vec::new() };
                 self.part_gone(now, key.apid, out);
                 // A host that said that it has PEs of it was not believed: it says so again.
-                for link in left.into_iter().filter(|_| self.current(key)) {
-                    out.push(Effect::Command { link, command: Command::TakeBack(key) });
+                for link in left {
+                    if self.current(key) {
+                        self.say_take_back(link, key, out);
+                    }
                 }
             }
             // Its head was launched in the same moment, and is about to bring the launch. None goes
@@ -623,10 +643,15 @@ impl Scheduler {
             // All have gone, so that this host has lost it, if it says so now. (The report may be an
             // older one, of the time before the host was given the place again.)
             State::Running if team.doomed.is_none() => {
-                let asked = self.placed_again.get(&key).is_some_and(|asked| asked.contains(&link));
-                match asked {
-                    true => self.lose_nodes(now, key.apid, Some(&nids), LACKS, out),
-                    false => self.ask_whether_it_has(link, key, out),
+                let asked = self.placed_again.get(&key).and_then(|asked| asked.get(&link));
+                match asked.copied() {
+                    None => self.ask_whether_it_has(link, key, out),
+                    // (An apinit of a release before repeats no number.)
+                    Some(asked) if number == asked || number == 0 => {
+                        self.lose_nodes(now, key.apid, Some(&nids), LACKS, out);
+                    }
+                    // An answer to an older command: that to the question is still to come.
+                    Some(_) => {}
                 }
             }
             // This host's part is over before it began.
@@ -641,8 +666,17 @@ impl Scheduler {
 
     /// Asks a host whether it has its part of an application that runs: it gives back what has not begun.
     fn ask_whether_it_has(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) {
-        self.placed_again.entry(key).or_default().insert(link);
-        out.push(Effect::Command { link, command: Command::TakeBack(key) });
+        let number = self.say_take_back(link, key, out);
+        self.placed_again.entry(key).or_default().insert(link, number);
+    }
+
+    /// Tells a host to give its part of an application back, under a number that no other such command has
+    /// had, neither of this psched nor of one before it (of which this host may still have answers). Never 0.
+    pub(super) fn say_take_back(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) -> u64 {
+        self.take_backs += 1;
+        let number = self.born_ns.saturating_add(self.take_backs);
+        out.push(Effect::Command { link, command: Command::TakeBack { key, number } });
+        number
     }
 
     /// A host has an application.

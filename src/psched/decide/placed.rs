@@ -199,9 +199,10 @@ impl Scheduler {
             return;
         }
         let Some(team) = self.teams.get(&apid) else { return };
-        self.taken_back.insert(team.key(), BTreeSet::new());
-        for link in self.links_of(team) {
-            out.push(Effect::Command { link, command: Command::TakeBack(team.key()) });
+        let (key, links) = (team.key(), self.links_of(team));
+        self.taken_back.insert(key, BTreeSet::new());
+        for link in links {
+            self.say_take_back(link, key, out);
         }
     }
 

@@ -80,7 +80,11 @@ impl Scheduler {
             let kept = self.kept(domain);
             let wanted = self.wanted_by(&posting, &owner, domain);
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
-                let why = self.why_not_now(&wanted, &posting, &owner, &kept);
+                let mut why = self.why_not_now(&wanted, &posting, &owner, &kept);
+                if origin.is_none() {
+                    let or = |why| self.or_flexible(why, &wanted, &posting, &owner, &kept);
+                    why = why.map(or);
+                }
                 refuse(out, reply, Refusal::NoRoom, why.unwrap_or_else(|| Wait::NoRoom.into()));
                 return;
             }
@@ -197,6 +201,7 @@ impl Scheduler {
             }
             None => {
                 let why = self.why_not_now(&wanted, posting, owner, &kept);
+                let why = why.map(|why| self.or_flexible(why, &wanted, posting, owner, &kept));
                 Err((Refusal::NoRoom, Box::new(why.unwrap_or_else(|| Wait::NoRoom.into()))))
             }
         }
@@ -393,9 +398,12 @@ impl Scheduler {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let front = team.front.take();
         let elsewhere = front.is_some_and(|front| !front.host.is_empty());
+        let head = team.places.nids().next();
+        let head = head.and_then(|nid| self.links.get(self.offered.get(&nid)?));
+        let with_its_head = !elsewhere && head.is_some_and(|link| !link.hello.remote);
         match team.state {
-            // Its nodes watch a launched application's front end themselves, unless it is on a login host.
-            State::Running if !elsewhere => self.turn_to_end(now, apid),
+            // The host of PE 0 watches a front end of its own itself.
+            State::Running if with_its_head => self.turn_to_end(now, apid),
             State::Ended => {}
             // They did; unless the launch was lost again with an apinit that was killed.
             State::Launching | State::Running => {

@@ -69,9 +69,13 @@ impl Scheduler {
         (apid, Incarnation(0))
     }
 
-    /// Whether psched.yaml has nodes of a host, by the name in its certificate; `own`: it is that of psched.
+    /// Whether psched.yaml has nodes of a host, by the name in its certificate; `own`: it is that of psched. (A psched
+    /// without a certificate does not know its host's name, and takes no apinits of other hosts.)
     pub fn has_nodes_of(&self, host: &str, own: bool) -> bool {
-        let is_of = |name: &str| name == host && !host.is_empty() || own && name.is_empty();
+        let is_of = |name: &str| match host {
+            "" => own,
+            host => name == host || own && name.is_empty(),
+        };
         self.machine.nodes.values().any(|node| is_of(&node.host))
     }
 
@@ -116,8 +120,9 @@ impl Scheduler {
     fn no_host(&self, team: &Apteam) -> Wait {
         match team.front.as_ref() {
             Some(front) if !team.posting.brings_images && self.links.values().any(takes_images) => {
-                let host = front.host.split('/').next().unwrap_or_default().to_owned();
-                Wait::ImagesStay { host }
+                let host = front.host.split('/').next().unwrap_or_default();
+                let connected = self.links.values().any(|link| is_of(link, host));
+                Wait::ImagesStay { host: host.to_owned(), connected }
             }
             _ => Wait::NoHost,
         }
@@ -131,14 +136,10 @@ impl Scheduler {
         let goes_far = restart.parts.is_empty() && team.posting.brings_images;
         let front =
             team.front.as_ref().map(|front| front.host.split('/').next().unwrap_or_default());
-        let is_own = |link: &Link, front: &str| match front {
-            "" => !link.hello.remote,
-            host => link.hello.host == host,
-        };
         let is_there = |link: &Link| match front {
             None => true,
             _ if goes_far && takes_images(link) => true,
-            Some(host) => is_own(link, host),
+            Some(host) => is_of(link, host),
         };
         let restores = |link: &Link| link.hello.back_ends.iter().any(|name| name.starts_with(CRIU));
         let any = self.links.values().any(|link| is_there(link) && restores(link));
@@ -151,7 +152,7 @@ impl Scheduler {
             .links
             .iter()
             .filter(|(_, link)| is_there(link) && (restores(link) || !any))
-            .map(|(id, link)| (front.is_some_and(|front| !is_own(link, front)), nids(id, link)))
+            .map(|(id, link)| (front.is_some_and(|front| !is_of(link, front)), nids(id, link)))
             .filter(|(_, nids)| !nids.is_empty())
             .collect();
         hosts.sort();
@@ -217,6 +218,14 @@ impl Scheduler {
             Some((_, why)) => why.on_one_host(),
             None => self.no_host(team).into(),
         })
+    }
+}
+
+/// Whether this apinit is on the host of this name in its certificate; empty: on psched's.
+fn is_of(link: &Link, host: &str) -> bool {
+    match host {
+        "" => !link.hello.remote,
+        host => link.hello.host == host,
     }
 }
 

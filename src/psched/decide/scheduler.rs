@@ -91,9 +91,12 @@ pub struct Scheduler {
     #[serde(with = "crate::pairs")]
     pub(super) taken_back: BTreeMap<Key, BTreeSet<Nid>>,
     /// Connections that lacked a placement and were given it again. If the application is found to have
-    /// run they have lost it, unless it was in time: they are asked, and stay here until they answer.
+    /// run they have lost it, unless it was in time: they are asked, and stay here until they answer. The number of
+    /// the question; 0: they have not been asked yet.
     #[serde(with = "crate::pairs")]
-    pub(super) placed_again: BTreeMap<Key, BTreeSet<LinkId>>,
+    pub(super) placed_again: BTreeMap<Key, BTreeMap<LinkId, u64>>,
+    /// Commands to take an application back: each has a number of its own.
+    pub(super) take_backs: u64,
     /// Whether nodes can move an application, as they have said: why not.
     pub(super) migration_blockers: BTreeMap<Apid, Option<MigrationBlocker>>,
     /// The apinits that can't bring memory to swap.
@@ -178,6 +181,7 @@ impl Scheduler {
             boots: BTreeMap::new(),
             taken_back: BTreeMap::new(),
             placed_again: BTreeMap::new(),
+            take_backs: 0,
             migration_blockers: BTreeMap::new(),
             unable: BTreeSet::new(),
             moving: None,

@@ -88,6 +88,11 @@ fn notes_said(notes: &[NodeNote]) -> Vec<String> {
     notes.iter().map(NodeNote::to_string).collect()
 }
 
+/// A host gives its part back. (It repeats no number, as an apinit of a release before does.)
+fn taken_back(key: Key) -> Report {
+    Report::TakenBack { key, number: 0 }
+}
+
 fn at(seconds: u64) -> Now {
     Now { mono_ns: seconds * SECOND, wall_ns: seconds * SECOND + 7 }
 }
@@ -219,7 +224,7 @@ fn brief(effects: &[Effect]) -> Vec<String> {
             Effect::Command { link, command } => {
                 let what = match command {
                     Command::Place(p) => format!("place {}", p.key),
-                    Command::TakeBack(k) => format!("take-back {k}"),
+                    Command::TakeBack { key, .. } => format!("take-back {key}"),
                     Command::Signal { key, signal } => format!("signal {key} {}", signal.signal),
                     Command::Terminate { key, kill_after, .. } => {
                         format!("terminate {key} {}", kill_after.as_secs())

@@ -8,12 +8,13 @@ use super::regions::of_shared;
 use super::{LinkId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
+use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, State};
 use crate::machine::Nid;
 use crate::occupancy::{Occupancy, Rules};
 use crate::placement::packing::SITS_MAX;
-use crate::placement::{self, NAMED_MAX, Shut, Wanted};
-use crate::psched::reason::{AppName, Full, Reason, There, Wait};
+use crate::placement::{self, NAMED_MAX, Shut, Wanted, try_place_among};
+use crate::psched::reason::{AppName, Full, Obstacle, Reason, There, Wait};
 use crate::variables::units::nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -142,6 +143,7 @@ impl Scheduler {
         let domain = self.domain_reached(wanted.reach.passes);
         let named = no_room.holders.iter().take(NAMED_MAX);
         let full = Full {
+            flexible: Vec::new(),
             holders: named.map(|apid| self.app_name(*apid)).collect(),
             shut: self.shut(&no_room.closed),
             domain: domain.to_owned(),
@@ -149,6 +151,34 @@ impl Scheduler {
             no_room,
         };
         Wait::Full(Box::new(full)).into()
+    }
+
+    /// The same reason, with the nodes on which the posting would have room now with --flexible.
+    pub(super) fn or_flexible(
+        &self,
+        mut why: Reason,
+        wanted: &Wanted,
+        posting: &Posting,
+        owner: &Owner,
+        kept: &BTreeSet<Nid>,
+    ) -> Reason {
+        if let Obstacle::Waits(Wait::Full(full)) = &mut why.obstacle
+            && !posting.flexible
+        {
+            let mut wanted = *wanted;
+            if wanted.reach.spans {
+                // A region that can't hold it may hold it in pieces: then it goes to no other region.
+                let posting = Posting { flexible: true, ..posting.clone() };
+                wanted = self.wanted_by(&posting, owner, self.domain_for(&posting, owner));
+            }
+            // (As the machine is, also where memory may be rolled out: not for a flexible one.)
+            let wanted = Wanted { flexible: true, ..wanted };
+            let there = try_place_among(&self.occupancy, &wanted, kept, &posting.choice);
+            full.flexible = there.map_or_else(Vec::new, |list| {
+                list.nids().collect::<BTreeSet<_>>().into_iter().collect()
+            });
+        }
+        why
     }
 
     /// Why these nodes are closed.
@@ -191,7 +221,12 @@ impl Scheduler {
             false => self.why_no_room_for(team, &wanted, &kept),
         };
         let why = match why {
-            Some(why) => self.with_bars(why, team),
+            // (What comes from a checkpoint keeps the options of its posting.)
+            Some(why) if team.restart.is_some() => self.with_bars(why, team),
+            Some(why) => {
+                let why = self.or_flexible(why, &wanted, &team.posting, &team.owner, &kept);
+                self.with_bars(why, team)
+            }
             None => {
                 let (running, more) = self.who_runs(self.domain_named(&team.domain));
                 Wait::Turn { shape: team.posting.shape, running, more }.into()

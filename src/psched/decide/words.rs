@@ -44,7 +44,7 @@ impl Scheduler {
             | Report::MoveFailed { key, .. }
             | Report::RolledOut { key, .. } => self.is_on(*key, &own),
             Report::Ended(_)
-            | Report::TakenBack(_)
+            | Report::TakenBack { .. }
             | Report::PlanTaken(_)
             | Report::Switches(_) => true,
         };

@@ -22,11 +22,14 @@ fn that_name_hers() -> Vec<Reason> {
         window: vec![Nid(0), Nid(1)],
         holders: vec![Apid(4711)],
         held: vec![Nid(1)],
+        exclusive_holders: Vec::new(),
+        exclusively_held: Vec::new(),
         closed: Vec::new(),
         kept: Vec::new(),
     };
     let full = Full {
         no_room,
+        flexible: Vec::new(),
         holders: vec![hers(4711)],
         shut: Shut::default(),
         domain: "application".to_owned(),

@@ -61,7 +61,18 @@ impl Full {
     fn words(&self, sees: Sees<'_>) -> Explanation {
         let no_roll_out = self.no_roll_out.as_ref().map(|why| why.words(sees));
         let name = |apid| self.name(apid, sees);
-        self.no_room.explain(&self.domain, name, &self.shut, no_roll_out.as_deref())
+        let mut why = self.no_room.explain(&self.domain, name, &self.shut, no_roll_out.as_deref());
+        if !self.flexible.is_empty() {
+            let there = nids_text(self.flexible.iter().copied());
+            why.cure.push_str(&format!("; with --flexible it fits on {there} now"));
+        }
+        why
+    }
+
+    /// The first obstacle in a few words.
+    fn brief(&self, sees: Sees<'_>) -> Explanation {
+        let name = |apid| self.name(apid, sees);
+        self.no_room.brief(name, &self.shut, !self.flexible.is_empty())
     }
 
     fn name(&self, apid: Apid, sees: Sees<'_>) -> String {
@@ -147,8 +158,7 @@ impl Reason {
     pub fn brief(&self, apid: Apid, sees: Sees<'_>) -> Explanation {
         match &self.obstacle {
             Obstacle::Waits(Wait::Full(full)) => {
-                let brief = full.no_room.brief(|apid| full.name(apid, sees), &full.shut);
-                Explanation { cure: format!("apstat --why {apid} tells more"), ..brief }
+                Explanation { cure: format!("apstat --why {apid} tells more"), ..full.brief(sees) }
             }
             _ => self.words(sees),
         }
@@ -277,19 +287,26 @@ impl Wait {
                 "no host alone has room for it, and a checkpoint is restored on one host",
                 "it is placed when one host has enough free nodes (apstat -n)",
             ),
-            Wait::ImagesStay { host } => {
+            Wait::ImagesStay { host, connected } => {
                 let host = match &host[..] {
                     "" => "psched's host".to_owned(),
                     host => format!("host {host}"),
                 };
+                let (lacks, comes) = match connected {
+                    true => ("which has no room for it", "has enough free nodes"),
+                    false => (
+                        "of which no apinit is connected",
+                        "has a connected apinit with enough free nodes",
+                    ),
+                };
                 with_cure(
                     format!(
-                        "its checkpoint is on {host}, which has no room for it, and its cpr or aprun, which is of an \
-                         older release, can't bring the images to another host"
+                        "its checkpoint is on {host}, {lacks}, and its cpr or aprun, which is of an older release, \
+                         can't bring the images to another host"
                     ),
                     format!(
-                        "it is placed when {host} has enough free nodes (apstat -n); to restart it elsewhere, end it \
-                         and run cpr -r of psched's release"
+                        "it is placed when {host} {comes} (apstat -n); to restart it elsewhere, end it and run cpr -r \
+                         of psched's release"
                     ),
                 )
             }

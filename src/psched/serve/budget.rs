@@ -209,11 +209,10 @@ impl http_body::Body for Metered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body::Body as _;
+    use crate::rpc::bodies;
 
     fn piece(body: &mut Body) -> Option<Bytes> {
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        match Pin::new(body).poll_frame(&mut cx) {
+        match bodies::poll(body) {
             Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
             _ => None,
         }
@@ -234,19 +233,6 @@ mod tests {
         }
     }
 
-    struct Whole(Option<Bytes>);
-
-    impl http_body::Body for Whole {
-        type Data = Bytes;
-        type Error = Status;
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-            Poll::Ready(self.0.take().map(|data| Ok(Frame::data(data))))
-        }
-    }
-
     #[tokio::test]
     async fn an_answer_counts_until_it_is_written() {
         let budgets = Budgets::default();
@@ -257,7 +243,7 @@ mod tests {
         let (_, reply, extensions) = response.into_parts();
         let left = || BYTES_MAX as usize - budgets.of(7).bytes.available_permits();
         assert_eq!(left(), reply.encoded_len());
-        let mut response = http::Response::new(Body::new(Whole(Some(reply.detail.into()))));
+        let mut response = http::Response::new(bodies::whole(reply.detail));
         *response.extensions_mut() = extensions;
         let mut body = metered(response).into_body();
         let pieces: Vec<Bytes> = std::iter::from_fn(|| piece(&mut body)).collect();

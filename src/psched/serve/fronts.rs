@@ -237,7 +237,21 @@ impl Fronts {
             (LoginSays::Closed { number }, _) => Some(*number),
             _ => None,
         };
+        let opened = match &event.says {
+            LoginSays::Opened { host, .. } => Some(Arc::clone(host)),
+            _ => None,
+        };
         let heard = self.watched().hosts.hear(event.says);
+        if let Some(refused) = &heard.refused {
+            if refused.first {
+                tracing::warn!("the connection of an apinit is refused: {refused}");
+            }
+            if let Some(sender) = self.senders.remove(&refused.number) {
+                sender.refuse(&refused.to_string());
+            }
+        } else if let Some(host) = opened {
+            tracing::info!(host = &*host, "a login host has connected");
+        }
         heard.tasks.into_iter().for_each(|task| self.does(task));
         // (A connection whose sender is dropped ends.)
         for number in closed.into_iter().chain(heard.replaced) {
@@ -312,8 +326,8 @@ mod tests {
 
     fn opened(fronts: &mut Fronts, number: u64, boot_id: &str) -> (Vec<Apid>, Told) {
         let (sender, told) = LoginSender::new();
-        let boot_id = boot_id.to_owned();
-        let says = LoginSays::Opened { number, host: "n1".into(), boot_id };
+        let (host, boot_id) = ("n1".into(), boot_id.to_owned());
+        let says = LoginSays::Opened { number, host, boot_id, folder: "/run/psched".into() };
         (fronts.login(LoginEvent { says, sender: Some(sender) }), told)
     }
 
@@ -331,6 +345,24 @@ mod tests {
             }
             None => Vec::new(),
         }
+    }
+
+    #[tokio::test]
+    async fn a_second_apinit_of_a_login_host_is_told_why_it_is_refused() {
+        let mut fronts = fronts();
+        watch(&mut fronts, 1, &process(1, "n1/a"));
+        let (_, mut first) = opened(&mut fronts, 1, "a");
+        assert_eq!(pids(&mut first), [1]);
+        let (sender, mut told) = LoginSender::new();
+        let (host, boot_id) = ("n1".into(), "a".to_owned());
+        let says = LoginSays::Opened { number: 2, host, boot_id, folder: "/run/other".into() };
+        fronts.login(LoginEvent { says, sender: Some(sender) });
+        let refused = told.recv().await.expect("a message").expect_err("it is refused");
+        assert!(refused.message().contains("--runtime /run/psched"), "{refused}");
+        assert!(told.recv().await.is_none(), "its connection ends");
+        // The first one is not concerned.
+        watch(&mut fronts, 2, &process(2, "n1/a"));
+        assert_eq!(pids(&mut first), [2]);
     }
 
     #[tokio::test]

@@ -63,9 +63,10 @@ impl Lost {
     fn name(host: &str, nids: &str) -> String {
         let shown: String = nids.chars().take(Self::MOST.1).collect();
         let more = if shown.len() < nids.len() { "..." } else { "" };
+        let nids = if shown.contains([',', '-']) { "NIDs" } else { "NID" };
         match host {
-            "" => format!("the apinit of NIDs {shown}{more}"),
-            _ => format!("the apinit of NIDs {shown}{more} (host {host})"),
+            "" => format!("the apinit of {nids} {shown}{more}"),
+            _ => format!("the apinit of {nids} {shown}{more} (host {host})"),
         }
     }
 
@@ -87,6 +88,8 @@ struct Presence {
     lost: Lost,
     /// Its host, and its name in the log, once it has said what it has.
     apinit: Option<(String, String)>,
+    /// Its host, if that is another one.
+    host: Option<HostPeer>,
 }
 
 impl Presence {
@@ -101,7 +104,10 @@ impl Presence {
         let why = how.err().map(|status| status.message().to_owned());
         match self.apinit {
             Some(apinit) => {
-                let why = why.unwrap_or_else(|| "it has closed its connection".to_owned());
+                let why = match self.host.is_some_and(|host| host.is_revoked()) {
+                    true => "the certificate of its host has been revoked".to_owned(),
+                    false => why.unwrap_or_else(|| "it has closed its connection".to_owned()),
+                };
                 tracing::warn!("{} has gone: {why}", apinit.1);
                 self.lost.add(apinit);
             }
@@ -123,10 +129,11 @@ impl pb::nodes_server::Nodes for Nodes {
         let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let questions = self.questions.clone();
+        let host = request.extensions().get::<HostPeer>().cloned();
         let incoming = Heard::new(request, self.silence.clone());
         let lost = self.lost.clone();
         tokio::spawn(async move {
-            let mut presence = Presence { lost, apinit: None };
+            let mut presence = Presence { lost, apinit: None, host };
             let talk = listen(incoming, link, from, sender, &inputs, &questions, &mut presence);
             tokio::select! {
                 ended = talk => presence.ended(link, ended),
@@ -322,18 +329,24 @@ fn malformed(error: crate::rpc::Malformed) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::partial_messages::tests::Channel;
+    use crate::rpc::bodies;
     use prost::Message as _;
-    use tonic::body::Body;
     use tonic::codec::Codec as _;
     use tonic::codegen::http;
+
+    #[test]
+    fn an_apinit_of_one_node_is_named_by_its_nid() {
+        assert_eq!(Lost::name("h1", "1"), "the apinit of NID 1 (host h1)");
+        assert_eq!(Lost::name("", "0-3"), "the apinit of NIDs 0-3");
+        assert_eq!(Lost::name("", "0,2"), "the apinit of NIDs 0,2");
+    }
 
     /// A message of a slow connection takes longer than the other side may be silent.
     #[tokio::test(start_paused = true)]
     async fn a_part_of_a_message_is_a_sign_of_life() {
         let (parts, incoming) = mpsc::unbounded_channel();
         let (_silence, silence) = watch::channel(Duration::from_secs(6));
-        let request = Arrivals::of_request(http::Request::new(Body::new(Channel(incoming))));
+        let request = Arrivals::of_request(http::Request::new(bodies::channel(incoming)));
         let (head, body) = request.into_parts();
         let decoder = tonic_prost::ProstCodec::<pb::ToNode, pb::FromNode>::default().decoder();
         let mut request = Request::new(Streaming::new_request(decoder, body, None, None));

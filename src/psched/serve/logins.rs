@@ -26,6 +26,8 @@ const QUEUE: usize = 4_096;
 const PROCESSES_MAX: usize = 65_536;
 /// The longest boot id, in bytes.
 const BOOT_MAX: usize = 64;
+/// The longest folder of an apinit's sockets, in bytes.
+const FOLDER_MAX: usize = 4_096;
 
 /// What comes of it for the loop.
 pub struct LoginEvent {
@@ -46,13 +48,15 @@ impl From<LoginSays> for LoginEvent {
 pub struct LoginSender {
     messages: mpsc::Sender<Result<pb::ToLogin, Status>>,
     hang_up: CancellationToken,
+    refused: CancellationToken,
 }
 
 impl LoginSender {
     /// One, and what goes to the host.
     pub fn new() -> (LoginSender, mpsc::Receiver<Result<pb::ToLogin, Status>>) {
         let (messages, receiver) = mpsc::channel(QUEUE);
-        (LoginSender { messages, hang_up: CancellationToken::new() }, receiver)
+        let (hang_up, refused) = Default::default();
+        (LoginSender { messages, hang_up, refused }, receiver)
     }
 
     /// Names processes that psched waits for.
@@ -68,6 +72,12 @@ impl LoginSender {
     pub fn nudge(&self, process: &FrontProcess, uid: u32) {
         let process = Some(wire(process));
         self.send(pb::to_login::Message::Nudge(pb::Nudge { process, uid }));
+    }
+
+    /// Ends the connection, and says why.
+    pub fn refuse(&self, why: &str) {
+        let _ = self.messages.try_send(Err(Status::failed_precondition(why)));
+        self.refused.cancel();
     }
 
     fn send(&self, message: pb::to_login::Message) {
@@ -107,10 +117,11 @@ impl pb::logins_server::Logins for Logins {
         let (inputs, stop) = (self.inputs.clone(), self.stop.clone());
         let incoming = request.into_inner();
         tokio::spawn(async move {
-            let full = sender.hang_up.clone();
+            let (full, refused) = (sender.hang_up.clone(), sender.refused.clone());
             let ended = tokio::select! {
                 ended = listen(incoming, number, &host.name, sender, &inputs) => ended,
                 () = full.cancelled() => Err(Status::resource_exhausted("it does not read")),
+                () = refused.cancelled() => Ok(()),
                 () = stop.cancelled() => Ok(()),
             };
             if let Err(status) = ended {
@@ -136,12 +147,12 @@ async fn listen(
     while let Some(message) = incoming.message().await? {
         let event = match (message.message, sender.take()) {
             (Some(pb::from_login::Message::Hello(hello)), Some(sender))
-                if (1..=BOOT_MAX).contains(&hello.boot_id.len()) =>
+                if (1..=BOOT_MAX).contains(&hello.boot_id.len())
+                    && hello.folder.len() <= FOLDER_MAX =>
             {
                 boot_id = hello.boot_id;
-                tracing::info!(host = &**host, "a login host has connected");
                 let (host, boot_id) = (Arc::clone(host), boot_id.clone());
-                let says = LoginSays::Opened { number, host, boot_id };
+                let says = LoginSays::Opened { number, host, boot_id, folder: hello.folder };
                 LoginEvent { says, sender: Some(sender) }
             }
             (Some(pb::from_login::Message::Gone(gone)), None)

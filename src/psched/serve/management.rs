@@ -216,7 +216,11 @@ impl Service {
                 done.extend(told.notes);
                 pb::ManageReply { done, problems: unrecorded.into_iter().collect() }
             }
-            Err(text) => pb::ManageReply { done: Vec::new(), problems: vec![text] },
+            // (Each problem of the file has a line.)
+            Err(text) => {
+                let problems = text.lines().map(str::to_owned).collect();
+                pb::ManageReply { done: Vec::new(), problems }
+            }
         }))
     }
 

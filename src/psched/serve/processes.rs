@@ -372,12 +372,18 @@ impl Service {
     }
 }
 
-/// What is told of all of them.
+/// What is told of all of them: of each PE, what the apinit says that offers its node. What it says of PEs of other
+/// hosts does not count.
 fn reply(known: Known, first: u32, told: &BTreeMap<LinkId, Told>) -> pb::ProcessesReply {
-    let all = told.values().flatten().flat_map(|answer| &answer.processes);
-    let pids: BTreeMap<u32, u32> = all.map(|PeProcess { rank, pid }| (*rank, *pid)).collect();
+    let of_link = |(link, told): (&LinkId, &Told)| {
+        let (link, answer) = (*link, told.as_ref().ok()?);
+        let pid = move |PeProcess { rank, pid }: &PeProcess| ((link, *rank), *pid);
+        Some(answer.processes.iter().map(pid).collect::<Vec<_>>())
+    };
+    let pids: BTreeMap<(LinkId, u32), u32> = told.iter().filter_map(of_link).flatten().collect();
     let row = |(rank, nid): (u32, &Nid)| {
-        let pid = pids.get(&rank).copied();
+        let link = known.links.get(nid).copied();
+        let pid = link.and_then(|link| pids.get(&(link, rank)).copied());
         let state = match pid {
             None => "unknown",
             Some(0) => "ended",
@@ -536,5 +542,30 @@ mod tests {
         );
         assert_eq!(reply.next, 12);
         assert_eq!(reply.notices, ["NID 4: it is away", "NID 5: no apinit offers it now"]);
+    }
+
+    #[test]
+    fn a_host_tells_the_pids_of_its_own_pes_only() {
+        let known = Known {
+            key: KEY,
+            pes: [3, 3, 4, 4, 5].map(Nid).into(),
+            more: false,
+            // (One apinit may offer several nodes.)
+            links: [(Nid(3), LinkId(2)), (Nid(4), LinkId(1)), (Nid(5), LinkId(2))].into(),
+            hosts: BTreeMap::new(),
+        };
+        let answer = |processes: &[(u32, u32)]| {
+            let process = |(rank, pid): &(u32, u32)| PeProcess { rank: *rank, pid: *pid };
+            let processes = processes.iter().map(process).collect();
+            Ok(Answer { number: 1, key: KEY, processes, why_not: String::new() })
+        };
+        // Each of the two says something of all PEs.
+        let told = [
+            (LinkId(1), answer(&[(0, 66), (1, 66), (2, 42), (4, 66)])),
+            (LinkId(2), answer(&[(0, 30), (1, 31), (2, 66), (3, 66), (4, 34), (9, 66)])),
+        ];
+        let reply = reply(known, 0, &told.into());
+        let pids: Vec<_> = reply.processes.iter().map(|row| (row.pid, &*row.state)).collect();
+        assert_eq!(pids, [(30, "runs"), (31, "runs"), (42, "runs"), (0, "unknown"), (34, "runs")]);
     }
 }

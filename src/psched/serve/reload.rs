@@ -71,7 +71,8 @@ impl Reload {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => {
                 let text = format!("the former configuration stays in force: {error:#}");
-                tracing::error!("{text}");
+                // (An event is one line of the log, whatever is in it.)
+                text.lines().for_each(|line| tracing::error!("{line}"));
                 return Err(text);
             }
             Err(_) => return Err(ending()),

@@ -382,6 +382,30 @@ fn a_chain_says_each_thing_once() {
     assert_eq!(chain(&error), "outer: middle: inner");
 }
 
+#[test]
+fn what_libraries_say_of_a_broken_connection_is_said_plainly() {
+    let from = |error: &str| {
+        let mut status = Status::unknown(error);
+        status.set_source(std::sync::Arc::new(io::Error::other(error.to_owned())));
+        status_text(status)
+    };
+    let closed = format!("the connection broke: {CLOSED}");
+    for text in [
+        "peer closed connection without sending TLS close_notify: \
+         https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof",
+        "error reading a body from connection: stream closed because of a broken pipe",
+        "h2 protocol error: connection closed because of a broken pipe",
+    ] {
+        assert_eq!(from(text), closed, "{text}");
+    }
+    let other = "error reading a body from connection: too many resets";
+    assert_eq!(from(other), "the connection broke: too many resets");
+    // Without its source.
+    let status = Status::internal("h2 protocol error: error reading a body from connection");
+    let cut_off = "the connection broke: it was cut off in the middle of an answer";
+    assert_eq!(status_text(status), cut_off);
+}
+
 /// A listener that has no place even for saying so.
 #[tokio::test]
 async fn a_connection_that_is_closed_at_once_is_told_so() {

@@ -19,7 +19,7 @@ use crate::apteam::protocol::node::{
     NoteAbout, Phase, PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome,
     Yields,
 };
-use crate::apteam::{Key, SealKey};
+use crate::apteam::{Apid, Incarnation, Key, SealKey};
 use crate::machine::Nid;
 use crate::machine::node_memory::Bank;
 use crate::rpc::pb;
@@ -429,10 +429,22 @@ impl Codec<NumberedSignal, (i32, u64)> for Numbered {
     }
 }
 
+/// An application's key in a message that was an `ApplicationKey` alone in a release before.
+struct FlatKey;
+
+impl Codec<Key, (u64, u32)> for FlatKey {
+    fn write(self, plain: Key) -> (u64, u32) {
+        (plain.apid.0, plain.incarnation.0)
+    }
+    fn read(self, _: Field, (apid, incarnation): (u64, u32)) -> Result<Key, Malformed> {
+        Ok(Key { apid: Apid(apid), incarnation: Incarnation(incarnation) })
+    }
+}
+
 variants! {
     Command = to_node::Message, in ToNode.message;
     Place(place: Boxed),
-    TakeBack(take_back: Inner),
+    TakeBack { key = (apid, incarnation): FlatKey, number: Same } = TakeBackCommand,
     Signal { key: Required, signal = (signal, number): Numbered } = SignalCommand,
     Terminate {
         key: Required,
@@ -457,7 +469,7 @@ variants! {
     Report = NodeReport.report: node_report::Report;
     Launched(launched: Inner),
     Running(running: Inner),
-    TakenBack(taken_back: Inner),
+    TakenBack { key = (apid, incarnation): FlatKey, number: Same } = TakenBackReport,
     Stuck { key: Required, nid: NodeId, processes: Texts } = StuckReport,
     SignalsTaken { key: Required, number: Same } = SignalsReport,
     Ended(ended: Boxed),

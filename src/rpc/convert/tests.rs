@@ -665,7 +665,7 @@ fn foreign() -> impl Strategy<Value = Foreign> {
 fn command() -> impl Strategy<Value = Command> {
     prop_oneof![
         place_command().prop_map(|place| Command::Place(Box::new(place))),
-        key().prop_map(Command::TakeBack),
+        (key(), any::<u64>()).prop_map(|(key, number)| Command::TakeBack { key, number }),
         (key(), numbered_signal()).prop_map(|(key, signal)| Command::Signal { key, signal }),
         (key(), cause(), millis()).prop_map(|(key, cause, kill_after)| Command::Terminate {
             key,
@@ -691,7 +691,7 @@ fn report() -> impl Strategy<Value = Report> {
     prop_oneof![
         key().prop_map(Report::Launched),
         key().prop_map(Report::Running),
-        key().prop_map(Report::TakenBack),
+        (key(), any::<u64>()).prop_map(|(key, number)| Report::TakenBack { key, number }),
         (key(), any::<u64>()).prop_map(|(key, number)| Report::SignalsTaken { key, number }),
         (key(), nid(), vec(text(), 0..3)).prop_map(|(key, nid, processes)| Report::Stuck {
             key,

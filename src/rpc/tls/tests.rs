@@ -39,6 +39,7 @@ pub(in crate::rpc) fn host_peer(name: &str) -> HostPeer {
         hang_up: CancellationToken::new(),
         users: Arc::default(),
         log: RefusalLog::default(),
+        revoked: watch::channel(Arc::default()).1,
     }
 }
 
@@ -317,4 +318,19 @@ fn an_address_has_a_port() {
     ] {
         assert_eq!(with_port(address, PORT_PSCHED), whole);
     }
+}
+
+#[test]
+fn an_address_is_said_once() {
+    let at: SocketAddr = "10.88.0.1:7117".parse().expect("an address");
+    let error = io::Error::from(rustix::io::Errno::NETUNREACH);
+    assert_eq!(
+        unconnected(at, "h0:7117", &error),
+        "no route to 10.88.0.1:7117 (h0:7117): Network is unreachable (os error 101); check the network"
+    );
+    let error = io::Error::from(rustix::io::Errno::CONNREFUSED);
+    assert_eq!(
+        unconnected(at, "10.88.0.1:7117", &error),
+        "nothing listens on 10.88.0.1:7117: is the daemon there running?"
+    );
 }

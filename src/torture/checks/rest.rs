@@ -27,6 +27,7 @@ impl World {
         self.look_at_parts();
         self.look_at_places();
         self.look_for_orphans();
+        self.look_at_narrow();
         self.check_restart();
         let waiting = self.psched.as_ref().map_or(0, |p| {
             p.driver.scheduler().teams().filter(|t| t.state == State::Posted).count()
@@ -66,7 +67,7 @@ impl World {
 
     /// What waits to be heard at one end of a wire is bounded.
     pub fn bounds_of_wire(&mut self, id: crate::torture::wire::WireId, to: usize) {
-        let waiting = self.wires.get(&id).map_or(0, |w| w.to[to].len());
+        let waiting = self.wires.get(&id).map_or(0, |w| w.on_the_way(to));
         self.checks.bound("messages on their way on one connection", waiting, 8_192);
     }
 
@@ -75,6 +76,7 @@ impl World {
         self.look_at_places();
         self.end_faults();
         self.note(|| "FAULTS END".into());
+        self.look_at_narrow();
         let begun = self.now;
         let events = self.counts.events;
         loop {

@@ -210,7 +210,7 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
             match u.int_in_range(0..=6)? {
                 5 => Command::Adopt,
                 6 => Command::Purge { uid: 0 },
-                0 => Command::TakeBack(key),
+                0 => Command::TakeBack { key, number: 1 },
                 1 => {
                     let number = *u.choose(&[0, PSCHED_SIGNALS + 1, PSCHED_SIGNALS + 2])?;
                     Command::Signal { key, signal: NumberedSignal { number, signal: 10 } }

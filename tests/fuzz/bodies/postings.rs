@@ -164,7 +164,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 let report = match u.int_in_range(0..=3)? {
                     0 => Report::Launched(key),
                     1 => Report::Running(key),
-                    2 => Report::TakenBack(key),
+                    2 => Report::TakenBack { key, number: u.int_in_range(0..=3)? },
                     _ => {
                         let nids = (0..NODES).map(Nid).collect();
                         let end =

@@ -125,8 +125,8 @@ async fn a_wrong_ticket_and_a_placement_taken_back() {
     let text = "the ticket is not the one of application 12.1".to_string();
     assert_eq!(front.next().await, Some(FromApinit::Refused { text, cause: None }));
     assert_eq!(front.next().await, None);
-    link.send(Command::TakeBack(key)).await;
-    assert_eq!(link.report().await, Report::TakenBack(key));
+    link.send(Command::TakeBack { key, number: 7 }).await;
+    assert_eq!(link.report().await, Report::TakenBack { key, number: 7 });
     until("the runtime directory to go", || !app.exists()).await;
     apinit.end().await;
 }
@@ -435,6 +435,7 @@ fn the_command_line_is_checked() {
         (&["--socket", "/tmp/x/s", "--nids", "3-1"][..], "the range 3-1 runs backwards"),
         (&["--socket", "/no/such/s", "--nids", "0"], "/no/such is not a directory"),
         (&["--nids", "0"], "--socket"),
+        (&[], "       apinit --psched HOST[:PORT] [--nids LIST] [OPTIONS]"),
         (&["--socket", "/tmp/s", "--nids", "0", "--lifeline", "77"], "--lifeline 77"),
         (&["--lifeline", "x"], "expected the number of an open file descriptor"),
     ] {

@@ -66,8 +66,8 @@ fn wrong_command_lines() {
         ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options".to_owned()),
         (
             "-host x true",
-            "-host is not an option of aprun: psched chooses the nodes; give -L NIDS to name them (apstat \
-             -n shows their numbers)"
+            "-host is not an option of aprun: psched chooses the nodes; give -L to name some by number or \
+             host, as in -L h1 (apstat -n -v shows both)"
                 .to_owned(),
         ),
         ("-L 0-x true", "-L: \"x\" is not a node number or a range such as 0-3".to_owned()),

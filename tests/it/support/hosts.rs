@@ -340,6 +340,16 @@ impl Cluster {
         self.hosts.iter().map(of).sum()
     }
 
+    /// Bytes that a host has sent to others so far.
+    pub fn sent_bytes(&self, host: usize) -> u64 {
+        let path = format!("/proc/{}/net/dev", self.hosts[host].pid);
+        let text = std::fs::read_to_string(path).expect("its counters");
+        let mut lines = text.lines().filter_map(|line| line.trim().strip_prefix("eth0:"));
+        // (Eight columns of what it has received come first.)
+        let sent = lines.next().expect("its cable").split_whitespace().nth(8);
+        sent.expect("counted").parse().expect("a number")
+    }
+
     /// The processes of a host other than its daemons and what holds it: pid and command line.
     pub fn others(&self, host: usize) -> Vec<(i32, String)> {
         const OWN: [&str; 4] = ["apinit", "nsenter", "psched", "unshare"];

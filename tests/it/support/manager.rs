@@ -99,3 +99,48 @@ pub fn wait_for(socket: &UnixDatagram, line: &str) {
         hear(socket, BOUND).is_some_and(|said| said.lines().any(|l| l == line))
     });
 }
+
+/// A control group of version 2 of this test's own, as the manager makes one for a unit.
+pub struct Unit(pub PathBuf);
+
+impl Unit {
+    /// None where no group can be made.
+    pub fn make(name: &str) -> Option<Unit> {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
+        let unit = Path::new(mount.split(' ').nth(1)?)
+            .join(format!("it-{name}-{}.service", std::process::id()));
+        std::fs::create_dir(&unit).ok()?;
+        Some(Unit(unit))
+    }
+}
+
+impl Unit {
+    /// The path that apinit's --groups takes.
+    pub fn path(&self) -> String {
+        let name = self.0.file_name().expect("it has a name");
+        format!("/{}", name.to_string_lossy())
+    }
+
+    /// Whether groups of applications are there.
+    pub fn has_groups(&self) -> bool {
+        let below = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        below.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("psched."))
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.join("cgroup.kill"), "1");
+        let mut folders = vec![self.0.clone()];
+        let mut next = 0;
+        while let Some(folder) = folders.get(next).cloned() {
+            next += 1;
+            let below = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            folders.extend(below.map(|entry| entry.path()).filter(|path| path.is_dir()));
+        }
+        eventually(BOUND, "the unit's groups are gone", || {
+            folders.iter().rev().filter(|f| f.exists()).all(|f| std::fs::remove_dir(f).is_ok())
+        });
+    }
+}

@@ -25,7 +25,7 @@ pub mod wire;
 pub use programs::{copy_program, write_program};
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -224,10 +224,20 @@ pub fn resident_kib(pid: i32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
-/// Whether a process waits until there is room in the pipe that it writes into.
+/// Whether a process waits until there is room in the pipe that is its stdout: it sleeps, and the
+/// pipe is full. (/proc/PID/wchan would say so, but many kernels do not show it.)
 pub fn waits_for_room(pid: i32) -> bool {
-    let stands_in = std::fs::read_to_string(format!("/proc/{pid}/wchan"));
-    stands_in.is_ok_and(|function| function.ends_with("pipe_write"))
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let sleeps = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'));
+    let mut open = std::fs::OpenOptions::new();
+    open.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    let Ok(pipe) = open.open(format!("/proc/{pid}/fd/1")) else { return false };
+    if !sleeps || !pipe.metadata().is_ok_and(|file| file.file_type().is_fifo()) {
+        return false;
+    }
+    let mut one = [PollFd::new(&pipe, PollFlags::OUT)];
+    poll(&mut one, Some(&Timespec::default())) == Ok(0)
 }
 
 /// All processes.

@@ -100,7 +100,8 @@ impl Flow {
         self.fed.load(Ordering::Relaxed)
     }
 
-    fn marks(&self, name: &str) -> bool {
+    /// Whether each PE has left this mark.
+    pub fn marks(&self, name: &str) -> bool {
         (0..WIDTH).all(|rank| self.folder.path().join(format!("{name}.{rank}")).exists())
     }
 

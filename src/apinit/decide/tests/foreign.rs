@@ -227,7 +227,7 @@ fn a_stranger_commands_nothing() {
     let terminate = Command::Terminate { key, cause: Cause::NoRecord, kill_after: Duration::ZERO };
     for said in [
         Command::Place(Box::new(place(super::key(13, 1), &[&[0]]))),
-        Command::TakeBack(key),
+        Command::TakeBack { key, number: 1 },
         Command::Signal { key, signal: numbered(0, 9) },
         terminate,
         Command::AcknowledgeEnd(key),

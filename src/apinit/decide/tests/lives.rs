@@ -347,6 +347,43 @@ fn a_front_end_dies() {
     );
 }
 
+/// One of another host is watched there. When psched says that it is gone, what nobody reads is thrown away, for
+/// whatever reason the application has been ended before.
+#[test]
+fn a_front_end_of_another_host_is_given_up_when_psched_says_so() {
+    let killed = || Cause::Kill { signal: 9, uid: OWNER };
+    for (before, open) in [(None, false), (Some(killed()), false), (Some(killed()), true)] {
+        let (mut agent, key) = with_running();
+        let output = FromShepherd::Output(output(0, "lost\n"));
+        go_through(&mut agent, 3 * S, [from_shepherd(key, output)]);
+        let gone = |actions: Vec<Action>| {
+            let taken = Action::SendShepherd(key, ToShepherd::OutputTaken(5));
+            actions.contains(&Action::KeepGone(key)) && actions.contains(&taken)
+        };
+        let terminate = |cause| Command::Terminate { key, cause, kill_after: FRONT_GRACE };
+        if !open {
+            go_through(&mut agent, 3 * S, [Event::StreamClosed(FRONT)]);
+        }
+        for cause in before.into_iter() {
+            go_through(&mut agent, 4 * S, [Event::Command(1, terminate(cause))]);
+        }
+        assert!(
+            !gone(act(&mut agent, 3 * S + ns(AWAY_MAX), Event::Tick)),
+            "psched has not said so"
+        );
+        let at = 30 * S;
+        let mut said = act(&mut agent, at, Event::Command(2, terminate(Cause::FrontGone)));
+        if open {
+            said.extend(act(&mut agent, at, Event::StreamClosed(FRONT)));
+            assert!(!gone(said), "it may come back for a moment");
+            said = act(&mut agent, at + ns(AWAY_MAX), Event::Tick);
+        } else {
+            said.extend(act(&mut agent, at, Event::Tick));
+        }
+        assert!(gone(said));
+    }
+}
+
 #[test]
 fn a_front_end_that_cannot_be_watched_is_given_ten_seconds() {
     let (mut agent, key) = with_placed();

@@ -1,7 +1,7 @@
 //! Copies of programs: who is asked for them, and what comes of it.
 
 use super::*;
-use crate::apteam::launch::FileIdentity;
+use crate::apteam::launch::{FileIdentity, Part};
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::programs::{GivenProgram, ProgramOf, WantedProgram};
 
@@ -33,8 +33,13 @@ fn asks(part: u32) -> Action {
     Action::SendFront(FRONT, FromApinit::ProgramWanted(part))
 }
 
+/// A launch of three programs, of which hosts may have copies.
 fn allowing() -> Box<Launch> {
-    Box::new(Launch { copies: true, ..*program() })
+    let identity = Some(FileIdentity { size: 9, ..FileIdentity::default() });
+    let executable = b"bin/a.out".to_vec();
+    let part = |first| Part { first, executable: executable.clone(), identity, ..Part::default() };
+    let (more, executable) = (vec![part(1), part(2)], executable.clone());
+    Box::new(Launch { copies: true, executable, identity, more, ..*program() })
 }
 
 fn at(nid: u32) -> HostAddress {
@@ -129,6 +134,97 @@ fn the_head_has_programs_from_its_front_end() {
     // That of the others is nothing to the apshepherd here. One that has lost its connection asks again.
     assert_eq!(act(&mut agent, S, Event::ProgramTaken(key, Box::new(here(2)))), []);
     assert_eq!(act(&mut agent, S, wants(key, &[0, 1])), [given(key, &all)]);
+}
+
+/// Whoever is root of another host has the ticket, and can ask for anything.
+#[test]
+fn a_host_asks_in_vain_for_a_program_that_the_launch_does_not_have() {
+    let (mut agent, key, _) = head();
+    let others = [
+        wanted(3),
+        wanted(255),
+        WantedProgram { size: 1 << 30, ..wanted(1) },
+        WantedProgram { name: b"b.out".to_vec(), ..wanted(1) },
+    ];
+    for program in others.clone() {
+        assert_eq!(
+            act(&mut agent, S, Event::ProgramAsked(key, program.clone())),
+            [],
+            "{program:?}"
+        );
+    }
+    let asked = Event::ProgramAsked(key, wanted(1));
+    assert_eq!(act(&mut agent, S, asked), [takes(key, 1, &[]), asks(1)]);
+    // Nor is another host's apinit made to take what is not of the launch.
+    let (mut agent, key) = other();
+    let hosts = vec![at(1), at(0)];
+    act(&mut agent, S, Event::HeadMessage(HEADS, ToPeer::Sources { hosts: hosts.clone() }));
+    for program in others {
+        assert_eq!(
+            act(&mut agent, S, Event::ProgramAsked(key, program.clone())),
+            [],
+            "{program:?}"
+        );
+    }
+    let asked = Event::ProgramAsked(key, wanted(2));
+    assert_eq!(act(&mut agent, S, asked), [takes(key, 2, &hosts)]);
+}
+
+/// What was not looked at when it was posted has no size, and no host wants a copy of it.
+#[test]
+fn a_program_without_an_identity_is_not_copied() {
+    let (mut agent, key) = (linked(&[0]), key(12, 1));
+    let launch = Box::new(Launch { identity: None, ..*allowing() });
+    let launch = ToApinit::Launch { key, ticket: TICKET, launch };
+    go_through(
+        &mut agent,
+        0,
+        [
+            placed(place(key, &[&[0], &[1]])),
+            Event::ShepherdSpawned(key),
+            opened(FRONT, OWNER),
+            Event::FrontMessage(FRONT, launch),
+        ],
+    );
+    for size in [0, 9] {
+        let program = WantedProgram { size, ..wanted(0) };
+        assert_eq!(act(&mut agent, S, Event::ProgramAsked(key, program)), []);
+    }
+    let asked = Event::ProgramAsked(key, wanted(1));
+    assert_eq!(act(&mut agent, S, asked), [takes(key, 1, &[]), asks(1)]);
+}
+
+/// A restarted apinit has no launch until its head says it again.
+#[test]
+fn another_life_knows_programs_from_the_launch_that_comes_again() {
+    let (mut agent, key) = (apinit(&[2]), key(12, 1));
+    let place = place(key, &[&[0, 1], &[2]]);
+    let hello = Hello { key, launched: true, several: true, ..Hello::default() };
+    let found = Found {
+        place,
+        going_ns: None,
+        ran_ns: None,
+        hello: Some(hello),
+        silent: false,
+        away: None,
+        front: None,
+        gone: false,
+    };
+    let hosts = vec![at(1), at(0)];
+    go_through(
+        &mut agent,
+        S,
+        [
+            Event::Found(Box::new(found)),
+            Event::Linked(Box::new(welcome())),
+            head_opened(HEADS),
+            Event::HeadMessage(HEADS, ToPeer::Launch { key, ticket: TICKET, launch: allowing() }),
+            Event::HeadMessage(HEADS, ToPeer::Sources { hosts: hosts.clone() }),
+        ],
+    );
+    assert_eq!(act(&mut agent, S, Event::ProgramAsked(key, wanted(3))), []);
+    let asked = Event::ProgramAsked(key, wanted(1));
+    assert_eq!(act(&mut agent, S, asked), [takes(key, 1, &hosts)]);
 }
 
 #[test]

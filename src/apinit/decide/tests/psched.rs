@@ -10,13 +10,13 @@ fn command(seq: u64, command: Command) -> Event {
 fn taken_back() {
     let (mut agent, key) = with_placed();
     assert_eq!(
-        act(&mut agent, S, command(2, Command::TakeBack(key))),
-        [Action::Remove(key), Action::Report(Report::TakenBack(key)),]
+        act(&mut agent, S, command(2, Command::TakeBack { key, number: 72 })),
+        [Action::Remove(key), Action::Report(Report::TakenBack { key, number: 72 })]
     );
     // Said again, or never placed here.
     assert_eq!(
-        act(&mut agent, S, command(3, Command::TakeBack(key))),
-        [Action::Report(Report::TakenBack(key))]
+        act(&mut agent, S, command(3, Command::TakeBack { key, number: 73 })),
+        [Action::Report(Report::TakenBack { key, number: 73 })]
     );
     go_through(&mut agent, S, [opened(FRONT, OWNER)]);
     assert_eq!(act(&mut agent, S, launch(FRONT, key)), []);
@@ -27,7 +27,7 @@ fn taken_back() {
 fn taken_back_too_late() {
     let (mut agent, key) = with_launched();
     assert_eq!(
-        act(&mut agent, S, command(2, Command::TakeBack(key))),
+        act(&mut agent, S, command(2, Command::TakeBack { key, number: 72 })),
         [Action::Report(Report::Launched(key))]
     );
 }

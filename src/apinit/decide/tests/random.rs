@@ -8,6 +8,7 @@ use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::node::Restart;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
+use crate::apteam::protocol::turns::{Switch, Switches};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -58,7 +59,7 @@ fn any_place() -> impl Strategy<Value = PlaceCommand> {
 fn any_command() -> impl Strategy<Value = Command> {
     prop_oneof![
         6 => any_place().prop_map(|place| Command::Place(Box::new(place))),
-        1 => any_key().prop_map(Command::TakeBack),
+        1 => any_key().prop_map(|key| Command::TakeBack { key, number: 1 }),
         1 => (any_key(), 0..4u64).prop_map(|(key, n)| {
             let number = if n == 0 { 0 } else { PSCHED_SIGNALS + n };
             Command::Signal { key, signal: numbered(number, 10) }
@@ -124,6 +125,20 @@ fn any_dump() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// How changes of gangs went. (What the switcher tells may be of gangs that have gone since.)
+fn any_switches() -> impl Strategy<Value = Switches> {
+    let keys = || proptest::collection::vec(any_key(), 0..2);
+    let switch = (keys(), keys(), 0..9 * S).prop_map(|(stopped, started, began_ns)| {
+        let due_ns = began_ns.saturating_sub(S);
+        Switch { generation: 1, due_ns, began_ns, stopped, started, ..Switch::default() }
+    });
+    let peaks = proptest::collection::vec((any_key(), 0..2u32, 0..9u64), 0..2);
+    (proptest::collection::vec(switch, 0..3), peaks).prop_map(|(switches, peaks)| {
+        let peaks = peaks.into_iter().map(|(key, nid, bytes)| (key, Nid(nid), bytes)).collect();
+        Switches { switches, peaks, ..Switches::default() }
+    })
+}
+
 fn any_news() -> impl Strategy<Value = Event> {
     let ran = |ns| Ran { ns, since_ns: None };
     prop_oneof![
@@ -132,6 +147,10 @@ fn any_news() -> impl Strategy<Value = Event> {
             Event::PlacesVerified(key, if well { Ok(()) } else { Err("no".to_owned()) })
         }),
         1 => any_key().prop_map(|key| Event::Turns(News::HasTurn(key))),
+        2 => any_switches().prop_map(|told| Event::Turns(News::Switches(Box::new(told)))),
+        1 => (any_key(), 0..9u64, any::<bool>()).prop_map(|(key, bytes, all)| {
+            Event::Turns(News::RolledOut(key, bytes, (!all).then(|| "no".to_owned())))
+        }),
         1 => (any_key(), 0..5 * S).prop_map(move |(key, ns)| Event::Ran(key, ran(ns))),
     ]
 }

@@ -44,9 +44,12 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "-machinefile",
             "--machinefile",
         ],
-        "psched chooses the nodes; give -L NIDS to name them (apstat -n shows their numbers)",
+        "psched chooses the nodes; give -L to name some by number or host, as in -L h1 (apstat -n -v shows both)",
     ),
-    (&["-x", "--exclude"], "give -E NIDS to leave out nodes, -e VAR=VALUE to set a variable"),
+    (
+        &["-x", "--exclude"],
+        "give -E to leave out nodes, by number or host, as in -E h1; -e VAR=VALUE to set a variable",
+    ),
     (
         &["--partition", "--qos", "--queue"],
         "psched has regions, and their gates choose: leave it out",

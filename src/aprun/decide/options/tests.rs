@@ -202,8 +202,8 @@ fn refusals() {
         // Of other launchers: none of them is read as the letter that it begins with.
         (
             "-hostfile h -n 2 ./a",
-            "-hostfile is not an option of aprun: psched chooses the nodes; give -L NIDS to name them \
-             (apstat -n shows their numbers)",
+            "-hostfile is not an option of aprun: psched chooses the nodes; give -L to name some by \
+             number or host, as in -L h1 (apstat -n -v shows both)",
         ),
         ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options"),
         ("-ppn 4 true", "-ppn is not an option of aprun: give the PEs on each node with -N"),
@@ -481,8 +481,8 @@ fn hosts_in_lists_stand_for_their_nodes() {
     };
     assert_eq!(read("-L h1,0 a"), Ok("-L 0,1-2".into()));
     assert_eq!(read("-E h[0-1] a"), Ok("-E 0,1-2".into()));
-    let unknown = "-L: \"h3\" is neither the number of a node, nor a range such as 0-3, nor the name of a \
-                   host: apstat -n -v shows nodes and their hosts";
+    let unknown =
+        "-L: psched.yaml has no node on a host \"h3\": apstat -n -v shows nodes and their hosts";
     assert_eq!(read("-L h3 a"), Err(unknown.into()));
     // A number is one, also where a host is called so.
     assert_eq!(read("-L h1,7 a"), Ok("-L 1-2,7".into()));

@@ -231,6 +231,8 @@ pub struct Setup {
     /// or its disk is full. A few seconds ([`FIRST_PATIENCE_NS`](super::FIRST_PATIENCE_NS)) it always has.
     /// `None`: never.
     pub answer_within: Option<Duration>,
+    /// There are copies of the programs in a folder that all hosts have (PARALLEL_FILE_SYSTEM).
+    pub parallel: bool,
     /// --immediate: a posting that psched can't take now is given up.
     pub immediate: bool,
     /// The application which had this number is restarted from a checkpoint, and what becomes of it is said.

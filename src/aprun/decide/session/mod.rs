@@ -366,6 +366,12 @@ impl Front {
         Some(&host.host[..]).filter(|name| !name.is_empty())
     }
 
+    /// The same, unless it is the host of this process.
+    fn other_host_of(&self, nid: crate::machine::Nid) -> Option<&str> {
+        let here = &self.placement.as_ref()?.front_host;
+        self.host_of(nid).filter(|host| host != here)
+    }
+
     /// Where the apinits are reached that have it but the first, while it has a place.
     pub fn other_hosts(&self) -> Vec<HostAddress> {
         let Some(placement) = &self.placement else { return Vec::new() };

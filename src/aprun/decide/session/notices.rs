@@ -34,9 +34,14 @@ impl Front {
             Notice::NotCopied { nid, why } => {
                 // (A thousand hosts may say the same.)
                 if !std::mem::replace(&mut self.not_copied, true) {
+                    let file = match self.setup.parallel {
+                        true => "the file at its path if this is the same program, else the copy in \
+                                 PARALLEL_FILE_SYSTEM",
+                        false => "the file at its path",
+                    };
                     self.tell(format!(
                         "{named}: the host of NID {nid} has no copy of its program in memory, and executes \
-                         the file at its path: {why}"
+                         {file}: {why}"
                     ));
                 }
             }

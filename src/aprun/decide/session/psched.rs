@@ -129,8 +129,15 @@ impl Front {
 
     pub(super) fn has_ended(&mut self, now_ns: u64, mut ended: Box<Ended>) {
         if self.ended.is_none() {
-            let host = lost(&ended).and_then(|(nid, _)| self.host_of(nid)).map(str::to_owned);
-            ended.host = host.unwrap_or_default();
+            // (A restarted application has no launch of its own.)
+            let Setup { launch, restarts, .. } = &self.setup;
+            let no_copies = !launch.copies && restarts.is_none();
+            let (host, no_copies) = match ended.end.first.as_ref().map(|first| &first.cause) {
+                Some(Cause::LaunchFailed { nid, .. }) => (self.other_host_of(*nid), no_copies),
+                _ => (lost(&ended).and_then(|(nid, _)| self.host_of(nid)), false),
+            };
+            ended.no_copy = host.is_some() && no_copies;
+            ended.host = host.map(str::to_owned).unwrap_or_default();
             self.quiet_since = now_ns;
             self.ended = Some(ended);
         }

@@ -50,6 +50,7 @@ fn ended(cause: Option<Cause>, launched: bool) -> Box<Ended> {
         told: false,
         by_name: String::new(),
         host: String::new(),
+        no_copy: false,
     })
 }
 
@@ -839,6 +840,27 @@ fn a_launch_that_failed() {
     );
 }
 
+#[test]
+fn a_launch_that_failed_on_another_host_names_it() {
+    let (text, fault) = ("./a.out: no such file".to_owned(), Fault::User);
+    let cause = Cause::LaunchFailed { rank: 0, nid: Nid(0), errno: 2, text, fault };
+    for (front_host, copies, host, no_copy) in
+        [("h0", false, "h1", true), ("h0", true, "h1", false), ("h1", false, "", false)]
+    {
+        let mut session = Session::attaching();
+        session.front.setup.launch.copies = copies;
+        let placement = session.front.placement.as_mut().expect("it has a place");
+        placement.hosts[0].host = "h1".to_owned();
+        placement.front_host = front_host.to_owned();
+        let end = ended(Some(cause.clone()), false);
+        let told = Box::new(Ended { host: host.to_owned(), no_copy, ..*end.clone() });
+        let (text, refusal) = (cause.to_string(), Some(cause.clone()));
+        session
+            .gives(apinit(FromApinit::Refused { text, cause: refusal }), &[])
+            .gives(event(PschedEvent::Ended(end)), &[Action::Close(told), Action::Exit(127)]);
+    }
+}
+
 fn retried(incarnation: u32, attempt: u32) -> Event {
     let (text, fault) = ("no space left".to_owned(), Fault::Node);
     let cause = Cause::ShepherdLost { nid: Nid(0), text, fault };
@@ -1470,6 +1492,12 @@ fn a_host_without_a_copy_is_told_once() {
         .gives(apinit(FromApinit::Accepted), &[])
         .gives(told(3), &[say(words)])
         .gives(told(4), &[]);
+    // With PARALLEL_FILE_SYSTEM it need not be the file at its path.
+    let words = "application 12: the host of NID 3 has no copy of its program in memory, and executes the \
+                 file at its path if this is the same program, else the copy in PARALLEL_FILE_SYSTEM: no room";
+    let mut session = Session::attaching();
+    session.front.setup.parallel = true;
+    session.gives(apinit(FromApinit::Accepted), &[]).gives(told(3), &[say(words)]);
 }
 
 #[test]

@@ -53,6 +53,7 @@ use std::fs::File;
 use std::io::{Read, Take, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -75,6 +76,23 @@ fn system(doing: impl Into<String>, error: impl Into<std::io::Error>) -> Flaw {
         _ => "",
     };
     Flaw::System { doing: doing.into(), why: format!("{error}{cure}") }
+}
+
+/// A folder of this owner, if that is known, can't be opened: another user's by those who may not read it. (To read it is more than to write there, so that
+/// another folder to write to is no cure.)
+fn unopened(shown: &str, owner: Option<u32>, error: Errno) -> Flaw {
+    let doing = format!("opening {shown}");
+    let another = owner.filter(|owner| *owner != rustix::process::geteuid().as_raw());
+    match another {
+        Some(owner) if matches!(error, Errno::ACCESS | Errno::PERM) => {
+            let why = format!(
+                "{}: it belongs to user {owner}, and you may not read it: ask its owner, or root",
+                std::io::Error::from(error)
+            );
+            Flaw::System { doing, why }
+        }
+        _ => system(doing, error),
+    }
 }
 
 /// A name in a folder, where a checkpoint is or is to be.
@@ -124,8 +142,10 @@ impl Spot {
             _ => Path::new("."),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(parent, flags, Mode::empty())
-            .map_err(|e| system(format!("opening {}", parent.display()), e))?;
+        let opened = rustix::fs::open(parent, flags, Mode::empty()).map_err(|e| {
+            let owner = std::fs::metadata(parent).ok().map(|found| found.uid());
+            unopened(&parent.display().to_string(), owner, e)
+        })?;
         Spot::new(opened, name)
     }
 
@@ -156,7 +176,7 @@ impl Spot {
                     let what = kind(&found);
                     Err(Flaw::Unfit(format!("is a folder, and {} is {what}", self.shown())))
                 }
-                _ => Err(system(format!("opening {}", self.shown()), error)),
+                found => Err(unopened(&self.shown(), found.map(|found| found.st_uid), error)),
             },
         }
     }

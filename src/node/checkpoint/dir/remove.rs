@@ -111,8 +111,7 @@ pub(super) fn removable(dir: &Dir, shown: &str) -> Result<Manifest, Flaw> {
 /// nothing has been removed then.
 pub fn remove(spot: &Spot) -> Result<Manifest, Flaw> {
     let shown = spot.shown();
-    let missing = || system(format!("removing {shown}"), Errno::NOENT);
-    let dir = spot.open()?.ok_or_else(missing)?;
+    let dir = spot.open()?.ok_or(Flaw::NoFolder)?;
     let manifest = removable(&dir, &shown)?;
     dir.hold()?;
     // From here on it does not look like one.

@@ -359,8 +359,20 @@ fn what_the_manifest_lists_is_removed_and_no_more() {
     }
     fs::remove_file(place.at("c").join(MANIFEST)).expect("ours");
     assert_eq!(refused("no manifest"), Flaw::NoManifest);
-    let said = remove(&place.spot("nothing")).expect_err("nothing").to_string();
-    assert!(said.contains("No such file"), "{said}");
+    assert_eq!(remove(&place.spot("nothing")), Err(Flaw::NoFolder));
+}
+
+/// (Who may not read it can be no owner of it, and needs no folder to write to.)
+#[test]
+fn who_may_not_open_one_is_told_whose_it_is() {
+    let said = unopened("s1", Some(1_001), Errno::ACCESS).to_string();
+    assert_eq!(
+        said,
+        "opening s1: Permission denied (os error 13): it belongs to user 1001, and you may not \
+         read it: ask its owner, or root"
+    );
+    let said = unopened("s1", None, Errno::MFILE).to_string();
+    assert_eq!(said, "opening s1: Too many open files (os error 24)");
 }
 
 #[test]

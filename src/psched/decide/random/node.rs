@@ -1,7 +1,7 @@
 //! A node: it holds what it was told to hold, and says it until it is acknowledged.
 
 use super::NODES;
-use super::steps::Step;
+use super::steps::{Measure, Step};
 use super::world::World;
 use crate::apteam::change::By;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
@@ -9,6 +9,7 @@ use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::protocol::node::{
     Command, Foreign, ForeignApplication, MoveCommand, Phase, PlaceCommand, Report, RollOut,
 };
+use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::record::State;
 use crate::apteam::{Apid, Key};
 use crate::machine::Nid;
@@ -73,6 +74,12 @@ pub(super) struct Node {
     pub commands: VecDeque<(u64, Command)>,
     pub reports: VecDeque<Report>,
     pub heard: Vec<Report>,
+    /// What it has let run last, and when.
+    on: Option<Key>,
+    changed: Duration,
+    /// How long each has run, and the most memory that it has had.
+    ran: BTreeMap<Key, Duration>,
+    peaks: BTreeMap<(Key, Nid), u64>,
 }
 
 impl Node {
@@ -127,6 +134,47 @@ impl Node {
             self.not_moved.insert(key, number);
         }
         self.say(answer);
+    }
+
+    /// It lets another gang run, and tells what it has measured until now.
+    pub fn switch(&mut self, now: Duration, measure: &Measure) {
+        let Measure { turn, ran, idle, brought, gap_ns, peak, left_out } = *measure;
+        let passed = now.saturating_sub(std::mem::replace(&mut self.changed, now)) * ran / 10;
+        let running = |held: &&Held| matches!(held, Held::Running(_));
+        let places: Vec<PlaceCommand> =
+            self.held.values().filter(running).map(|held| held.place().clone()).collect();
+        let there = |key: &Key| places.iter().any(|place| place.key == *key);
+        let next = places.get(turn % places.len().max(1)).map(|place| place.key);
+        let before = std::mem::replace(&mut self.on, next).filter(|key| Some(*key) != next);
+        self.ran.retain(|key, _| there(key));
+        self.peaks.retain(|(key, _), _| there(key));
+        for place in &places {
+            *self.ran.entry(place.key).or_default() += passed;
+            for nid in place.places.nids().filter(|nid| self.nids.contains(&nid.0)) {
+                let known = self.peaks.entry((place.key, nid)).or_default();
+                *known = peak.max(*known);
+            }
+        }
+        let began_ns = now.as_nanos() as u64;
+        let switch = Switch {
+            generation: 1,
+            due_ns: began_ns,
+            began_ns,
+            freeze_ns: 200_000,
+            gap_ns,
+            not_yet_frozen: 0,
+            stopped: before.into_iter().collect(),
+            started: next.into_iter().collect(),
+            brought,
+        };
+        let told = Switches {
+            switches: vec![switch],
+            left_out,
+            peaks: self.peaks.iter().map(|((key, nid), bytes)| (*key, *nid, *bytes)).collect(),
+            ran: self.ran.iter().map(|(key, ran)| (*key, *ran)).collect(),
+            idle: before.into_iter().map(|key| (key, idle)).collect(),
+        };
+        self.say(Report::Switches(Box::new(told)));
     }
 
     /// (It goes at once, or not at all.)
@@ -367,10 +415,10 @@ impl World {
                     },
                 }
             }
-            Command::TakeBack(key) => match node.held.get(&key) {
+            Command::TakeBack { key, number } => match node.held.get(&key) {
                 None | Some(Held::Placed(_)) => {
                     node.held.remove(&key);
-                    node.reports.push_back(Report::TakenBack(key));
+                    node.reports.push_back(Report::TakenBack { key, number });
                 }
                 Some(Held::Running(_)) => node.reports.push_back(Report::Launched(key)),
                 Some(Held::Ended(_, end)) => {

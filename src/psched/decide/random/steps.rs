@@ -6,6 +6,7 @@ use crate::machine::{Flavor, Flavors};
 use crate::psched::decide::NodesTo;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub(super) enum Step {
@@ -64,6 +65,26 @@ pub(super) enum Step {
     Begin(u32),
     /// Memory goes to swap on a node, or not; and it says that it can, or not.
     Swap(u32, bool, bool),
+    /// A node changes gangs, and tells how that went.
+    Switch(u32, Measure),
+}
+
+/// What a node measures at a change of gangs.
+#[derive(Clone, Debug)]
+pub(super) struct Measure {
+    /// Whose turn it is, by number.
+    pub turn: usize,
+    /// Which part of the time since the last change the gangs have run, in tenths.
+    pub ran: u32,
+    /// How long the gang that stops was idle alone.
+    pub idle: Duration,
+    /// Bytes that had to come in, and how long that took.
+    pub brought: u64,
+    pub gap_ns: u64,
+    /// The most memory of each gang on each node, in bytes.
+    pub peak: u64,
+    /// Changes that are not told one by one.
+    pub left_out: u64,
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
@@ -95,6 +116,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         3 => (node.clone(), to()).prop_map(|(n, to)| Step::Order(n, to)),
         2 => (node, flavors()).prop_map(|(n, to)| Step::Flavors(n, to)),
         2 => (any, proptest::bool::ANY).prop_map(|(a, hold)| Step::Hold(a, hold)),
+        3 => (0..NODES, measure()).prop_map(|(n, measure)| Step::Switch(n, measure)),
         // (Without it where there are none: see `history_of`.)
         2 => (0u32..3, 0u32..3).prop_map(|(a, b)| Step::Domains(a, b)),
     ]
@@ -121,6 +143,22 @@ pub(super) fn step_or_roll_out() -> impl Strategy<Value = Step> {
         2 => Just(Step::Time),
         1 => (0..NODES, mostly(), mostly()).prop_map(|(n, goes, can)| Step::Swap(n, goes, can)),
     ]
+}
+
+fn measure() -> impl Strategy<Value = Measure> {
+    let often_none = |most: u64| prop_oneof![Just(0), 0..most];
+    (
+        0..8usize,
+        0..=10u32,
+        often_none(3_000_000_000),
+        often_none(1 << 30),
+        0..=1u64 << 30,
+        often_none(9),
+    )
+        .prop_map(|(turn, ran, idle_ns, brought, peak, left_out)| {
+            let (idle, gap_ns) = (Duration::from_nanos(idle_ns), 300_000 + brought);
+            Measure { turn, ran, idle, brought, gap_ns, peak, left_out }
+        })
 }
 
 pub(super) fn flavors() -> impl Strategy<Value = Option<Flavors>> {

@@ -11,12 +11,15 @@ use crate::machine::{Flavor, Flavors, Machine, Members, Nid, Region};
 use crate::placement::packing::SITS_MAX;
 use crate::psched::decide::tests::{machine, posted, sharing};
 use crate::psched::decide::{
-    Abilities, Effect, Event, Manage, NodesTo, Now, Origin, Record, ReplyId, RollsOut, Scheduler,
-    Turns,
+    Abilities, Effect, Event, Manage, NodesTo, Now, Origin, Partial, Record, ReplyId, RollsOut,
+    Scheduler, Turns,
 };
 use crate::variables::APPLICATION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// How long one that is restored from a checkpoint had run.
+const RESTARTED_AFTER: Duration = Duration::from_secs(5);
 
 /// Which scheduler, and which nodes.
 #[derive(Clone, Debug)]
@@ -301,6 +304,10 @@ impl World {
             Step::Arrive(node, fails) => self.nodes[host(node)].arrive(fails),
             Step::Begin(width) => self.begin(width),
             Step::Swap(node, goes, can) => self.swap(node, goes, can),
+            Step::Switch(node, measure) => {
+                let now = Duration::from_secs(self.seconds);
+                self.nodes[host(node)].switch(now, &measure);
+            }
         }
     }
 
@@ -324,7 +331,7 @@ impl World {
                     posting.shape.per_node = Some(1);
                 }
                 let parts = vec![1; parts as usize];
-                Origin::Running(Restart { from, run: Duration::from_secs(5), parts })
+                Origin::Running(Restart { from, run: RESTARTED_AFTER, parts })
             }
             Some(apid) => {
                 let known = self.kept.saved.get(&apid);
@@ -451,6 +458,7 @@ impl World {
             }
         }
         self.check_swap();
+        self.check_measured();
         assert!(self.scheduler.levels_are_of_their_domains(), "somebody is of two domains");
         assert!(self.kept.ended.values().all(|n| *n == 1), "ended twice: {:?}", self.kept.ended);
     }
@@ -463,6 +471,24 @@ impl World {
             let runs = self.scheduler.runs_by_decision(team.apid);
             assert!(!(out && runs), "{} runs, and is to be out", team.apid);
             assert!(!out || team.state == State::Running, "{} is out", team.key());
+        }
+    }
+
+    /// What nodes have measured is of applications that are there: their reports may be late, and none has run for
+    /// longer than there was time.
+    fn check_measured(&self) {
+        let (measured, now) = (self.scheduler.measured(), self.now());
+        for apid in self.kept.saved.keys().filter(|apid| self.scheduler.team(**apid).is_none()) {
+            let nothing = measured.peaks(*apid).next().is_none() && measured.bringing(*apid) == 0;
+            assert!(nothing, "{apid} has ended and is measured");
+            assert_eq!(measured.partial(*apid), Partial::default(), "{apid} has ended");
+        }
+        for team in self.scheduler.teams() {
+            let most = RESTARTED_AFTER + Duration::from_nanos(now.mono_ns);
+            let attained = self.scheduler.attained(team.apid, now.mono_ns);
+            assert!(attained <= most, "{} has run for {attained:?} of {most:?}", team.key());
+            let memory = self.scheduler.memory(team.apid).map(|(_, bytes)| bytes);
+            assert!(memory.max() <= Some(1 << 30), "{} has more memory than a node", team.key());
         }
     }
 

@@ -276,7 +276,7 @@ fn one_whose_place_was_taken_back_is_placed_again() {
     play.pass(100);
     let key = play.s.team(Apid(1)).expect("it is there").key();
     assert_eq!(play.s.team(Apid(1)).map(|team| team.state), Some(State::TakingBack));
-    let back = Box::new(Report::TakenBack(key));
+    let back = Box::new(taken_back(key));
     play.take(Event::Report { link: LinkId(1), report: back });
     assert_eq!(play.s.team(Apid(1)).map(|team| team.state), Some(State::Lapsed));
     play.silent.clear();

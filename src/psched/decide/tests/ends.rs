@@ -15,13 +15,11 @@ fn a_report_of_an_older_incarnation_has_no_effect() {
     let mut s = ready(1, 2);
     s.apply(at(1), posted(1, 2));
     s.apply(at(61), Event::Tick);
-    report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    report(&mut s, 1, taken_back(key(1, 1)));
     s.apply(at(70), Event::Looked { reply: ReplyId(9), apid: Apid(1) });
     s.apply(at(140), Event::Tick);
     assert_eq!(s.team(Apid(1)).map(|t| (t.key(), t.state)), Some((key(1, 2), State::TakingBack)));
-    for stale in
-        [Report::TakenBack(key(1, 1)), Report::Launched(key(1, 1)), Report::Running(key(1, 1))]
-    {
+    for stale in [taken_back(key(1, 1)), Report::Launched(key(1, 1)), Report::Running(key(1, 1))] {
         assert_eq!(report(&mut s, 1, stale), Vec::<String>::new());
     }
     // An old end is not wanted: the node forgets it. The present one is not ended by it.
@@ -282,7 +280,7 @@ fn each_placement_of_each_start_has_a_ticket_of_its_own() {
         report(&mut s, 1, ended(key(1, 1), &[0], None));
         let first = ticket(&s);
         s.apply(at(100), Event::Tick);
-        report(&mut s, 1, Report::TakenBack(key(2, 1)));
+        report(&mut s, 1, taken_back(key(2, 1)));
         s.apply(at(101), Event::Looked { reply: ReplyId(9), apid: Apid(2) });
         [first, ticket(&s)]
     };

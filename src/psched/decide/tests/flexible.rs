@@ -18,6 +18,10 @@ fn flexible(number: u8, width: u32) -> Event {
     event
 }
 
+fn owner() -> Owner {
+    Owner { uid: 1000, gid: 1000, groups: Vec::new(), name: "alice".into(), terminal: false }
+}
+
 fn nids(s: &Scheduler, apid: u64) -> String {
     format_nids(s.team(Apid(apid)).expect("it is there").places.nids())
 }
@@ -162,4 +166,35 @@ fn who_has_chosen_its_nodes_is_not_rolled_out() {
     play.pass(100);
     play.post(3, 2);
     assert_eq!((play.party(), play.s.schedule.decision.is_out(Apid(1))), (vec![3], false));
+}
+
+/// Two nodes are free, and no neighbours.
+#[test]
+fn one_that_lacks_contiguous_nodes_is_told_where_it_fits_with_flexible() {
+    let mut s = on_odd_ones(4, alone());
+    s.apply(at(1), posted(3, 2));
+    let why = s.why(Apid(3)).expect("it waits");
+    let text = why.to_string();
+    let cure = "; with --flexible it fits on NIDs 0,2 now";
+    assert!(text.contains("on contiguous nodes") && text.ends_with(cure), "{text}");
+    let brief = why.brief(Apid(3), &|_| true).to_string();
+    assert_eq!(
+        brief,
+        "2 PEs need 2 processors on contiguous nodes; application 1 of alice holds NID 1; \
+         apstat --why 3 tells more"
+    );
+    // What is refused at once says the same.
+    let at_once = Posting { immediate: true, ..posting(4, 2) };
+    let (_, why) = s.dry_run(&at_once, &owner()).expect_err("no window");
+    assert!(why.to_string().ends_with(cure), "{why}");
+    // Among the nodes that it names.
+    let choice = Choice::default().only("1-3").expect("a list");
+    let (_, why) = s.dry_run(&Posting { choice, ..at_once }, &owner()).expect_err("no window");
+    assert!(!why.to_string().contains("--flexible"), "{why}");
+    // Where processors are short it is no cure, and neighbours are not what it waits for.
+    s.apply(at(1), posted(5, 3));
+    let why = s.why(Apid(4)).expect("it waits");
+    assert!(!why.to_string().contains("--flexible"), "{why}");
+    let brief = why.brief(Apid(4), &|_| true).to_string();
+    assert!(brief.starts_with("3 PEs need 3 processors; "), "{brief}");
 }

@@ -332,7 +332,7 @@ fn placed_and_not_launched_it_is_taken_back_and_gone() {
     );
     // Nobody here knows its aprun, so nobody would ever ask for another place.
     assert_eq!(
-        report(&mut s, 1, Report::TakenBack(key(12, 1))),
+        report(&mut s, 1, taken_back(key(12, 1))),
         ["save 12.1 ended", "log 12 ended", "tell 12 ended 125"]
     );
 }
@@ -452,7 +452,7 @@ fn what_an_adopted_node_has_not_is_asked_back_from_the_others() {
         ["-> 2 take-back 1.1", "save 1.1 taking-back", "warn", "change NID 0", "-> 3 adopt"];
     assert_eq!(effects, asked);
     assert_eq!(
-        report(&mut s, 2, Report::TakenBack(key(1, 1))),
+        report(&mut s, 2, taken_back(key(1, 1))),
         ["save 1.1 lapsed", "log 1 lapsed", "tell 1 placed"]
     );
 }
@@ -472,7 +472,7 @@ fn an_old_copy_takes_back_what_another_node_may_launch_still() {
     );
     assert_eq!(brief(&inventory(&mut s, 3, &[])), ["-> 3 take-back 1.1", "managed 7 1 0"]);
     assert_eq!(
-        report(&mut s, 2, Report::TakenBack(key(1, 1))),
+        report(&mut s, 2, taken_back(key(1, 1))),
         ["save 1.1 lapsed", "log 1 lapsed", "tell 1 placed"]
     );
     let looked = s.apply(at(7), Event::Looked { reply: ReplyId(9), apid: Apid(1) });

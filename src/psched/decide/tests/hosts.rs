@@ -4,6 +4,7 @@ use super::*;
 use crate::apteam::Apid;
 use crate::apteam::part::MapRun;
 use crate::apteam::protocol::node::{Command, PlaceCommand};
+use crate::apteam::record::State;
 use crate::machine::Nid;
 
 /// The apinit of a host that is not the head's died before it had heard of the placement.
@@ -119,7 +120,7 @@ fn a_place_half_ended_and_half_taken_back_is_free() {
             report(&mut s, 1, refused.clone());
         }
         s.apply(at(61), Event::Tick);
-        report(&mut s, 2, Report::TakenBack(key(1, 1)));
+        report(&mut s, 2, taken_back(key(1, 1)));
         if taken_back_first {
             report(&mut s, 1, refused);
         }
@@ -147,7 +148,7 @@ fn a_part_that_can_not_be_made_ends_the_others_before_the_launch() {
 fn a_place_is_back_when_its_nodes_have_given_it_back_or_nothing_of_it() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
-    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), Vec::<String>::new());
+    assert_eq!(report(&mut s, 2, taken_back(key(1, 1))), Vec::<String>::new());
     let over = report(&mut s, 1, not_launched(key(1, 1), &[0], Some(bad(0))));
     assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
     assert!(over.contains(&"-> 1 acknowledge 1.1".to_owned()), "{over:?}");
@@ -158,10 +159,8 @@ fn a_host_that_took_back_what_the_head_has_launched_is_given_it_again() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
     report(&mut s, 1, Report::Launched(key(1, 1)));
-    let effects = s.apply(
-        at(70),
-        Event::Report { link: LinkId(2), report: Box::new(Report::TakenBack(key(1, 1))) },
-    );
+    let effects =
+        s.apply(at(70), Event::Report { link: LinkId(2), report: Box::new(taken_back(key(1, 1))) });
     let [Effect::Command { link: LinkId(2), command: Command::Place(place) }] = &effects[..] else {
         panic!("{effects:?}");
     };
@@ -173,7 +172,7 @@ fn a_host_that_took_back_what_the_head_has_launched_is_given_it_again() {
 fn it_is_given_again_also_where_the_head_speaks_last() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
-    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 2, taken_back(key(1, 1)));
     let effects = report(&mut s, 1, Report::Launched(key(1, 1)));
     assert_eq!(effects, ["save 1.1 launching lazy", "log 1 launched", "-> 2 place 1.1"]);
     // One that is to end has nothing there any more.
@@ -186,21 +185,22 @@ fn it_is_given_again_also_where_the_head_speaks_last() {
         administrator: false,
     };
     s.apply(at(2), kill(2));
-    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 2, taken_back(key(1, 1)));
     report(&mut s, 1, Report::Launched(key(1, 1)));
     let over = report(&mut s, 1, ended(key(1, 1), &[0], Some(bad(0))));
     assert_eq!(over[0], "save 1.1 ended");
 }
 
-/// A report that comes once more is of the time before the host was given the place again.
+/// A report that comes once more is of the time before the host was given the place again. (An apinit of a release
+/// before, which repeats no number of a question.)
 #[test]
 fn an_application_that_runs_is_lost_only_by_a_host_that_was_asked_for_it() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
-    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 2, taken_back(key(1, 1)));
     report(&mut s, 1, Report::Launched(key(1, 1)));
     report(&mut s, 1, Report::Running(key(1, 1)));
-    let back = || Report::TakenBack(key(1, 1));
+    let back = || taken_back(key(1, 1));
     assert_eq!(report(&mut s, 2, back()), ["-> 2 take-back 1.1"]);
     assert_eq!(report(&mut s, 2, Report::Launched(key(1, 1))), [""; 0]);
     // What it has said is forgotten.
@@ -221,11 +221,22 @@ fn a_launch_that_was_lost_again_goes_with_its_front_end() {
     assert!(back.contains(&"-> 2 terminate 1.1 5".to_owned()), "{back:?}");
 }
 
-/// A front end on psched's host is watched by the nodes; of one on a login host psched tells them.
+/// A front end on psched's host is watched by an apinit there; of one on a login host psched tells the nodes, and
+/// so it does if PE 0 is on another host.
 #[test]
-fn a_running_application_ends_with_its_front_end_on_a_login_host() {
-    for (host, told) in [("", vec![]), ("login/boot", vec!["-> 1 terminate 1.1 5"])] {
-        let mut s = ready(1, 2);
+fn a_running_application_ends_with_a_front_end_that_its_head_does_not_watch() {
+    let told = || vec!["-> 1 terminate 1.1 5"];
+    let cases = [
+        ("", false, vec![]),
+        ("login/boot", false, told()),
+        ("", true, told()),
+        ("login/boot", true, told()),
+    ];
+    for (host, remote, told) in cases {
+        let mut s = Scheduler::new(machine(1, 2), alone());
+        let hello = Box::new(Hello { remote, ..*hello(&[0]) });
+        s.apply(at(0), Event::LinkOpened { link: LinkId(1), hello });
+        s.apply(at(0), Event::Inventory { link: LinkId(1), items: Vec::new() });
         let mut event = posted(1, 2);
         if let Event::Posted { front, .. } = &mut event {
             front.host = host.into();
@@ -235,6 +246,68 @@ fn a_running_application_ends_with_its_front_end_on_a_login_host() {
         report(&mut s, 1, Report::Running(key(1, 1)));
         let gone = brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) }));
         let said: Vec<_> = gone.iter().filter(|said| said.starts_with("->")).collect();
-        assert_eq!(said, told, "{host}");
+        assert_eq!(said, told, "{host} {remote}");
     }
+}
+
+/// Its head, which has been away meanwhile, is told so whatever it is ended for.
+#[test]
+fn a_front_end_that_is_gone_is_told_beside_the_cause() {
+    let mut s = ready(1, 2);
+    let mut event = posted(1, 2);
+    if let Event::Posted { front, .. } = &mut event {
+        front.host = "login/boot".into();
+    }
+    s.apply(at(1), event);
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
+    s.apply(at(3), Event::Kill { reply, apids, signal: 9, uid: 1000, administrator: true });
+    s.apply(at(3), Event::FrontGone { apid: Apid(1) });
+    let causes = |effects: Vec<Effect>| -> Vec<Cause> {
+        let cause = |effect| match effect {
+            Effect::Command { command: Command::Terminate { cause, .. }, .. } => Some(cause),
+            _ => None,
+        };
+        effects.into_iter().filter_map(cause).collect()
+    };
+    let back = causes(link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]));
+    assert!(matches!(&back[..], [Cause::Kill { signal: 9, .. }, Cause::FrontGone]), "{back:?}");
+}
+
+/// However many reports come once more: only what answers the question counts.
+#[test]
+fn answers_to_older_commands_lose_no_application_that_runs() {
+    let mut s = spread();
+    let told = |effects: &[Effect]| {
+        let command = effects.iter().find_map(|effect| match effect {
+            Effect::Command { link: LinkId(2), command } => Some(command.clone()),
+            _ => None,
+        });
+        match command {
+            Some(Command::TakeBack { key: of, number }) if of == key(1, 1) => number,
+            other => panic!("{other:?}"),
+        }
+    };
+    let back = |s: &mut Scheduler, number| {
+        let report = Box::new(Report::TakenBack { key: key(1, 1), number });
+        s.apply(at(70), Event::Report { link: LinkId(2), report })
+    };
+    let lapsed = told(&s.apply(at(70), Event::Tick));
+    back(&mut s, lapsed);
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let asked = told(&back(&mut s, lapsed));
+    assert!(asked != lapsed && asked != 0 && lapsed != 0, "{lapsed} {asked}");
+    for older in [lapsed, lapsed, asked - 1, asked + 1] {
+        assert_eq!(brief(&back(&mut s, older)), [""; 0]);
+    }
+    assert_eq!(s.team(Apid(1)).map(|team| team.state), Some(State::Running));
+    // It has it; asked anew, the answer to the first question is an older one, too.
+    report(&mut s, 2, Report::Launched(key(1, 1)));
+    let anew = told(&back(&mut s, asked));
+    assert_eq!(brief(&back(&mut s, asked)), [""; 0]);
+    let lost = brief(&back(&mut s, anew));
+    assert!(lost.contains(&"-> 1 terminate 1.1 5".to_owned()), "{lost:?}");
 }

@@ -180,7 +180,7 @@ fn what_was_only_placed_there_waits_for_another_place() {
     let asked = brief(&link(&mut again, 1, &[0], &[(key(1, 1), Phase::Placed)]));
     assert!(asked.contains(&"-> 1 take-back 1.1".to_owned()), "{asked:?}");
     for s in [&mut s, &mut again] {
-        let back = report(s, 1, Report::TakenBack(key(1, 1)));
+        let back = report(s, 1, taken_back(key(1, 1)));
         assert_eq!(back[..2], ["save 1.1 lapsed", "log 1 lapsed"]);
         assert_eq!(s.nodes().map(|n| n.used).sum::<u32>(), 0);
     }
@@ -225,9 +225,13 @@ fn a_held_posting_keeps_its_place_in_line() {
     let refused = hold(&mut s, false, &[1, 9]);
     assert_eq!(brief(&refused), ["managed 7 0 1"]);
     assert!(s.is_held(Apid(1)), "nothing was changed");
-    let released = brief(&hold(&mut s, false, &[1]));
+    let released = hold(&mut s, false, &[1]);
+    assert_eq!(answer(&released).0, ["application 1 of alice: released"]);
+    let released = brief(&released);
     assert_eq!(released[..2], ["save 1.0 posted", "log 1 released"]);
     assert!(released.contains(&"save 1.1 placed".to_owned()), "{released:?}");
+    let again = hold(&mut s, false, &[1]);
+    assert_eq!(answer(&again).0, ["application 1 of alice: was not held"]);
 }
 
 #[test]

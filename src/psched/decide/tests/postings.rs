@@ -94,7 +94,7 @@ fn a_silent_front_end_loses_its_place_and_waits_again() {
     assert_eq!(taken, ["-> 1 take-back 1.1", "save 1.1 taking-back", "log 1 silent"]);
     // Nothing is anybody else's before the node has said so.
     assert!(!brief(&s.apply(at(62), posted(2, 2))).contains(&"-> 1 place 2.1".into()));
-    let back = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    let back = report(&mut s, 1, taken_back(key(1, 1)));
     assert!(back.contains(&"save 1.1 lapsed".into()) && back.contains(&"-> 1 place 2.1".into()));
     let looked = brief(&s.apply(at(70), Event::Looked { reply: ReplyId(9), apid: Apid(1) }));
     assert_eq!(looked, ["save 1.1 posted", "log 1 waiting", "look 9 waiting"]);
@@ -115,7 +115,7 @@ fn a_launch_that_crosses_the_taking_back_stands() {
     );
     // The late acknowledgement of an older question changes nothing of it... it can't come from a
     // node that launched; a stale incarnation has no effect either.
-    assert_eq!(report(&mut s, 1, Report::TakenBack(key(1, 9))), Vec::<String>::new());
+    assert_eq!(report(&mut s, 1, taken_back(key(1, 9))), Vec::<String>::new());
     assert_eq!(s.team(Apid(1)).expect("there").state, State::Launching);
 }
 
@@ -125,7 +125,7 @@ fn a_launch_that_crosses_the_taking_back_stands() {
 fn what_was_given_back_and_had_gone_is_lost() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
-    report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    report(&mut s, 2, taken_back(key(1, 1)));
     let told = report(&mut s, 1, Report::Running(key(1, 1)));
     assert!(told.contains(&"-> 1 terminate 1.1 5".into()), "{told:?}");
     let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
@@ -134,8 +134,8 @@ fn what_was_given_back_and_had_gone_is_lost() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
     report(&mut s, 1, Report::Running(key(1, 1)));
-    assert_eq!(report(&mut s, 2, Report::TakenBack(key(1, 1))), ["-> 2 take-back 1.1"]);
-    let told = report(&mut s, 2, Report::TakenBack(key(1, 1)));
+    assert_eq!(report(&mut s, 2, taken_back(key(1, 1))), ["-> 2 take-back 1.1"]);
+    let told = report(&mut s, 2, taken_back(key(1, 1)));
     assert!(told.contains(&"-> 1 terminate 1.1 5".into()), "{told:?}");
     let told = report(&mut s, 1, ended(key(1, 1), &[0], None));
     assert!(told.contains(&"now: tell 1 ended 125".into()), "{told:?}");
@@ -154,7 +154,7 @@ fn a_dead_front_end_takes_its_posting_with_it() {
         brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) })),
         ["-> 1 take-back 1.1", "save 1.1 taking-back"]
     );
-    let back = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    let back = report(&mut s, 1, taken_back(key(1, 1)));
     assert_eq!(back, ["save 1.1 ended", "log 1 ended", "tell 1 ended 125"]);
 }
 

@@ -101,7 +101,7 @@ fn an_apinit_refused_for_one_node_is_named_for_the_others() {
     assert_eq!(reconfigure(&mut s, new), ["close-link 1"]);
     let opened = Event::LinkOpened { link: LinkId(2), hello: hello(&[0, 1]) };
     assert_eq!(brief(&s.apply(at(9), opened)), ["refuse-link 2"]);
-    let why = "the apinit of NIDs 0-1 on host h: psched.yaml has no NIDs 1: change --nids or the \
+    let why = "the apinit of NIDs 0-1 on host h: psched.yaml has no NID 1: change --nids or the \
                configuration";
     let node = s.nodes().next().expect("NID 0");
     assert_eq!(node.state, "suspect");

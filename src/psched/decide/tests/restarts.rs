@@ -88,7 +88,7 @@ fn nothing_stays_of_one_whose_cpr_has_died() {
     s.apply(at(1), restarted(1, 2, origin()));
     let effects = s.apply(at(2), Event::FrontGone { apid: Apid(1) });
     assert!(brief(&effects).contains(&"-> 1 take-back 1.1".into()), "{effects:?}");
-    let effects = report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    let effects = report(&mut s, 1, taken_back(key(1, 1)));
     assert!(effects.contains(&"log 1 ended".into()), "{effects:?}");
     assert!(s.team(Apid(1)).is_none());
     s.apply(at(3), posted(2, 2));
@@ -116,7 +116,7 @@ fn it_is_placed_on_one_host() {
     assert_eq!((format_nids(team.places.nids()), team.hosts.len()), ("2-3".into(), 1));
     // Whoever is executed goes to both.
     s.apply(at(1), Event::FrontGone { apid: Apid(3) });
-    report(&mut s, 2, Report::TakenBack(key(3, 1)));
+    report(&mut s, 2, taken_back(key(3, 1)));
     s.apply(at(1), posted(4, 3));
     assert_eq!(format_nids(s.team(Apid(4)).expect("posted").places.nids()), "1-3");
 }
@@ -160,7 +160,8 @@ fn it_is_placed_where_its_images_can_go() {
         }
         s.apply(at(1), event);
         let why = s.why(Apid(1)).map(|why| why.to_string()).unwrap_or_default();
-        let stays = "its checkpoint is on host h2, which has no room for it, and its cpr or aprun";
+        let stays =
+            "its checkpoint is on host h2, of which no apinit is connected, and its cpr or aprun";
         assert_eq!(why.starts_with(stays), sits_on.is_none() && !brings, "{why}");
         let places = &s.team(Apid(1)).expect("posted").places;
         let nids: Vec<String> = places.nids().map(|nid| nid.0.to_string()).collect();
@@ -172,6 +173,61 @@ fn it_is_placed_where_its_images_can_go() {
     let has =
         [("", true), ("h1", false), ("h2", false)].map(|(name, own)| s.has_nodes_of(name, own));
     assert_eq!(has, [true, true, false]);
+}
+
+/// It is of no use to free nodes of a host that is not there.
+#[test]
+fn where_its_images_stay_says_what_that_host_lacks() {
+    let mut machine = machine(4, 1);
+    for nid in [2, 3] {
+        machine.nodes.get_mut(&Nid(nid)).expect("there").host = "h1".into();
+    }
+    let mut s = Scheduler::new(machine, alone());
+    let images = |hello: Hello| Hello { images: true, address: "10.0.0.2:7118".into(), ..hello };
+    let there = Hello { host: "h1".into(), remote: true, ..*hello(&[2, 3]) };
+    let mut event = restarted(1, 3, origin());
+    if let Event::Restarted { front, posting, .. } = &mut event {
+        front.host = "h1/boot".into();
+        posting.brings_images = false;
+    }
+    let call = |n, hello: Hello, s: &mut Scheduler| {
+        s.apply(at(0), Event::LinkOpened { link: LinkId(n), hello: Box::new(hello) });
+        s.apply(at(0), Event::Inventory { link: LinkId(n), items: Vec::new() });
+    };
+    call(1, images(*hello(&[0, 1])), &mut s);
+    s.apply(at(1), event);
+    let why = |s: &Scheduler| s.why(Apid(1)).expect("it waits").to_string();
+    let older = "and its cpr or aprun, which is of an older release, can't bring the images to another host; it \
+                 is placed when host h1";
+    let elsewhere =
+        "(apstat -n); to restart it elsewhere, end it and run cpr -r of psched's release";
+    assert_eq!(
+        why(&s),
+        format!(
+            "its checkpoint is on host h1, of which no apinit is connected, {older} has a connected apinit with \
+             enough free nodes {elsewhere}"
+        )
+    );
+    call(2, images(there), &mut s);
+    assert_eq!(
+        why(&s),
+        format!(
+            "its checkpoint is on host h1, which has no room for it, {older} has enough free nodes {elsewhere}"
+        )
+    );
+}
+
+/// Without a certificate psched knows no name of its own host, and there is no other one.
+#[test]
+fn without_a_name_of_its_own_host_all_nodes_are_there() {
+    let mut machine = machine(2, 1);
+    for node in machine.nodes.values_mut() {
+        node.host = "h0".into();
+    }
+    let s = Scheduler::new(machine, alone());
+    let has = [("", true), ("h0", true), ("", false), ("h1", true), ("h1", false)];
+    let has = has.map(|(name, own)| s.has_nodes_of(name, own));
+    assert_eq!(has, [true, true, false, false, false]);
 }
 
 /// A window over two hosts would be none for it, however few have to end there.
@@ -325,7 +381,7 @@ fn one_that_waited_gets_its_number_again_where_nobody_has_it() {
     );
     // Its next placement is none that a node could have heard of.
     s.apply(at(4), Event::FrontGone { apid: Apid(1) });
-    report(&mut s, 1, Report::TakenBack(key(1, 1)));
+    report(&mut s, 1, taken_back(key(1, 1)));
     let team = s.team(Apid(2)).expect("it waits");
     assert_eq!((team.key(), team.state, &team.restart), (key(2, 5), State::Placed, &None));
     // Records that know nothing of the number, and one that this psched never gave.

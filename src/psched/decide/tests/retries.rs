@@ -61,7 +61,7 @@ fn fails_on(s: &mut Scheduler, number: u8, uid: u32, fault: Fault) -> Vec<String
 fn gives_up(s: &mut Scheduler, number: u8) {
     s.apply(at(1), Event::FrontGone { apid: Apid(number.into()) });
     let k = team(s, number.into()).key();
-    report(s, 2, Report::TakenBack(k));
+    report(s, 2, taken_back(k));
 }
 
 #[test]

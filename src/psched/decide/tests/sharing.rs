@@ -222,3 +222,21 @@ fn nodes_are_kept_for_one_who_has_waited_too_long() {
     let placed = report(&mut s, 1, ended(key(1, 1), &[0], None));
     assert!(placed.contains(&"-> 1 place 2.1".into()), "{placed:?}");
 }
+
+#[test]
+fn one_that_has_nodes_to_itself_is_named_so() {
+    let mut s = ready_for(2, 3, 2);
+    let Event::Posted { reply, owner: its, front, secret, .. } = posted(1, 6) else {
+        unreachable!("a posting");
+    };
+    let posting = Box::new(Posting { exclusive: true, ..posting(1, 5) });
+    s.apply(at(1), Event::Posted { reply, posting, owner: its, front, secret });
+    s.apply(at(1), posted(2, 2));
+    let why = s.why(Apid(2)).expect("it waits");
+    let has = "application 1 of alice has NIDs 0-2 to itself";
+    let text = why.to_string();
+    assert!(text.contains(&format!("{has} (-F exclusive); it fits on ")), "{text}");
+    assert!(text.contains(" when application 1 of alice has ended"), "{text}");
+    let brief = why.brief(Apid(2), &|_| true).to_string();
+    assert_eq!(brief, format!("2 PEs need 2 processors; {has}; apstat --why 2 tells more"));
+}

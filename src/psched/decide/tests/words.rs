@@ -97,7 +97,7 @@ fn what_the_head_has_lost_is_not_waited_for() {
     let mut s = spread();
     s.apply(at(70), Event::Tick);
     assert_eq!(report(&mut s, 2, Report::Launched(key(1, 1))), [""; 0], "it may be late");
-    assert_eq!(report(&mut s, 1, Report::TakenBack(key(1, 1))), ["-> 2 take-back 1.1"]);
+    assert_eq!(report(&mut s, 1, taken_back(key(1, 1))), ["-> 2 take-back 1.1"]);
     assert_eq!(report(&mut s, 2, Report::Launched(key(1, 1))), ["-> 2 terminate 1.1 5"]);
     let again = brief(&link(&mut s, 3, &[1], &[(key(1, 1), Phase::Running)]));
     assert_eq!(again, ["-> 3 terminate 1.1 5"]);
@@ -158,7 +158,7 @@ fn hearsay_drains_no_node() {
             let again = s.team(Apid(number.into())).map(|team| (team.key(), team.places.clone()));
             for (k, nid) in again.iter().flat_map(|(k, places)| places.nids().map(move |n| (k, n)))
             {
-                report(&mut s, u64::from(nid.0) + 1, Report::TakenBack(*k));
+                report(&mut s, u64::from(nid.0) + 1, taken_back(*k));
             }
         }
         let closed = (0..4).any(|nid| s.closed(Nid(nid)).is_some());
