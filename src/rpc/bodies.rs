@@ -9,7 +9,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 /// What a body gives when it is polled.
-pub type Polled<T> = Poll<Option<Result<T, Status>>>;
+pub type Polled<T, E = Status> = Poll<Option<Result<T, E>>>;
 
 struct FromFn<F> {
     gives: F,
@@ -50,8 +50,6 @@ pub fn channel(mut frames: mpsc::UnboundedReceiver<Bytes>) -> Body {
 }
 
 /// What a body gives at once. It is not polled again by itself.
-pub fn poll<B: http_body::Body + Unpin>(
-    body: &mut B,
-) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+pub fn poll<B: http_body::Body + Unpin>(body: &mut B) -> Polled<Frame<B::Data>, B::Error> {
     Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()))
 }

@@ -223,8 +223,9 @@ fn a_host_on_the_way_dies_in_the_middle_of_a_launch() {
     let stand = |all: &[(i32, String)]| count(all, "sh -c mkdir") == 2;
     // The head holds it up: the second host knows its part, and has no PEs.
     let wait = |all: &[(i32, String)]| count(all, "apshepherd") == 1;
-    let points: [(&str, usize, &dyn Fn(&[(i32, String)]) -> bool); 2] =
-        [("launched", 4, &stand), ("placed", 0, &wait)];
+    /// Of the processes of a host: whether it is so.
+    type Seen<'a> = &'a dyn Fn(&[(i32, String)]) -> bool;
+    let points: [(&str, usize, Seen<'_>); 2] = [("launched", 4, &stand), ("placed", 0, &wait)];
     for (name, held, until) in points {
         let run = dies_in_a_launch(&mut cluster, name, held, until).expect(125);
         let named = ["NID 1", "NID 00001"].iter().any(|nid| run.stderr.contains(nid));
