@@ -399,13 +399,17 @@ impl Scheduler {
         let front = team.front.take();
         let elsewhere = front.is_some_and(|front| !front.host.is_empty());
         let head = team.places.nids().next();
-        let head = head.and_then(|nid| self.links.get(self.offered.get(&nid)?));
-        let with_its_head = !elsewhere && head.is_some_and(|link| !link.hello.remote);
+        // (While its apinit is away psched.yaml says whether it is on psched's host.)
+        let is_here = |nid| match self.offered.get(&nid).and_then(|link| self.links.get(link)) {
+            Some(link) => !link.hello.remote,
+            None => self.machine.nodes.get(&nid).is_some_and(|node| node.host.is_empty()),
+        };
+        let with_its_head = !elsewhere && head.is_some_and(is_here);
         match team.state {
-            // The host of PE 0 watches a front end of its own itself.
+            // An apinit watches the front ends on its own host: if PE 0 is there too, it ends the application.
             State::Running if with_its_head => self.turn_to_end(now, apid),
             State::Ended => {}
-            // They did; unless the launch was lost again with an apinit that was killed.
+            // Nobody on its nodes watches this front end, or the launch was lost again with an apinit that was killed.
             State::Launching | State::Running => {
                 self.give_up(now, apid, Cause::FrontGone, out);
                 self.repeat_doom(now, apid, out);

@@ -250,6 +250,18 @@ fn a_running_application_ends_with_a_front_end_that_its_head_does_not_watch() {
     }
 }
 
+/// Both go with a restart of psched's own host, and the application ends for that.
+#[test]
+fn a_front_end_that_has_gone_with_its_head_is_no_cause() {
+    let mut s = ready(1, 2);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    s.apply(at(2), Event::FrontGone { apid: Apid(1) });
+    assert!(s.team(Apid(1)).is_some_and(|team| team.doomed.is_none()));
+}
+
 /// Its head, which has been away meanwhile, is told so whatever it is ended for.
 #[test]
 fn a_front_end_that_is_gone_is_told_beside_the_cause() {
