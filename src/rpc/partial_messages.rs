@@ -177,7 +177,9 @@ impl PartialMessages {
         });
         let of_host = host.map(|host| {
             let HostPlaces { headers, requests, .. } = self.of_host(&host);
-            HeldBytes::of(&headers, &requests, bytes, self.of_hosts.headers).ok_or_else(|| {
+            // (The rest is for its daemons: its users must not keep these out.)
+            let kept = if uid.is_some() { self.of_hosts.headers / 8 } else { 0 };
+            HeldBytes::of(&headers, &requests, bytes, self.of_hosts.headers - kept).ok_or_else(|| {
                 format!(
                     "the host {host} has requests with {} MiB of headers, the maximum of one host",
                     self.of_hosts.headers >> 20
@@ -628,6 +630,13 @@ mod tests {
         drop(first);
         fits(with_headers(None, Some("n1"), 7_000)).expect("there is room");
         assert!(fits(with_headers(Some(0), None, 100_000)).is_ok(), "root of this host");
+        // However many users have some, there is room for the daemons of their host.
+        let of_users: Vec<_> = (2_000..)
+            .map_while(|uid| fits(with_headers(Some(uid), Some("n3"), 300)).ok())
+            .take(100)
+            .collect();
+        assert!((10..30).contains(&of_users.len()), "{}", of_users.len());
+        fits(with_headers(None, Some("n3"), 300)).expect("there is room");
     }
 
     #[test]

@@ -371,7 +371,9 @@ async fn serve(
         };
         let logins = pb::logins_server::LoginsServer::new(logins);
         let services = (nodes.clone(), service.clone(), logins);
-        network.serve(hosts, services, halves.clone(), turns.clone(), stop.clone())
+        // (Each thread has its own: neither waits for the other's look at all users.)
+        let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
+        network.serve(hosts, services, halves, turns.clone(), stop.clone())
     });
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
