@@ -33,7 +33,7 @@ const ROUND: usize = 16;
 /// Callers that are kept without looking whether they have any request.
 const CALLERS_KEPT: usize = 64;
 
-/// Who calls.
+/// The caller whose requests share turns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Caller {
     User(u32),

@@ -112,7 +112,7 @@ impl Agent {
         self.give_programs(key, out);
     }
 
-    /// Another host of the application asks for one that is not here. Its root can say anything: what is not of the
+    /// Another host of the application asks for one that is not here. Root of that host can ask for anything: what is not of the
     /// launch would only take room.
     pub(super) fn program_asked(&mut self, key: Key, program: WantedProgram, out: &mut Out) {
         // (A file of this name is made, and room of this size kept.)

@@ -409,7 +409,7 @@ impl Scheduler {
             // An apinit watches the front ends on its own host: if PE 0 is there too, it ends the application.
             State::Running if with_its_head => self.turn_to_end(now, apid),
             State::Ended => {}
-            // Nobody on its nodes watches this front end, or the launch was lost again with an apinit that was killed.
+            // No apinit of its nodes watches this front end, or the launch was lost with an apinit that was killed.
             State::Launching | State::Running => {
                 self.give_up(now, apid, Cause::FrontGone, out);
                 self.repeat_doom(now, apid, out);
