@@ -114,25 +114,31 @@ pub(super) fn open_files(pid: i32) -> Result<Vec<Open>, CheckpointError> {
     numbers.sort_unstable();
     let mut all = Vec::new();
     for number in numbers {
-        let path = format!("{folder}/{number}");
-        let link = match fs::read_link(&path) {
+        match open_file(pid, number) {
             // Closed meanwhile, by one that runs.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            link => link.map_err(|e| failed(&path, &e))?,
-        };
-        let file = fs::metadata(&path).map_err(|e| failed(&path, &e))?;
-        let info = read(&format!("/proc/{pid}/fdinfo/{number}"))?;
-        let mount = info.lines().find_map(|l| l.strip_prefix("mnt_id:")?.trim().parse().ok());
-        all.push(Open {
-            number,
-            path: link.to_string_lossy().into_owned(),
-            mount: mount.unwrap_or(0),
-            dev: file.dev(),
-            ino: file.ino(),
-            null: file.file_type().is_char_device() && file.rdev() == NULL,
-        });
+            Err((_, e)) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err((path, e)) => return Err(failed(&path, &e)),
+            Ok(open) => all.push(open),
+        }
     }
     Ok(all)
+}
+
+fn open_file(pid: i32, number: i32) -> Result<Open, (String, std::io::Error)> {
+    let path = format!("/proc/{pid}/fd/{number}");
+    let link = fs::read_link(&path).map_err(|e| (path.clone(), e))?;
+    let file = fs::metadata(&path).map_err(|e| (path, e))?;
+    let path = format!("/proc/{pid}/fdinfo/{number}");
+    let info = fs::read_to_string(&path).map_err(|e| (path, e))?;
+    let mount = info.lines().find_map(|l| l.strip_prefix("mnt_id:")?.trim().parse().ok());
+    Ok(Open {
+        number,
+        path: link.to_string_lossy().into_owned(),
+        mount: mount.unwrap_or(0),
+        dev: file.dev(),
+        ino: file.ino(),
+        null: file.file_type().is_char_device() && file.rdev() == NULL,
+    })
 }
 
 /// The sockets with this name: the one that listens, and those of its connections.
@@ -177,5 +183,22 @@ mod tests {
         let files = open_files(own).expect("readable");
         assert!(files.windows(2).all(|w| w[0].number < w[1].number));
         assert!(!mounts(own).expect("readable").is_empty());
+    }
+
+    #[test]
+    fn a_file_that_closes_meanwhile_is_not_open() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let end = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !end.load(Ordering::Relaxed) {
+                    drop(File::open("/dev/null"));
+                }
+            });
+            let read = (0..2_000).map(|_| open_files(std::process::id() as i32));
+            let result = read.collect::<Result<Vec<_>, _>>();
+            end.store(true, Ordering::Relaxed);
+            result.expect("those that are there");
+        });
     }
 }
