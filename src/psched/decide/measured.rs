@@ -109,7 +109,7 @@ pub struct Measured {
 
 impl Measured {
     /// What an apinit tells. `apinits` is on how many of them an application is: 0 if it is not known,
-    /// or not in this incarnation. `touch`: whether an apinit is in touch with psched.
+    /// not in this incarnation, or not on this apinit. `touch`: whether an apinit is in touch with psched.
     pub(super) fn take(
         &mut self,
         apinit: Nid,

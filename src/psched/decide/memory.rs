@@ -80,18 +80,23 @@ impl Scheduler {
         told.ran.retain(|(key, _)| nids.iter().any(|nid| sits(key, nid)));
         told.idle.retain(|(key, _)| nids.iter().any(|nid| sits(key, nid)));
         let (ran, idle) = (std::mem::take(&mut told.ran), std::mem::take(&mut told.idle));
+        // (Many changes of few applications: each is looked up once.)
+        let mut here = told.changed();
+        here.retain(|key| nids.iter().any(|nid| sits(key, nid)));
+        here.extend(told.peaks.iter().map(|(key, ..)| *key));
         let of = |switch: &Switch| {
-            let apids = switch.started.iter().filter(|key| team(key).is_some());
+            let apids = switch.started.iter().filter(|key| here.contains(key));
             (apids.map(|key| key.apid).collect::<Vec<_>>(), switch.brought)
         };
         let brought: Vec<_> = told.switches.iter().map(of).collect();
         let started: BTreeSet<Apid> =
-            told.switches.iter().flat_map(|s| &s.started).map(|key| key.apid).collect();
+            brought.iter().flat_map(|(apids, _)| apids).copied().collect();
         let measured: BTreeSet<Apid> = told.peaks.iter().map(|(key, ..)| key.apid).collect();
         // The first word of somebody's memory: it is looked at again when it has settled.
         let new = |apid: &&Apid| self.measured.peaks(**apid).next().is_none();
         let new: Vec<Apid> = measured.iter().filter(new).copied().collect();
-        let apinits = |key: Key| team(&key).map_or(0, |team| team.hosts.len());
+        let apinits =
+            |key| team(&key).filter(|_| here.contains(&key)).map_or(0, |team| team.hosts.len());
         self.measured.take(lowest, told, apinits, |nid| self.offered.contains_key(&nid));
         for (key, time) in idle {
             self.schedule.was_idle(key.apid, time);

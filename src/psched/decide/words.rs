@@ -15,6 +15,7 @@
 //! | ended | for the nodes of the link that the application has |
 //! | stuck | for the nodes of the link |
 //! | moved, not moved, movable, memory out | where the application has a node of the link |
+//! | changes of party, memory, time that it ran or was idle | where the application has a node of the link |
 //! | a launch that failed | against a node only where its own host, or psched, says so |
 //!
 //! The same holds for an inventory: that an application is launched or runs counts from the host of

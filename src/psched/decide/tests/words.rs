@@ -1,6 +1,7 @@
 //! What a host says of others does not count.
 
 use super::*;
+use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::record::State;
 
 fn state(s: &Scheduler) -> State {
@@ -123,6 +124,40 @@ fn who_has_no_part_of_it_says_nothing_of_its_moves_and_processes() {
         assert_eq!(report(&mut s, 2, word), [""; 0]);
     }
     assert_eq!(serde_json::to_value(&s).expect("a state"), before);
+}
+
+/// Else its root would give the gangs of other hosts slices of an hour.
+#[test]
+fn changes_of_party_count_where_the_gang_is() {
+    let mut s = Scheduler::new(machine(3, 2), alone());
+    (0..3).for_each(|nid| drop(link(&mut s, nid, &[nid as u32], &[])));
+    s.apply(at(1), posted(1, 4));
+    report(&mut s, 0, Report::Launched(key(1, 1)));
+    report(&mut s, 0, Report::Running(key(1, 1)));
+    let changes = |of: u64| {
+        let change = |at: u64, gang: [Vec<Key>; 2]| {
+            let [started, stopped] = gang;
+            let (gap_ns, brought) = (3_600_000_000_000, 1 << 30);
+            Switch { began_ns: at, started, stopped, gap_ns, brought, ..Switch::default() }
+        };
+        let gang = vec![key(of, 1)];
+        let switches = vec![change(1, [gang.clone(), Vec::new()]), change(2, [Vec::new(), gang])];
+        Report::Switches(Box::new(Switches { switches, left_out: 1, ..Switches::default() }))
+    };
+    let of = |s: &Scheduler| {
+        let (cost, partial) = (s.measured().bringing(Apid(1)), s.measured().partial(Apid(1)));
+        (cost, partial, serde_json::to_value(&s.schedule).expect("a schedule"))
+    };
+    let before = of(&s);
+    assert_eq!(report(&mut s, 2, changes(1)), [""; 0]);
+    assert_eq!(of(&s), before);
+    // It is a figure of that host alone.
+    assert_eq!(
+        s.measured().apinits().map(|(nid, f)| (nid.0, f.switches)).collect::<Vec<_>>(),
+        [(2, 2)]
+    );
+    report(&mut s, 1, changes(1));
+    assert_eq!(of(&s).0, 3_600_000_000_000);
 }
 
 /// However often a host says that launches fail on another's node.
