@@ -247,10 +247,13 @@ impl Table {
             for (n, ((at, width), cell)) in columns.iter().zip(cells).enumerate() {
                 let separator = if n == 0 { "" } else { " " };
                 let cell = cut(cell, *width);
-                let _ = match self.columns[*at].align {
-                    Align::Left => write!(text, "{separator}{cell:<width$}"),
-                    Align::Right => write!(text, "{separator}{cell:>width$}"),
+                // (The width of a format has 16 bits, and panics beyond.)
+                let fill = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let [before, after] = match self.columns[*at].align {
+                    Align::Left => ["", &*fill],
+                    Align::Right => [&*fill, ""],
                 };
+                let _ = write!(text, "{separator}{before}{cell}{after}");
             }
             let _ = writeln!(out, "{}", cut(text.trim_end(), whole));
         };
@@ -492,6 +495,17 @@ Apid Command  Why
             let text = within(&table, columns);
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
         }
+    }
+
+    #[test]
+    fn a_cell_may_be_wider_than_a_format() {
+        let mut table = Table::new("things", "", "<Why >Age");
+        table.rows.push(vec![Cell::text("z".repeat(70_000)), Cell::Number(1)]);
+        table.rows.push(vec![Cell::text("a"), Cell::Number(2)]);
+        let mut out = String::new();
+        table.text(&mut out, 0);
+        let lines: Vec<usize> = out.lines().map(str::len).collect();
+        assert_eq!(lines, [70_004, 70_004, 70_004]);
     }
 
     #[test]

@@ -22,6 +22,15 @@ use std::time::Duration;
 /// The version of this conversation.
 pub const PROTOCOL: u32 = 1;
 
+/// Bytes of a text that a host says of itself, or of an application there, at most. More is cut.
+pub const SAID_MAX: usize = 1_024;
+/// Notes of a host at most (there may be one for each of its applications). More are left out.
+pub const NOTES_MAX: usize = 256;
+/// Processes of an application that outlive their KILL, that a host tells of at most. More are left out.
+pub const STUCK_MAX: usize = 64;
+/// Limits of a host, and means of checkpoints, at most. More are left out.
+pub const MEANS_MAX: usize = 64;
+
 /// What an apinit says of its nodes beside their state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostNote {

@@ -113,5 +113,7 @@ impl Switches {
     }
 }
 
+/// Gangs that one change stops or lets run on a host, at most. More are left out.
+pub const GANGS_MAX: usize = 4_096;
 /// Changes in one report, at most.
 pub const SWITCHES_MAX: usize = 256;

@@ -124,9 +124,14 @@ impl Measured {
             applications.for_each(|of| of.parts.left_out(apinit, first.began_ns));
         }
         let mut changed = BTreeSet::new();
-        for switch in told.switches {
+        for mut switch in told.switches {
             figures.take(&switch);
-            for key in switch.started.iter().filter(|key| apinits(**key) > 0) {
+            // (A hostile one names thousands, which would be kept.)
+            for gang in [&mut switch.started, &mut switch.stopped] {
+                let mut named = BTreeSet::new();
+                gang.retain(|key| apinits(*key) > 0 && named.insert(*key));
+            }
+            for key in &switch.started {
                 let application = self.applications.entry(key.apid).or_default();
                 let bringing = application.bringing.entry(apinit).or_default();
                 *bringing = [bringing[1], if switch.brought > 0 { switch.gap_ns } else { 0 }];

@@ -34,6 +34,19 @@ pub enum When {
     Held,
 }
 
+/// Processes that outlive their KILL that are named of an application: it may be on a thousand hosts.
+const STUCK_SHOWN: usize = 16;
+
+/// The first [`STUCK_SHOWN`] of these texts, and how many there are beside.
+fn some_of<'a>(mut texts: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut some: Vec<String> = texts.by_ref().take(STUCK_SHOWN).cloned().collect();
+    match texts.count() {
+        0 => {}
+        others => some.push(format!("{others} more")),
+    }
+    some
+}
+
 impl Scheduler {
     /// The application that was made of this posting, unless it has ended.
     pub fn requested(&self, request_id: &[u8; 16]) -> Option<Apid> {
@@ -88,7 +101,7 @@ impl Scheduler {
         let nids = || team.places.nids().collect();
         let stuck = self.stuck_said(apid);
         if !stuck.is_empty() {
-            return There::Stuck(stuck.into_iter().map(str::to_owned).collect()).into();
+            return There::Stuck(stuck).into();
         }
         let away = self.away_of(team);
         if !away.is_empty() {
@@ -128,9 +141,9 @@ impl Scheduler {
     }
 
     /// What its nodes say of processes that outlive their KILL.
-    fn stuck_said(&self, apid: Apid) -> Vec<&str> {
+    fn stuck_said(&self, apid: Apid) -> Vec<String> {
         let of_nodes = self.stuck.get(&apid).into_iter().flat_map(BTreeMap::values);
-        of_nodes.flatten().map(String::as_str).collect()
+        some_of(of_nodes.flatten())
     }
 
     /// Its processes that outlive their KILL, in words; empty: there are none.

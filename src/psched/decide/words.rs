@@ -13,7 +13,7 @@
 //! | launched | from the host of PE 0; another one's means that it can't give its part back |
 //! | running, signals taken, to be heard | from the host of PE 0 alone |
 //! | ended | for the nodes of the link that the application has |
-//! | stuck | for the nodes of the link |
+//! | stuck | for the nodes of the link that the application has |
 //! | moved, not moved, movable, memory out | where the application has a node of the link |
 //! | changes of party, memory, time that it ran or was idle | where the application has a node of the link |
 //! | a launch that failed | against a node only where its own host, or psched, says so |
@@ -38,7 +38,11 @@ impl Scheduler {
             Report::Running(key)
             | Report::SignalsTaken { key, .. }
             | Report::ToHear { key, .. } => self.is_head_on(*key, &own),
-            Report::Stuck { nid, .. } => own.contains(*nid),
+            Report::Stuck { key, nid, .. } => {
+                own.contains(*nid)
+                    && (self.is_on(*key, &NidSet::of(&[*nid]))
+                        || self.occupancy.holds(key.apid, *nid))
+            }
             Report::Launched(key)
             | Report::Movable { key, .. }
             | Report::Moved { key, .. }

@@ -8,7 +8,7 @@ use super::{
     nanos,
 };
 use crate::apteam::posting::cut;
-use crate::apteam::protocol::node::NICE_MAX;
+use crate::apteam::protocol::node::{NICE_MAX, SAID_MAX};
 use crate::apteam::{Apid, Ticket};
 use crate::machine::Nid;
 use bytes::Bytes;
@@ -167,16 +167,41 @@ impl Codec<String, String> for Cut {
     }
 }
 
-/// Texts, [`LIST_MAX`] at most.
-pub(super) struct Texts;
+/// Empty is none.
+impl Codec<Option<String>, String> for Cut {
+    fn write(self, plain: Option<String>) -> String {
+        cut(plain.unwrap_or_default(), self.0)
+    }
+    fn read(self, field: Field, wire: String) -> Result<Option<String>, Malformed> {
+        let text: String = self.read(field, wire)?;
+        Ok(Some(text).filter(|text| !text.is_empty()))
+    }
+}
 
-impl Codec<Vec<String>, Vec<String>> for Texts {
+/// What a host says of itself in words: so many texts at most, each of [`SAID_MAX`] bytes at most. What is
+/// beyond is left out on both sides: psched keeps them, and shows them to everybody.
+pub(super) struct Said(pub usize);
+
+impl Codec<Vec<String>, Vec<String>> for Said {
     fn write(self, plain: Vec<String>) -> Vec<String> {
-        plain
+        plain.into_iter().take(self.0).map(|text| cut(text, SAID_MAX)).collect()
     }
     fn read(self, field: Field, wire: Vec<String>) -> Result<Vec<String>, Malformed> {
-        field.bounded(&wire, LIST_MAX)?;
-        wire.into_iter().map(|text| field.text(text)).collect()
+        let some = wire.into_iter().take(self.0);
+        some.map(|text| Cut(SAID_MAX).read(field, text)).collect()
+    }
+}
+
+/// Messages as [`Said`] has texts.
+pub(super) struct First(pub usize);
+
+impl<P: TryFrom<W, Error = Malformed>, W: From<P>> Codec<Vec<P>, Vec<W>> for First {
+    fn write(self, plain: Vec<P>) -> Vec<W> {
+        plain.into_iter().take(self.0).map(W::from).collect()
+    }
+    fn read(self, field: Field, mut wire: Vec<W>) -> Result<Vec<P>, Malformed> {
+        wire.truncate(self.0);
+        field.list(wire, self.0)
     }
 }
 

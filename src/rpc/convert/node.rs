@@ -1,9 +1,9 @@
 //! psched and apinit.
 
 use super::codec::{
-    Apids, Between, Boxed, Codec, Else, Given, Inner, LimitMillis, List, Millis, Nanos, Nice,
-    NodeId, Numbers, Optional, OrDefault, Required, SIGNAL, Same, Secret, Text, Texts, Via, kind,
-    kind_or_default,
+    Apids, Between, Boxed, Codec, Cut, Else, First, Given, Inner, LimitMillis, List, Millis, Nanos,
+    Nice, NodeId, Numbers, Optional, OrDefault, Required, SIGNAL, Said, Same, Secret, Text, Via,
+    kind, kind_or_default,
 };
 use super::common::Places;
 use super::posting::AccountName;
@@ -15,9 +15,9 @@ use crate::apteam::part::{MapRun, Part, RankMap};
 use crate::apteam::place::HostPart;
 use crate::apteam::protocol::attach::NumberedSignal;
 use crate::apteam::protocol::node::{
-    ClockTold, Command, Foreign, ForeignApplication, Hello, HostNote, MoveCommand, Moved, NodeSpec,
-    NoteAbout, Phase, PlaceCommand, Report, Restart, Restoring, RollOut, Shift, Start, Welcome,
-    Yields,
+    ClockTold, Command, Foreign, ForeignApplication, Hello, HostNote, MEANS_MAX, MoveCommand,
+    Moved, NOTES_MAX, NodeSpec, NoteAbout, Phase, PlaceCommand, Report, Restart, Restoring,
+    RollOut, SAID_MAX, STUCK_MAX, Shift, Start, Welcome, Yields,
 };
 use crate::apteam::{Apid, Incarnation, Key, SealKey};
 use crate::machine::Nid;
@@ -27,29 +27,31 @@ use crate::variables::{Isolation, Variables};
 use bytes::Bytes;
 use std::time::Duration;
 
+/// Bytes of the name of a host, or of a kind of processors: the kernel's `HOST_NAME_MAX` is 64, DNS has 253.
+const NAME_MAX: usize = 255;
 /// NUMA nodes of a host: Linux has no more.
 const BANKS_MAX: usize = 1_024;
 
 message! {
     Hello = NodeHello;
     protocol: Same,
-    socket: Text,
-    hostname: Text,
-    boot_id: Text,
+    socket: Cut(SAID_MAX),
+    hostname: Cut(NAME_MAX),
+    boot_id: Cut(NAME_MAX),
     nids: NodeId,
-    notes: List(LIST_MAX),
-    store_id: Text,
+    notes: First(NOTES_MAX),
+    store_id: Cut(NAME_MAX),
     epoch: Same,
     cpus: Numbers,
     memory: Same,
-    limits: Texts,
+    limits: Said(MEANS_MAX),
     stops: kind_or_default::<pb::StopMeans>(),
-    arch: Text,
-    back_ends: Texts,
+    arch: Cut(NAME_MAX),
+    back_ends: Said(MEANS_MAX),
     roll_out: Via(wire_roll_out, |_, told| read_roll_out(told)),
     banks: List(BANKS_MAX),
-    host: Text,
-    address: Text,
+    host: Cut(NAME_MAX),
+    address: Cut(NAME_MAX),
     parts: Same,
     leads_on: Same,
     stacks: Same,
@@ -82,7 +84,7 @@ fn read_roll_out(told: Option<pb::RollOut>) -> Result<RollOut, Malformed> {
         None => RollOut::Untold,
         Some(told) if told.can && told.by_checkpoint => RollOut::ByCheckpoint,
         Some(told) if told.can => RollOut::Can,
-        Some(told) => RollOut::Cant(Field("RollOut", "why_not").text(told.why_not)?),
+        Some(told) => RollOut::Cant(Cut(SAID_MAX).read(Field("RollOut", "why_not"), told.why_not)?),
     })
 }
 
@@ -106,7 +108,7 @@ impl TryFrom<pb::HostNote> for HostNote {
             pb::NoteAbout::Isolation => NoteAbout::Isolation,
             pb::NoteAbout::Application => NoteAbout::App(of("key").need(note.key)?),
         };
-        Ok(HostNote { about, text: of("text").text(note.text)? })
+        Ok(HostNote { about, text: Cut(SAID_MAX).read(of("text"), note.text)? })
     }
 }
 
@@ -120,7 +122,7 @@ impl TryFrom<pb::NodeNotes> for (Vec<HostNote>, RollOut, ClockTold) {
             pace: told.clock_pace,
             growth: told.clock_growth,
         };
-        let notes = Field("NodeNotes", "notes").list(told.notes, LIST_MAX)?;
+        let notes = First(NOTES_MAX).read(Field("NodeNotes", "notes"), told.notes)?;
         Ok((notes, read_roll_out(told.roll_out)?, clock))
     }
 }
@@ -403,9 +405,9 @@ message! {
 
 message! {
     Foreign = Foreign;
-    store_id: Text,
+    store_id: Cut(NAME_MAX),
     epoch: Same,
-    why: Text,
+    why: Cut(SAID_MAX),
     applications: List(LIST_MAX),
 }
 
@@ -470,7 +472,7 @@ variants! {
     Launched(launched: Inner),
     Running(running: Inner),
     TakenBack { key = (apid, incarnation): FlatKey, number: Same } = TakenBackReport,
-    Stuck { key: Required, nid: NodeId, processes: Texts } = StuckReport,
+    Stuck { key: Required, nid: NodeId, processes: Said(STUCK_MAX) } = StuckReport,
     SignalsTaken { key: Required, number: Same } = SignalsReport,
     Ended(ended: Boxed),
     ToHear { key: Required, ends: Same } = ToHearReport,
@@ -479,5 +481,5 @@ variants! {
     Movable { key: Required, blocker: Optional } = MovableReport,
     Moved { key: Required, number: Same, frozen = frozen_ns: Nanos } = MovedReport,
     MoveFailed { key: Required, number: Same, why: Required } = MoveFailedReport,
-    RolledOut { key: Required, bytes: Same, why: Text } = RolledOutReport,
+    RolledOut { key: Required, bytes: Same, why: Cut(SAID_MAX) } = RolledOutReport,
 }

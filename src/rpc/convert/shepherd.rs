@@ -3,11 +3,12 @@
 use super::attach::StdinEnd;
 use super::codec::{
     AtMost, Boxed, CString, Codec, Digest, FileName, Given, Inner, LimitMillis, List, Millis, Nice,
-    NodeId, Numbers, Optional, OrDefault, POSITIVE, Required, Same, Text, Texts, Via,
+    NodeId, Numbers, Optional, OrDefault, POSITIVE, Required, Said, Same, Text, Via,
 };
 use super::table::{message, variants};
 use super::{Field, LONG_LIST_MAX, Malformed};
 use crate::apteam::launch::{HostLaunch, LocalPe, PARTS_MAX};
+use crate::apteam::protocol::node::STUCK_MAX;
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
@@ -102,7 +103,7 @@ variants! {
     Stuck(stuck: Via(
         |processes| pb::StuckProcesses { processes },
         |_, stuck: pb::StuckProcesses| {
-            Texts.read(Field("StuckProcesses", "processes"), stuck.processes)
+            Said(STUCK_MAX).read(Field("StuckProcesses", "processes"), stuck.processes)
         },
     )),
     Processes(processes: Inner),

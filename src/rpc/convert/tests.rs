@@ -22,7 +22,9 @@ use crate::apteam::protocol::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Start,
     Welcome, Yields,
 };
-use crate::apteam::protocol::node::{HostNote, NoteAbout};
+use crate::apteam::protocol::node::{
+    ClockTold, HostNote, NOTES_MAX, NoteAbout, RollOut, SAID_MAX, STUCK_MAX,
+};
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::peers::{
     BarrierIn, BarrierOut, Beyond, FromPeer, Indices, Onward, Pass, PmiEntry, SOURCES_MAX, ToPeer,
@@ -1284,4 +1286,24 @@ fn output_is_not_copied() {
         panic!("it is output");
     };
     assert!(bounds.contains(&output.data.as_ptr()));
+}
+
+/// psched keeps it, and shows it to everybody.
+#[test]
+fn of_what_a_host_says_of_itself_some_is_taken() {
+    let long = || "ä".repeat(super::TEXT_MAX / 2);
+    let note = || pb::HostNote { text: long(), ..pb::HostNote::default() };
+    let told = pb::NodeNotes { notes: vec![note(); NOTES_MAX + 1], ..pb::NodeNotes::default() };
+    let (notes, ..): (Vec<HostNote>, RollOut, ClockTold) = told.try_into().expect("it is cut");
+    assert_eq!(notes.len(), NOTES_MAX);
+    assert!(notes.iter().all(|note| note.text.len() <= SAID_MAX), "{}", notes[0].text.len());
+    let stuck = pb::StuckReport {
+        key: Some(Key { apid: Apid(1), incarnation: Incarnation(1) }.into()),
+        processes: vec![long(); STUCK_MAX + 1],
+        ..pb::StuckReport::default()
+    };
+    let stuck = pb::NodeReport { report: Some(pb::node_report::Report::Stuck(stuck)) };
+    let Ok(Report::Stuck { processes, .. }) = Report::try_from(stuck) else { panic!("it is cut") };
+    assert_eq!(processes.len(), STUCK_MAX);
+    assert!(processes.iter().all(|text| text.len() <= SAID_MAX));
 }

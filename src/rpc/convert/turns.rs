@@ -1,11 +1,11 @@
 //! psched and apinit about turns.
 
-use super::codec::{List, Same};
+use super::codec::{First, List, Same};
 use super::table::{kinds, message};
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, all, nanos};
 use crate::apteam::Key;
 use crate::apteam::protocol::turns::{
-    PlannedSlice, SWITCHES_MAX, SlicePlan, StopMeans, Switch, Switches, TAKERS_MAX,
+    GANGS_MAX, PlannedSlice, SWITCHES_MAX, SlicePlan, StopMeans, Switch, Switches, TAKERS_MAX,
 };
 use crate::machine::Nid;
 use crate::rpc::pb;
@@ -88,8 +88,8 @@ message! {
     freeze_ns: Same,
     gap_ns: Same,
     not_yet_frozen: Same,
-    stopped: List(LIST_MAX),
-    started: List(LIST_MAX),
+    stopped: First(GANGS_MAX),
+    started: First(GANGS_MAX),
     brought = brought_bytes: Same,
 }
 

@@ -403,6 +403,29 @@ fn what_does_not_die_is_shown_as_long_as_it_is_there() {
     assert!(notes(&s).is_empty());
 }
 
+/// It may be on a thousand hosts, of which each may say much, and one may lie.
+#[test]
+fn of_what_does_not_die_some_is_named() {
+    let mut s = Scheduler::new(machine(3, 1), alone());
+    (0..3).for_each(|nid| drop(link(&mut s, nid, &[nid as u32], &[])));
+    s.apply(at(1), posted(1, 2));
+    let mut stuck = |number: u64| {
+        let processes = (0..20).map(|pid| format!("pid {number}:{pid}")).collect();
+        let said = Report::Stuck { key: key(1, 1), nid: Nid(number as u32), processes };
+        assert_eq!(report(&mut s, number, said), [""; 0]);
+        let obstacle = s.why(Apid(1)).map(|why| why.words(&sees_all).obstacle).unwrap_or_default();
+        let notes = s.nodes().flat_map(|n| notes_said(&n.notes)).collect::<Vec<_>>();
+        (obstacle, notes)
+    };
+    let (obstacle, notes) = stuck(2);
+    assert!(!obstacle.contains("pid 2:"), "it has no part there: {obstacle}");
+    assert_eq!(notes, [""; 0]);
+    stuck(0);
+    let (obstacle, notes) = stuck(1);
+    assert!(obstacle.ends_with("pid 0:15; 24 more"), "{obstacle}");
+    assert!(notes[1].ends_with("pid 1:15; 4 more"), "{notes:?}");
+}
+
 #[test]
 fn what_was_killed_goes_on_as_it_was() {
     let mut s = ready(2, 2);

@@ -151,6 +151,11 @@ fn changes_of_party_count_where_the_gang_is() {
     let before = of(&s);
     assert_eq!(report(&mut s, 2, changes(1)), [""; 0]);
     assert_eq!(of(&s), before);
+    let kept = |s: &Scheduler| {
+        let all = s.measured().latest();
+        all.map(|of| of.switch.started.len() + of.switch.stopped.len()).sum::<usize>()
+    };
+    assert_eq!(kept(&s), 0, "it would be kept");
     // It is a figure of that host alone.
     assert_eq!(
         s.measured().apinits().map(|(nid, f)| (nid.0, f.switches)).collect::<Vec<_>>(),

@@ -10,6 +10,7 @@
 //!   NID 6   suspect   room 0   not seen: no apinit has ever offered it
 //! ```
 
+use super::some_of;
 use crate::apteam::Apid;
 use crate::apteam::change::{Closed, FlavorOrder, NodeOrder};
 use crate::apteam::protocol::node::{ClockTold, HostNote, NoteAbout};
@@ -226,8 +227,8 @@ impl Scheduler {
     /// Processes that outlive their KILL on the host whose first node of the application this is.
     fn stuck_on(&self, nid: Nid) -> impl Iterator<Item = NodeNote> {
         let of = move |(apid, nodes): (&Apid, &BTreeMap<Nid, Vec<String>>)| {
-            let all = nodes.get(&nid)?.join("; ");
-            (!all.is_empty()).then(|| NodeNote::Stuck(self.app_name(*apid), all))
+            let some = some_of(nodes.get(&nid)?.iter()).join("; ");
+            (!some.is_empty()).then(|| NodeNote::Stuck(self.app_name(*apid), some))
         };
         self.stuck.iter().filter_map(of)
     }
