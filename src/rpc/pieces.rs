@@ -29,19 +29,24 @@ impl Pieces {
         Pieces { body, rest: None }
     }
 
-    /// The next piece, or what the body ends with.
+    /// The next piece, or what the body ends with. No piece is empty: a frame without data and without the end of its
+    /// stream counts as an attack, of which a connection bears a hundred, and a client may end each of its requests
+    /// with a frame that is empty when it comes from here.
     pub fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut data = match self.rest.take() {
             Some(rest) => rest,
-            None => match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => data,
-                    Err(frame) => return Poll::Ready(Some(Ok(frame))),
-                },
-                end => return Poll::Ready(end),
+            None => loop {
+                match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) if data.is_empty() => {}
+                        Ok(data) => break data,
+                        Err(frame) => return Poll::Ready(Some(Ok(frame))),
+                    },
+                    end => return Poll::Ready(end),
+                }
             },
         };
         if data.len() > PIECE {
@@ -92,6 +97,22 @@ mod tests {
         }
         assert_eq!(sizes, [PIECE, PIECE, 40_000 - 2 * PIECE]);
         assert!(all == whole && pieces.is_end());
+    }
+
+    #[test]
+    fn no_piece_is_empty() {
+        let (says, said) = tokio::sync::mpsc::unbounded_channel();
+        let mut pieces = Pieces::new(bodies::channel(said));
+        for data in ["", "a", "", "", "b", ""] {
+            says.send(Bytes::from(data)).expect("read");
+        }
+        drop(says);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut all = Vec::new();
+        while let Poll::Ready(Some(frame)) = pieces.poll_piece(&mut cx) {
+            all.push(frame.expect("no error").into_data().expect("data"));
+        }
+        assert_eq!(all, ["a", "b"]);
     }
 
     #[test]

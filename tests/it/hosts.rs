@@ -16,20 +16,6 @@ fn script(cluster: &Cluster, host: usize, options: &str, script: &str) -> Runnin
     Running::start(&mut cluster.command(host, "aprun", arguments))
 }
 
-/// A command of a user on a host.
-fn of_user(
-    cluster: &Cluster,
-    host: usize,
-    uid: u32,
-    program: &std::path::Path,
-) -> std::process::Command {
-    let mut command = cluster.on(host, "setpriv".as_ref());
-    let uid = uid.to_string();
-    command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]).arg(program);
-    command.env_remove("PSCHED_SOCKET").env_remove("PSCHED_LOG").env("HOME", "/");
-    command
-}
-
 #[test]
 fn a_program_runs_on_all_hosts_of_a_cluster() {
     if !may_be("hosts::a_program_runs_on_all_hosts_of_a_cluster") {
@@ -102,7 +88,7 @@ fn a_user_of_another_host_is_who_he_is_there() {
     let cluster = Cluster::start(2, 1);
     let bins = Bins::new();
     let aprun = |uid: u32, line: &str| {
-        let mut command = of_user(&cluster, 1, uid, &bins.path("aprun"));
+        let mut command = cluster.of_user(1, uid, &bins.path("aprun"));
         command.args(words(line));
         command
     };
@@ -111,14 +97,13 @@ fn a_user_of_another_host_is_who_he_is_there() {
     let sleeps = Running::start(&mut aprun(ANNA.uid, "-q -n 1 sleep 1000"));
     let apid = cluster.wait_for("running", 1)[0];
     let kill = |uid: u32| {
-        let mut command = of_user(&cluster, 1, uid, &bins.path("apkill"));
+        let mut command = cluster.of_user(1, uid, &bins.path("apkill"));
         run(command.args(["-9", &apid.to_string()]))
     };
     let refused = kill(BERT.uid);
     assert_eq!(refused.status, 1, "{refused:?}");
     assert!(refused.stderr.contains("belongs to"), "{}", refused.stderr);
-    let set =
-        run(of_user(&cluster, 1, BERT.uid, &bins.path("psmgr")).args(["set", "kill_grace=1s"]));
+    let set = run(cluster.of_user(1, BERT.uid, &bins.path("psmgr")).args(["set", "kill_grace=1s"]));
     assert_eq!(set.status, 1, "{set:?}");
     kill(ANNA.uid).expect(0);
     sleeps.wait(BOUND).expect(137);
@@ -401,7 +386,7 @@ fn hosts_that_do_not_answer_hold_nobody_up() {
         // Meanwhile everything works.
         let aprun = tokio::task::spawn_blocking(move || {
             let bins = Bins::new();
-            let mut aprun = of_user(&cluster, 1, ANNA.uid, &bins.path("aprun"));
+            let mut aprun = cluster.of_user(1, ANNA.uid, &bins.path("aprun"));
             let run = run(aprun.args(words("-q -n 4 echo here"))).expect(0);
             (run.sorted(), cluster)
         });
@@ -616,10 +601,10 @@ fn the_last_lines_name_the_user_who_has_killed_it() {
     }
     let cluster = Cluster::start(2, 1);
     let bins = Bins::new();
-    let mut aprun = of_user(&cluster, 1, 4_000, &bins.path("aprun"));
+    let mut aprun = cluster.of_user(1, 4_000, &bins.path("aprun"));
     let sleeps = Running::start(aprun.args(words("-n 1 sleep 1000")));
     let apid = cluster.wait_for("running", 1)[0];
-    let mut kill = of_user(&cluster, 1, 4_000, &bins.path("apkill"));
+    let mut kill = cluster.of_user(1, 4_000, &bins.path("apkill"));
     run(kill.args(["-9", &apid.to_string()])).expect(0);
     let ended = sleeps.wait(BOUND).expect(137);
     let line = format!("aprun: Apid {apid}: killed by only0: Killed (signal 9)");

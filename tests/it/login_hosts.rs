@@ -2,7 +2,7 @@
 //! that is withdrawn.
 
 use crate::support::hosts::{Cluster, may_be};
-use crate::support::users::ANNA;
+use crate::support::users::{ANNA, Bins};
 use crate::support::*;
 use psched::rpc::connect::connect;
 use psched::rpc::pb;
@@ -202,6 +202,27 @@ fn answers_that_a_user_of_a_login_host_does_not_read_cost_little() {
     eprintln!("apinit went from {before} to {now} KiB");
     assert!(now < before + COSTS_KIB, "apinit went from {before} to {now} KiB");
     drop(unread);
+    cluster.wait_until_up();
+}
+
+/// What changes something is not asked again, so that each request has to arrive.
+#[test]
+fn of_many_commands_on_a_login_host_none_fails() {
+    if !may_be("login_hosts::of_many_commands_on_a_login_host_none_fails") {
+        return;
+    }
+    let (cluster, bins) = (Cluster::start(2, 1), Bins::new());
+    let of_user = |name: &str| cluster.of_user(1, ANNA.uid, &bins.path(name));
+    let mut aprun = of_user("aprun");
+    aprun.args(words("-q -n 1 sleep 1000")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut aprun = aprun.spawn().expect("it starts");
+    let apid = cluster.wait_for("running", 1)[0].to_string();
+    // (What HTTP/2 bears of many a thing on one connection is a hundred.)
+    for _ in 0..220 {
+        run(of_user("apkill").args(["-CONT", &apid])).expect(0);
+    }
+    run(of_user("apkill").args(["-9", &apid])).expect(0);
+    assert!(!aprun.wait().expect("reaped").success());
     cluster.wait_until_up();
 }
 

@@ -215,6 +215,15 @@ impl Cluster {
         command
     }
 
+    /// A program of a user on a host.
+    pub fn of_user(&self, host: usize, uid: u32, program: &Path) -> Command {
+        let mut command = self.on(host, "setpriv".as_ref());
+        let uid = uid.to_string();
+        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]).arg(program);
+        command.env_remove("PSCHED_SOCKET").env_remove("PSCHED_LOG").env("HOME", "/");
+        command
+    }
+
     fn log(&self, of: &str) -> std::fs::File {
         let path = self.folder.path().join(format!("log-{of}"));
         std::fs::OpenOptions::new().create(true).append(true).open(path).expect("a log")
