@@ -25,7 +25,8 @@
 use super::ends::Said;
 use super::{Effect, Link, LinkId, News, Now, Record, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
-use crate::apteam::protocol::node::{ClockTold, Command, Hello, PROTOCOL, Phase, Report};
+use crate::apteam::posting::cut;
+use crate::apteam::protocol::node::{ClockTold, Command, Hello, PROTOCOL, Phase, Report, SAID_MAX};
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
 use crate::machine::{Machine, Nid, NidSet, format_nids, nids_text};
@@ -36,6 +37,28 @@ use std::time::Duration;
 const REFUSED_MAX: usize = 100;
 /// What is said of an application that was lost because its apinit does not have it.
 pub const LACKS: &str = "its apinit no longer knows it";
+
+/// Bytes of a list of nodes in what is said of an apinit that is refused.
+const NIDS_SHOWN: usize = 200;
+
+/// What the log says of applications that nodes hold and that are not on record.
+fn not_on_record(nids: &[Nid], unknown: &[Key]) -> String {
+    const NAMED_MAX: usize = 16;
+    let (one, hold) = (unknown.len() == 1, if nids.len() == 1 { "holds" } else { "hold" });
+    let named: Vec<String> = unknown.iter().take(NAMED_MAX).map(Key::to_string).collect();
+    let more = match unknown.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "{} {hold} {} {}{more}, which {} not on record: {} ended",
+        nids_text(nids.iter().copied()),
+        if one { "application" } else { "applications" },
+        named.join(", "),
+        if one { "is" } else { "are" },
+        if one { "it is" } else { "they are" },
+    )
+}
 
 impl Scheduler {
     pub(super) fn link_opened(
@@ -114,7 +137,7 @@ impl Scheduler {
         Some(format!(
             "{} {} not of the host {}, whose certificate it presents: psched.yaml gives NID {first} \
              to {host}; correct --nids, or `host` in psched.yaml",
-            nids_text(strange.iter().copied()),
+            cut(nids_text(strange.iter().copied()), NIDS_SHOWN),
             if strange.len() == 1 { "is" } else { "are" },
             hello.host,
         ))
@@ -123,10 +146,9 @@ impl Scheduler {
     /// Of the nodes that nobody else offers it is told why they are not there.
     fn note_refused(&mut self, hello: &Hello, why: &str) {
         let host = &hello.hostname;
-        let why = format!(
-            "the apinit of {} on host {host}: {why}",
-            nids_text(hello.nids.iter().copied())
-        );
+        // (It is told of each of its nodes, and may name a hundred thousand.)
+        let nids = cut(nids_text(hello.nids.iter().copied()), NIDS_SHOWN);
+        let why = cut(format!("the apinit of {nids} on host {host}: {why}"), SAID_MAX);
         let known = |nid: &&Nid| self.machine.nodes.contains_key(nid);
         let nids = hello.nids.iter().filter(known).filter(|nid| !self.offered.contains_key(nid));
         self.refused.extend(nids.map(|nid| (*nid, why.clone())).collect::<Vec<_>>());
@@ -257,6 +279,7 @@ impl Scheduler {
         let (nids, boot) = (entry.hello.nids.clone(), entry.hello.boot_id.clone());
         let own = NidSet::of(&nids);
         let mut held: BTreeMap<Key, Phase> = BTreeMap::new();
+        let mut unknown = Vec::new();
         for (key, phase) in items {
             let team = self.teams.get(&key.apid);
             let here = |t: &&Apteam| t.places.nids().any(|n| own.contains(n));
@@ -268,16 +291,15 @@ impl Scheduler {
                 None if *phase == Phase::Ended => {
                     out.push(Effect::Command { link, command: Command::Discard(*key) });
                 }
-                None => {
-                    out.push(Effect::Warn(format!(
-                        "{} {} application {key}, which is not on record: it is ended",
-                        nids_text(nids.iter().copied()),
-                        if nids.len() == 1 { "holds" } else { "hold" },
-                    )));
-                    out.push(Effect::Command { link, command: Command::Discard(*key) });
-                }
+                None => unknown.push(*key),
             }
         }
+        if !unknown.is_empty() {
+            out.push(Effect::Warn(not_on_record(&nids, &unknown)));
+        }
+        out.extend(
+            unknown.iter().map(|key| Effect::Command { link, command: Command::Discard(*key) }),
+        );
         let concerned: Vec<Apid> = self
             .teams
             .values()
@@ -452,7 +474,7 @@ impl Scheduler {
     }
 
     pub(super) fn report(&mut self, now: Now, link: LinkId, report: Report, out: &mut Vec<Effect>) {
-        let Some(report) = self.counted(link, report) else { return };
+        let Some(report) = self.counted(now, link, report) else { return };
         if self.links.get(&link).is_some_and(|l| l.foreign.is_some()) {
             return self.foreign_report(now, link, report, out);
         }

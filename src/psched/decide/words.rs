@@ -16,6 +16,7 @@
 //! | stuck | for the nodes of the link that the application has |
 //! | moved, not moved, movable, memory out | where the application has a node of the link |
 //! | changes of party, memory, time that it ran or was idle | where the application has a node of the link |
+//! | time that it ran or was frozen | not more than since its posting |
 //! | a launch that failed | against a node only where its own host, or psched, says so |
 //!
 //! The same holds for an inventory: that an application is launched or runs counts from the host of
@@ -24,14 +25,18 @@
 //! What a host has heard of another still says how an application ended: that concerns the application, and the
 //! host has a part of it.
 
-use super::{LinkId, Scheduler};
+use super::{LinkId, Now, Scheduler};
 use crate::apteam::Key;
 use crate::apteam::protocol::node::Report;
 use crate::machine::{Nid, NidSet};
+use std::time::Duration;
+
+/// By so much the clock of psched's host may have been set since a posting.
+pub(super) const CLOCK_SET: Duration = Duration::from_secs(60);
 
 impl Scheduler {
     /// What counts of a report; `None`: nothing.
-    pub(super) fn counted(&self, link: LinkId, report: Report) -> Option<Report> {
+    pub(super) fn counted(&self, now: Now, link: LinkId, report: Report) -> Option<Report> {
         let of = self.links.get(&link)?;
         let own = NidSet::of(&of.hello.nids);
         let counts = match &report {
@@ -67,10 +72,26 @@ impl Scheduler {
                 };
                 end.nids.retain(|nid| own.contains(*nid) && has(*nid));
                 end.lost.retain(|nid| own.contains(*nid));
+                end.run = end.run.min(self.ran_at_most(now, end.key));
+                end.frozen = end.frozen.min(self.ran_at_most(now, end.key));
                 Some(Report::Ended(end))
+            }
+            Report::Switches(mut told) => {
+                for (key, ran) in &mut told.ran {
+                    *ran = (*ran).min(self.ran_at_most(now, *key));
+                }
+                Some(Report::Switches(told))
             }
             report => counts.then_some(report),
         }
+    }
+
+    /// How long an application has run at most by now: since it was posted, and before that what it brings from its
+    /// checkpoint.
+    fn ran_at_most(&self, now: Now, key: Key) -> Duration {
+        let Some(team) = self.teams.get(&key.apid) else { return CLOCK_SET };
+        let since = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));
+        since.saturating_add(team.run_before()).saturating_add(CLOCK_SET)
     }
 
     /// Whether PE 0 of an application is on one of these nodes.
@@ -86,7 +107,7 @@ impl Scheduler {
     }
 
     /// Whether an application has one of these nodes.
-    fn is_on(&self, key: Key, nids: &NidSet) -> bool {
+    pub(super) fn is_on(&self, key: Key, nids: &NidSet) -> bool {
         let team = self.teams.get(&key.apid);
         team.is_some_and(|team| team.places.nids().any(|nid| nids.contains(nid)))
     }

@@ -3,8 +3,8 @@
 use super::input::Input;
 use super::processes::Questions;
 use super::services::caller;
-use crate::apteam::Key;
-use crate::apteam::protocol::node::{Foreign, Hello, Phase, Report};
+use crate::apteam::posting::cut;
+use crate::apteam::protocol::node::{Foreign, Hello, Report};
 use crate::apteam::silence::Silence;
 use crate::certs::Role;
 use crate::machine::format_nids;
@@ -259,8 +259,9 @@ async fn listen(
                 let hello = from.introduces(Hello::try_from(hello).map_err(malformed)?);
                 let nids = format_nids(hello.nids.iter().copied());
                 let (pid, host) = (hello.pid, &hello.host);
-                tracing::info!(link = link.0, pid, host, nids, "an apinit has connected");
                 apinit = (host.clone(), Lost::name(host, &nids));
+                let nids = cut(nids, Lost::MOST.1);
+                tracing::info!(link = link.0, pid, host, nids, "an apinit has connected");
                 questions.linked(link, &sender, hello.stacks);
                 Input::LinkOpened { link, hello: Box::new(hello), sender }
             }
@@ -268,12 +269,7 @@ async fn listen(
                 return Err(Status::failed_precondition("the first message must be a hello"));
             }
             (pb::from_node::Message::Inventory(inventory), None) => {
-                let items = inventory
-                    .items
-                    .into_iter()
-                    .map(<(Key, Phase)>::try_from)
-                    .collect::<Result<_, _>>()
-                    .map_err(malformed)?;
+                let items = inventory.try_into().map_err(malformed)?;
                 presence.is_there(&apinit);
                 Input::Event(Box::new(Event::Inventory { link, items }))
             }

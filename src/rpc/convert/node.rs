@@ -8,7 +8,7 @@ use super::codec::{
 use super::common::Places;
 use super::posting::AccountName;
 use super::table::{kinds, message, variants};
-use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed, NODES_MAX, all, ms, nanos};
+use super::{Field, LIST_MAX, Malformed, NODES_MAX, all, ms, nanos};
 use crate::apshepherd::decide::mapping::mapping_of;
 use crate::apteam::bounds::HostBounds;
 use crate::apteam::part::{MapRun, Part, RankMap};
@@ -231,7 +231,8 @@ impl From<Vec<(Key, Phase)>> for pb::Inventory {
 impl TryFrom<pb::Inventory> for Vec<(Key, Phase)> {
     type Error = Malformed;
     fn try_from(inventory: pb::Inventory) -> Result<Self, Malformed> {
-        Field("Inventory", "items").list(inventory.items, LONG_LIST_MAX)
+        // (A host has no more applications: `applications_max`.)
+        Field("Inventory", "items").list(inventory.items, LIST_MAX)
     }
 }
 

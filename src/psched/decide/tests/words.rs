@@ -1,8 +1,10 @@
 //! What a host says of others does not count.
 
 use super::*;
+use crate::apteam::protocol::node::{ClockTold, HostNote, NoteAbout, RollOut};
 use crate::apteam::protocol::turns::{Switch, Switches};
 use crate::apteam::record::State;
+use crate::psched::decide::words::CLOCK_SET;
 
 fn state(s: &Scheduler) -> State {
     s.team(Apid(1)).map_or(State::Ended, |team| team.state)
@@ -163,6 +165,74 @@ fn changes_of_party_count_where_the_gang_is() {
     );
     report(&mut s, 1, changes(1));
     assert_eq!(of(&s).0, 3_600_000_000_000);
+}
+
+/// Else its root would put a user behind all others for a day.
+#[test]
+fn nothing_has_run_for_longer_than_it_is_known() {
+    let mut s = spread();
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    let ran = vec![(key(1, 1), Duration::MAX)];
+    let told = Switches { ran, ..Switches::default() };
+    let report = Box::new(Report::Switches(Box::new(told)));
+    s.apply(at(100), Event::Report { link: LinkId(1), report });
+    let most = Duration::from_secs(100) + CLOCK_SET;
+    assert!(s.attained(Apid(1), at(100).mono_ns) <= most);
+    for nid in [0, 1] {
+        let Report::Ended(mut end) = ended(key(1, 1), &[nid], None) else { panic!("an end") };
+        (end.run, end.frozen) = (Duration::MAX, Duration::MAX);
+        let effects = s.apply(
+            at(100),
+            Event::Report {
+                link: LinkId(u64::from(nid) + 1),
+                report: Box::new(Report::Ended(end)),
+            },
+        );
+        let ends = effects.iter().filter_map(|effect| match effect {
+            Effect::TellEnd { end, .. } => Some((end.run, end.frozen)),
+            _ => None,
+        });
+        let ends: Vec<_> = ends.collect();
+        assert_eq!(ends.len(), usize::from(nid == 1));
+        assert!(ends.iter().all(|(run, frozen)| *run <= most && *frozen <= most), "{ends:?}");
+    }
+}
+
+#[test]
+fn notes_of_an_application_count_where_it_is() {
+    let mut s = Scheduler::new(machine(3, 2), alone());
+    (0..3).for_each(|nid| drop(link(&mut s, nid, &[nid as u32], &[])));
+    s.apply(at(1), posted(1, 4));
+    for number in [1, 2] {
+        let note = HostNote { about: NoteAbout::App(key(1, 1)), text: "hangs".into() };
+        let (link, roll_out) = (LinkId(number), RollOut::Untold);
+        let clock = ClockTold::default();
+        s.apply(at(1), Event::Noted { link, notes: vec![note], roll_out, clock });
+    }
+    let notes = s.nodes().map(|node| notes_said(&node.notes).len()).collect::<Vec<_>>();
+    assert_eq!(notes, [0, 1, 0]);
+}
+
+/// A line for each would fill the disk.
+#[test]
+fn what_is_not_on_record_is_one_line() {
+    let mut s = Scheduler::new(machine(2, 2), alone());
+    let items: Vec<_> = (1..=20).map(|apid| (key(apid, 1), Phase::Running)).collect();
+    let warned = |told: &[Effect]| {
+        let warned = told.iter().filter_map(|effect| match effect {
+            Effect::Warn(text) => Some(text.clone()),
+            _ => None,
+        });
+        warned.collect::<Vec<_>>()
+    };
+    let told = warned(&link(&mut s, 1, &[0], &items));
+    assert_eq!(told.len(), 1);
+    assert!(told[0].starts_with("NID 0 holds applications 1.1, 2.1, "), "{told:?}");
+    let end = "16.1 and 4 more, which are not on record: they are ended";
+    assert!(told[0].ends_with(end), "{told:?}");
+    let told = warned(&link(&mut s, 2, &[1], &items[..1]));
+    assert_eq!(told, ["NID 1 holds application 1.1, which is not on record: it is ended"]);
 }
 
 /// However often a host says that launches fail on another's node.

@@ -17,7 +17,7 @@ use crate::apteam::protocol::node::{ClockTold, HostNote, NoteAbout};
 use crate::apteam::protocol::turns::StopMeans;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::shape::Shape;
-use crate::machine::{Flavors, Nid, Node};
+use crate::machine::{Flavors, Nid, NidSet, Node};
 use crate::occupancy::Terms;
 use crate::psched::decide::{Link, LinkId, Scheduler};
 use crate::psched::reason::NodeNote;
@@ -210,7 +210,14 @@ impl Scheduler {
             Isolation::Auto | Isolation::Root => None,
         };
         let told = hello.notes.iter();
-        let told = told.filter(|note| configured.is_none() || note.about != NoteAbout::Isolation);
+        let told = told.filter(|note| match note.about {
+            NoteAbout::Host => true,
+            NoteAbout::Isolation => configured.is_none(),
+            // (One that is on other hosts only is none of its business.)
+            NoteAbout::App(key) => {
+                !self.teams.contains_key(&key.apid) || self.is_on(key, &NidSet::of(&hello.nids))
+            }
+        });
         let told = told.map(|HostNote { about, text }| match about {
             NoteAbout::Host | NoteAbout::Isolation => NodeNote::Said(text.clone()),
             NoteAbout::App(key) => NodeNote::Of(*key, self.app_name(key.apid), text.clone()),
