@@ -393,4 +393,4 @@ impl AsyncWrite for PeerStream {
 }
 
 #[cfg(test)]
-pub(in crate::rpc) mod tests;
+pub(crate) mod tests;

@@ -13,7 +13,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 /// A user of this host.
-pub(in crate::rpc) fn peer_of(uid: u32) -> Peer {
+pub(crate) fn peer_of(uid: u32) -> Peer {
     Peer {
         uid,
         gid: uid,
