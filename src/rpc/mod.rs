@@ -14,6 +14,7 @@ pub mod pieces;
 pub(crate) mod raw_requests;
 pub mod relayed;
 pub mod request_turns;
+pub mod rounds;
 pub mod tls;
 
 pub use convert::Malformed;
