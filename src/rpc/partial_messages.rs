@@ -9,15 +9,18 @@
 //! The headers of a request are kept as long as its service looks at them: of a request whose message has not come, until
 //! it comes. They count by themselves, of a user and of a host with all its users ([`PartialMessages::headers`]).
 //!
-//! A caller that begins a request and never says the rest would keep its place for ever. So a message has a time in which
-//! it is to come whole ([`MessageTime`]): the first one of a request from the moment at which the request begins, each
-//! other one from its own first byte. Between two messages a stream may be silent for as long as it likes.
+//! A caller that begins a request and never says the rest would keep its place for ever. So a
+//! message has a time in which it is to come whole ([`MessageTime`]): the first one of a request
+//! from the moment at which the request begins, each other one from its own first byte. Between two
+//! messages a stream may be silent for as long as it likes.
 //!
-//! What is beyond a bound is refused for now and not for good: callers ask again, and an aprun that waits goes on waiting.
+//! What is beyond a bound is refused for now and not for good: callers ask again, and an aprun that
+//! waits goes on waiting.
 //!
-//! What is not counted: the rest of a frame of which one message has been read. tonic copies it into the buffer of the
-//! request, which has 8 KiB at first and is no larger than a message and a frame (16 KiB). A request that is unread has
-//! a place, so these are `requests` times 24 KiB of a user at most, beside the messages.
+//! What is not counted: the rest of a frame of which one message has been read. tonic copies it
+//! into the buffer of the request, which has 8 KiB at first and is no larger than a message and a
+//! frame (16 KiB). A request that is unread has a place, so these are `requests` times 24 KiB of a
+//! user at most, beside the messages.
 //!
 //! Daemons of another host have much to say, all of it on one connection, and no message may wait for another one there:
 //! those that wait would fill the connection's window, and the others could not end. So what a host has half said is
@@ -79,12 +82,15 @@ pub struct HostLimits {
 pub const HEADERS: (u64, u64) = (32 << 20, 128 << 20);
 /// What a header takes beside its bytes.
 const HEADER_EXTRA: usize = 128;
-/// How long a message may be waited for. Its caller has begun to send it: what is missing then is lost, or is held back.
+/// How long a message may be waited for. Its caller has begun to send it: what is missing then is
+/// lost, or is held back.
 const MESSAGE_TIME: Duration = Duration::from_secs(60);
-/// What has come of a message lets it take longer, by a second for so many bytes: the slowest connection on which large
-/// messages are of use. (The largest one, of 64 MiB, may take two hours and a half.)
+/// What has come of a message lets it take longer, by a second for so many bytes: the slowest
+/// connection on which large messages are of use. (The largest one, of 64 MiB, may take two hours
+/// and a half.)
 const MESSAGE_RATE: u64 = 8 * 1024;
-/// One wait counts for so long at most, if it ends: nobody may have looked for the part that has come meanwhile.
+/// One wait counts for so long at most, if it ends: nobody may have looked for the part that has
+/// come meanwhile.
 const WAIT_COUNTS: Duration = Duration::from_secs(30);
 
 impl HostLimits {
@@ -303,7 +309,8 @@ impl http_body::Body for Refused {
     }
 }
 
-/// How long a message has been waited for. Time in which it waits here for its place does not count.
+/// How long a message has been waited for. Time in which it waits here for its place does not
+/// count.
 #[derive(Default)]
 struct MessageTime {
     waited: Duration,

@@ -1,4 +1,5 @@
-//! Requests as bytes of HTTP/2, of a caller that keeps to no bound and lets all answers come at once: for tests.
+//! Requests as bytes of HTTP/2, of a caller that keeps to no bound and lets all answers come at
+//! once: for tests.
 
 /// The preface, and so many requests for the list of all applications.
 pub(crate) fn requests(streams: u32) -> Vec<u8> {

@@ -397,7 +397,8 @@ fn what_is_private_is_seen_by_owners_and_administrators() {
     hand.end();
 }
 
-/// The requests that psched takes at once on a new connection, as its settings say, and the connection.
+/// The requests that psched takes at once on a new connection, as its settings say, and the
+/// connection.
 fn streams_of(socket: &Path) -> (u32, UnixStream) {
     let mut stream = UnixStream::connect(socket).expect("connected");
     stream.set_read_timeout(Some(BOUND)).expect("set");
@@ -414,7 +415,8 @@ fn streams_of(socket: &Path) -> (u32, UnixStream) {
     (u32::from_be_bytes([most[2], most[3], most[4], most[5]]), stream)
 }
 
-/// What nobody reads takes memory for each request: a user has many connections, or many requests on one.
+/// What nobody reads takes memory for each request: a user has many connections, or many requests
+/// on one.
 #[test]
 fn a_user_with_many_connections_has_few_requests_on_the_last_ones() {
     let test = "a_user_with_many_connections_has_few_requests_on_the_last_ones";

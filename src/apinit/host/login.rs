@@ -59,8 +59,8 @@ where
     }
 }
 
-/// The folder of sockets as psched is told of it. Its path is not enough: another mount namespace may have another folder
-/// there.
+/// The folder of sockets as psched is told of it. Its path is not enough: another mount namespace
+/// may have another folder there.
 pub(super) fn folder(directory: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());

@@ -335,7 +335,8 @@ const HALVES: Limits = Limits {
     headers: HEADERS.0,
 };
 
-/// Bytes of one user's connections that are read in a turn: programs and stdin come on them, and few requests.
+/// Bytes of one user's connections that are read in a turn: programs and stdin come on them, and
+/// few requests.
 const PORTION: usize = 32 * 1024;
 /// Requests of a user that may wait to be begun: four on each of the usual number of connections.
 const WAITING_MAX: usize = 8_192;

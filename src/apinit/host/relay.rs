@@ -63,8 +63,8 @@ const WINDOWS: (u32, u32) = (128 * 1024, 256 * 1024);
 /// Requests of a user that are passed on at once. An aprun has two, and a user as many apruns as he
 /// may have connections (`connections_user_max`).
 const REQUESTS_MAX: usize = 4_096;
-/// Requests of all users. Each takes [`WINDOW_AWAY`] and [`GIVEN_MAX`](super::passed::GIVEN_MAX) bytes
-/// at most.
+/// Requests of all users. Each takes [`WINDOW_AWAY`] and [`GIVEN_MAX`](super::passed::GIVEN_MAX)
+/// bytes at most.
 const REQUESTS_ALL_MAX: usize = RELAYED_MAX;
 /// Of these, so many are kept for users who have fewer than [`FEW`]: some users with as many as they may have
 /// keep none of the others out.
@@ -410,7 +410,8 @@ async fn keep(
         has.send_replace(true);
         // (None of its connections is an error.)
         let over = relay.over.clone().cancelled_owned();
-        // (A connection ends with what may be passed on: its user asks again on another one, when the role is back.)
+        // (A connection ends with what may be passed on: its user asks again on another one, when
+        // the role is back.)
         let _ = server.serve_with_incoming_shutdown(connections, over).await;
         has.send_replace(false);
         sleep(LISTEN_AGAIN).await;

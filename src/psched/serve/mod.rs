@@ -95,8 +95,9 @@ const HALVES_OF_HOST: HostLimits = HostLimits::new(NODE_MESSAGE_MAX, 8, 4_096);
 /// Threads that read and write connections of users of this host, and as many for other hosts. Two for the same wake
 /// each other all the time, for which each launch paid 4 %; what takes long is for other threads.
 const SERVING_THREADS: usize = 1;
-/// After how many tasks such a thread takes one from the queue of all threads. What does not fit into its own queue, of
-/// 256 tasks, goes there, whoever's it is: with tokio's usual 31 to 127 it would wait for long.
+/// After how many tasks such a thread takes one from the queue of all threads. What does not fit
+/// into its own queue, of 256 tasks, goes there, whoever's it is: with tokio's usual 31 to 127 it
+/// would wait for long.
 const OVERFLOWN: u32 = 4;
 /// Threads for what takes its time or waits for the disk, of which each user may have few.
 const BLOCKING_THREADS: usize = 64;

@@ -112,7 +112,8 @@ impl Network {
             let serving = server.serve_with_incoming_shutdown(connections, stopped);
             let of_nodes = of_nodes.serve_with_incoming_shutdown(nodes, stop.cancelled_owned());
             tokio::select! {
-                // (If one of them fails psched does not answer some hosts any more: nor the others, so that it shows.)
+                // (If one of them fails psched does not answer some hosts any more: nor the others,
+                // so that it shows.)
                 served = async { tokio::try_join!(serving, of_nodes) } => served.map(drop),
                 () = follow => Ok(()),
             }

@@ -1,4 +1,5 @@
-//! Which thread reads and writes a connection: the loop's, or the one for users. And how many requests it takes there.
+//! Which thread reads and writes a connection: the loop's, or the one for users. And how many
+//! requests it takes there.
 //!
 //! # Problem
 //! Users may open as many connections as they are allowed, and ask and read on all of them: the
@@ -12,9 +13,10 @@
 //! connections and serves those of users. Either serves both services, Psched and Nodes: what a caller may
 //! do follows from the service and its uid, never from the thread.
 //!
-//! An answer that its caller does not read takes memory, as far as HTTP/2 lets there be requests on the connection. A
-//! user may have many connections, or many requests on one, and not both: his first connections, with [`REQUESTS_MAX`]
-//! requests in all, take as many each as `streams_max` allows, and the others few ([`FEW`]). An aprun has two or three.
+//! An answer that its caller does not read takes memory, as far as HTTP/2 lets there be requests on
+//! the connection. A user may have many connections, or many requests on one, and not both: his
+//! first connections, with [`REQUESTS_MAX`] requests in all, take as many each as `streams_max`
+//! allows, and the others few ([`FEW`]). An aprun has two or three.
 
 use crate::rpc::listen::{Incoming, PeerStream};
 use std::io;
@@ -23,8 +25,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 
-/// Connections of a kind that are not served yet; one more is served with those of users. (The thread that accepts
-/// them takes no more than half as many before another task of it runs.)
+/// Connections of a kind that are not served yet; one more is served with those of users. (The
+/// thread that accepts them takes no more than half as many before another task of it runs.)
 const WAITING_MAX: usize = 256;
 
 /// Requests on all of those connections of a user that take many.

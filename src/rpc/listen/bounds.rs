@@ -23,7 +23,8 @@ const TURNED: (usize, usize) = (256, 64);
 const FILES_KEPT: u64 = 768;
 /// The limit of open files where nobody has raised it: what is taken for it when it is not known.
 pub const FILES_USUAL: u64 = 1_024;
-/// Bytes that are read in a turn: less than a hundred requests, which have some thirty bytes at least.
+/// Bytes that are read in a turn: less than a hundred requests, which have some thirty bytes at
+/// least.
 const PORTION: usize = 2 * 1024;
 /// So many connections there are always, however low the limit of open files.
 const LEAST: u64 = 16;

@@ -368,8 +368,8 @@ impl tower::Service<http::Request<Body>> for Begun {
     }
 }
 
-/// Some connections of a user write requests without a pause, and read nothing. Another user's first
-/// request is begun within some rounds of hers: of what is read, and of what is begun.
+/// Some connections of a user write requests without a pause, and read nothing. Another user's
+/// first request is begun within some rounds of hers: of what is read, and of what is begun.
 #[tokio::test]
 async fn a_flood_of_one_user_holds_up_another_for_some_rounds() {
     const FLOOD: u32 = 15_800;

@@ -68,7 +68,8 @@ impl Refusals {
 pub struct RefusalLog(Arc<Mutex<Refusals>>);
 
 impl RefusalLog {
-    /// Logs that a connection is refused, if it was not said a moment ago. Returned: whether it is logged.
+    /// Logs that a connection is refused, if it was not said a moment ago. Returned: whether it is
+    /// logged.
     pub fn connection(&self, refusal: &Refusal) -> bool {
         self.say("connection", refusal)
     }
