@@ -3,13 +3,11 @@
 //! On a slow connection a large message takes longer than the other side may be silent, and its heartbeats wait
 //! behind it. What has come of the message is a sign of life, too.
 
+use crate::rpc::bodies::{Hook, Hooked};
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
-use std::pin::Pin;
+use http_body::Frame;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 
@@ -22,12 +20,12 @@ impl Arrivals {
     pub fn of_request(mut request: Request<Body>) -> Request<Body> {
         let arrivals = Arrivals::default();
         request.extensions_mut().insert(arrivals.clone());
-        request.map(|body| Body::new(Noted { body, arrivals }))
+        request.map(|body| Body::new(Hooked::new(body, arrivals)))
     }
 
     /// The same answer, of whose data this tells.
     pub fn of_answer(&self, answer: Response<Body>) -> Response<Body> {
-        answer.map(|body| Body::new(Noted { body, arrivals: self.clone() }))
+        answer.map(|body| Body::new(Hooked::new(body, self.clone())))
     }
 
     /// Whether any data have come since the last question.
@@ -36,31 +34,8 @@ impl Arrivals {
     }
 }
 
-struct Noted {
-    body: Body,
-    arrivals: Arrivals,
-}
-
-impl http_body::Body for Noted {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(Ok(_)) = &frame {
-            self.arrivals.0.store(true, Ordering::Relaxed);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl Hook for Arrivals {
+    fn comes(&mut self, _: &Frame<Bytes>) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -26,6 +26,14 @@ const HEADER: &str = "psched-caller-bin";
 const OURS: &str = "psched-";
 /// Supplementary groups that are passed on.
 pub const GROUPS_MAX: usize = 20_000;
+/// Requests that the apinit of a login host passes on at once, of all its users: two of each aprun
+/// for which there is a connection (`connections_max`). (Those of root and of its own user are not
+/// counted.)
+pub const RELAYED_MAX: usize = 16_384;
+/// Requests of a host with all its users that may wait to be begun: of two apinits with folders of
+/// their own, of which each passes on as many as it may, and a reserve for their daemons and root.
+/// The connection of a host with more is closed.
+pub const HOST_WAITING_MAX: usize = 5 * RELAYED_MAX / 2;
 /// Bytes of all headers of a request: enough for so many groups, each of which takes five bytes before base64 makes four
 /// bytes of three, and for as many headers of the user's own as a login host takes.
 pub const HEADERS_MAX: u32 = 160 * 1024;
@@ -110,19 +118,16 @@ pub fn received(mut request: Request<()>) -> Result<Request<()>, Status> {
 mod tests {
     use super::*;
     use crate::certs::Roles;
+    use crate::rpc::listen::tests::peer_of;
 
     fn peer() -> Peer {
         Peer {
-            uid: 1000,
             gid: 100,
             groups: vec![7, 8],
             pid: 4,
-            pidfd: None,
             started: 5,
             doubt: Some(Doubt::NoPid),
-            turned: None,
-            hang_up: Default::default(),
-            relayed: None,
+            ..peer_of(1000)
         }
     }
 

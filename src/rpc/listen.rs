@@ -19,6 +19,8 @@
 //! ```
 
 use crate::os::{peer, rights};
+use crate::rpc::kept::Kept;
+use crate::rpc::rounds::Rounds;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -36,11 +38,13 @@ use tonic::transport::server::Connected;
 
 mod bounds;
 mod connection;
+mod reading;
 mod socket;
 
 pub use bounds::{Bounds, FILES_USUAL, admitted, raise_descriptor_limit};
 use bounds::{Counts, Slot};
 use connection::Connection;
+use reading::Reading;
 pub use socket::{ListenError, PATH_MAX, listen, listen_for_descriptors};
 
 /// What a user id that does not exist in our user namespace is shown as.
@@ -194,7 +198,16 @@ pub fn incoming(listener: UnixListener, bounds: Bounds) -> Incoming {
 pub fn incoming_within(listener: UnixListener, bounds: watch::Receiver<Bounds>) -> Incoming {
     let (counts, turned) = (Counts::default(), Counts::default());
     let refuses_descriptors = rights::refuses(&listener);
-    Incoming { listener, refuses_descriptors, bounds, counts, turned, pause: None, said: None }
+    Incoming {
+        listener,
+        refuses_descriptors,
+        bounds,
+        counts,
+        turned,
+        rounds: Kept::default(),
+        pause: None,
+        said: None,
+    }
 }
 
 /// See [`incoming`].
@@ -205,6 +218,8 @@ pub struct Incoming {
     bounds: watch::Receiver<Bounds>,
     counts: Counts,
     turned: Counts,
+    /// In which connections are read, of each user.
+    rounds: Kept<u32, Rounds>,
     pause: Option<Pin<Box<Sleep>>>,
     said: Option<Instant>,
 }
@@ -231,7 +246,12 @@ impl Incoming {
         let peer = Peer { turned, ..Peer::of(stream, ids, accepted)? };
         let preface = Some(Preface { wait: wait(), bytes: 0 });
         let hung_up = Box::pin(peer.hang_up.clone().cancelled_owned());
-        Ok(Some(PeerStream { connection, peer, preface, end, hung_up, _slot: slot }))
+        let bounded = peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw();
+        let reading = Reading::new(
+            bounded.then(|| self.rounds.of(peer.uid, reading::rounds)),
+            bounds.portion,
+        );
+        Ok(Some(PeerStream { connection, peer, reading, preface, end, hung_up, slot }))
     }
 
     /// Logs that one is refused.
@@ -282,12 +302,13 @@ impl tokio_stream::Stream for Incoming {
 pub struct PeerStream {
     connection: Connection,
     peer: Peer,
+    reading: Reading,
     preface: Option<Preface>,
     /// When it is closed, whatever it does: it is one too many.
     end: Option<Pin<Box<Sleep>>>,
     /// See [`Peer::hang_up`].
     hung_up: Pin<Box<WaitForCancellationFutureOwned>>,
-    _slot: Slot,
+    slot: Slot,
 }
 
 /// What a connection owes until it has spoken.
@@ -300,6 +321,29 @@ impl PeerStream {
     /// The process that connected.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// How many connections its user had when it was accepted, with this one.
+    pub fn number(&self) -> usize {
+        self.slot.number()
+    }
+
+    /// What has come, as much as it may read now.
+    fn poll_some(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Some(room) = ready!(self.reading.poll_room(cx)) else {
+            return self.connection.poll_read(cx, buffer);
+        };
+        let room = room.min(buffer.remaining());
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
+        ready!(self.connection.poll_read(cx, &mut part))?;
+        let count = part.filled().len();
+        self.reading.reads(count);
+        buffer.advance(count);
+        Poll::Ready(Ok(()))
     }
 
     /// Moves the connection from the runtime that accepted it to the runtime of the caller.
@@ -344,7 +388,7 @@ impl AsyncRead for PeerStream {
         }
         self.connected(cx)?;
         let before = buffer.filled().len();
-        let read = self.connection.poll_read(cx, buffer);
+        let read = self.poll_some(cx, buffer);
         let Some(preface) = &mut self.preface else {
             return read;
         };
@@ -393,4 +437,4 @@ impl AsyncWrite for PeerStream {
 }
 
 #[cfg(test)]
-pub(in crate::rpc) mod tests;
+pub(crate) mod tests;

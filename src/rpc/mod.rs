@@ -1,17 +1,20 @@
 //! Generated protobuf, conversions, connecting on a host and between hosts, and who is calling.
 
 pub mod arrivals;
-#[cfg(test)]
-pub(crate) mod bodies;
+pub mod bodies;
 pub mod caller;
 pub mod connect;
 pub mod convert;
+pub mod kept;
 pub mod listen;
 pub mod node_list;
 pub mod partial_messages;
 pub mod pieces;
+#[cfg(test)]
+pub(crate) mod raw_requests;
 pub mod relayed;
 pub mod request_turns;
+pub mod rounds;
 pub mod tls;
 
 pub use convert::Malformed;

@@ -9,21 +9,40 @@
 //! The headers of a request are kept as long as its service looks at them: of a request whose message has not come, until
 //! it comes. They count by themselves, of a user and of a host with all its users ([`PartialMessages::headers`]).
 //!
+//! A caller that begins a request and never says the rest would keep its place for ever. So a
+//! message has a time in which it is to come whole ([`MessageTime`]): the first one of a request
+//! from the moment at which the request begins, each other one from its own first byte. Between two
+//! messages a stream may be silent for as long as it likes.
+//!
+//! What is beyond a bound is refused for now and not for good: callers ask again, and an aprun that
+//! waits goes on waiting.
+//!
+//! What is not counted: the rest of a frame of which one message has been read. tonic copies it
+//! into the buffer of the request, which has 8 KiB at first and is no larger than a message and a
+//! frame (16 KiB). A request that is unread has a place, so these are `requests` times 24 KiB of a
+//! user at most, beside the messages.
+//!
 //! Daemons of another host have much to say, all of it on one connection, and no message may wait for another one there:
 //! those that wait would fill the connection's window, and the others could not end. So what a host has half said is
 //! bounded in bytes ([`HostLimits`]), and a stream with more is broken off. An honest host is far below. (Root and our
 //! own user on this host are not bounded.)
 
+use crate::rpc::bodies::{Hook, Hooked};
+use crate::rpc::kept::Kept;
 use crate::rpc::listen::Peer;
+use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::HostPeer;
 use bytes::Bytes;
 use http_body::Frame;
-use std::collections::BTreeMap;
+use std::any::Any;
+use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::PollSemaphore;
 use tonic::Status;
 use tonic::body::Body;
@@ -63,6 +82,16 @@ pub struct HostLimits {
 pub const HEADERS: (u64, u64) = (32 << 20, 128 << 20);
 /// What a header takes beside its bytes.
 const HEADER_EXTRA: usize = 128;
+/// How long a message may be waited for. Its caller has begun to send it: what is missing then is
+/// lost, or is held back.
+const MESSAGE_TIME: Duration = Duration::from_secs(60);
+/// What has come of a message lets it take longer, by a second for so many bytes: the slowest
+/// connection on which large messages are of use. (The largest one, of 64 MiB, may take two hours
+/// and a half.)
+const MESSAGE_RATE: u64 = 8 * 1024;
+/// One wait counts for so long at most, if it ends: nobody may have looked for the part that has
+/// come meanwhile.
+const WAIT_COUNTS: Duration = Duration::from_secs(30);
 
 impl HostLimits {
     /// For so many of the largest messages on their way at once, and so many requests.
@@ -83,19 +112,19 @@ struct HeldHeaders {
 struct HeldBytes {
     all: Arc<AtomicU64>,
     bytes: u64,
-    /// (Who has any is not forgotten.)
-    _requests: Arc<Semaphore>,
+    /// (A caller that has any is not forgotten.)
+    _of: Arc<dyn Any + Send + Sync>,
 }
 
 impl HeldBytes {
     /// None: all would be more than `most`.
-    fn of(
+    fn new(
         all: &Arc<AtomicU64>,
-        requests: &Arc<Semaphore>,
+        of: Arc<dyn Any + Send + Sync>,
         bytes: u64,
         most: u64,
     ) -> Option<HeldBytes> {
-        let held = HeldBytes { all: Arc::clone(all), bytes, _requests: Arc::clone(requests) };
+        let held = HeldBytes { all: Arc::clone(all), bytes, _of: of };
         let before = held.all.fetch_add(bytes, Ordering::AcqRel);
         (before.saturating_add(bytes) <= most).then_some(held)
     }
@@ -116,7 +145,7 @@ fn headers_bytes(request: &Request<Body>) -> u64 {
 }
 
 /// What one host has half said.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct HostPlaces {
     bytes: Arc<AtomicU64>,
     headers: Arc<AtomicU64>,
@@ -124,7 +153,7 @@ struct HostPlaces {
 }
 
 /// The places of one user.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Places {
     large: Arc<Semaphore>,
     halves: Arc<Semaphore>,
@@ -136,15 +165,15 @@ struct Places {
 #[derive(Clone, Debug)]
 pub struct PartialMessages {
     limits: Limits,
-    of: Arc<Mutex<BTreeMap<u32, Places>>>,
+    of: Kept<u32, Places>,
     of_hosts: HostLimits,
-    hosts: Arc<Mutex<BTreeMap<Arc<str>, HostPlaces>>>,
+    hosts: Kept<Arc<str>, HostPlaces>,
 }
 
 impl PartialMessages {
     /// Without any requests.
     pub fn new(limits: Limits, of_hosts: HostLimits) -> PartialMessages {
-        PartialMessages { limits, of: Arc::default(), of_hosts, hosts: Arc::default() }
+        PartialMessages { limits, of: Kept::default(), of_hosts, hosts: Kept::default() }
     }
 
     /// The same request, whose messages keep to the bound: that of its user; of another host, if its daemons or its root
@@ -153,10 +182,15 @@ impl PartialMessages {
         let own = nix::unistd::geteuid().as_raw();
         let uid = request.extensions().get::<Peer>().map(|peer| peer.uid);
         let host = request.extensions().get::<HostPeer>().map(|host| Arc::clone(&host.name));
-        match (uid.filter(|uid| *uid != 0 && *uid != own), host) {
-            (Some(uid), _) => request.map(|body| self.body(uid, body)),
-            (None, Some(host)) => request.map(|body| self.body_of_host(host, body)),
-            (None, None) => request,
+        let bound = match (uid.filter(|uid| *uid != 0 && *uid != own), host) {
+            (Some(uid), _) => self.place(uid).map(Bound::OfUser),
+            (None, Some(host)) => self.place_of_host(host).map(Bound::OfHost),
+            (None, None) => return request,
+        };
+        match bound {
+            Ok(Bound::OfUser(hook)) => request.map(|body| Body::new(Hooked::new(body, hook))),
+            Ok(Bound::OfHost(hook)) => request.map(|body| Body::new(Hooked::new(body, hook))),
+            Err(why) => refused(request, why),
         }
     }
 
@@ -171,17 +205,20 @@ impl PartialMessages {
         let host = request.extensions().get::<HostPeer>().map(|host| Arc::clone(&host.name));
         let bytes = headers_bytes(&request);
         let of_user = uid.map(|uid| {
-            let Places { headers, requests, .. } = self.of(uid);
-            HeldBytes::of(&headers, &requests, bytes, self.limits.headers)
+            let of = self.of(uid);
+            let all = Arc::clone(&of.headers);
+            HeldBytes::new(&all, of, bytes, self.limits.headers)
                 .ok_or_else(|| MANY_REQUESTS.to_owned())
         });
         let of_host = host.map(|host| {
-            let HostPlaces { headers, requests, .. } = self.of_host(&host);
+            let of = self.of_host(&host);
             // (The rest is for its daemons: its users must not keep these out.)
             let kept = if uid.is_some() { self.of_hosts.headers / 8 } else { 0 };
-            HeldBytes::of(&headers, &requests, bytes, self.of_hosts.headers - kept).ok_or_else(|| {
+            let all = Arc::clone(&of.headers);
+            HeldBytes::new(&all, of, bytes, self.of_hosts.headers - kept).ok_or_else(|| {
                 format!(
-                    "the host {host} has requests with {} MiB of headers, the maximum of one host",
+                    "the host {host} has requests with {} MiB of headers, the maximum of one \
+                     host: try again later",
                     self.of_hosts.headers >> 20
                 )
             })
@@ -195,63 +232,69 @@ impl PartialMessages {
             }
             (_, Err(why)) | (Err(why), _) => {
                 *request.headers_mut() = HeaderMap::new();
-                request.map(|_| Body::new(Refused(why)))
+                refused(request, why)
             }
         }
     }
 
-    fn body_of_host(&self, host: Arc<str>, body: Body) -> Body {
-        let HostPlaces { bytes, requests, .. } = self.of_host(&host);
-        match requests.try_acquire_owned() {
-            Ok(request) => {
-                Body::new(Weighed::new(body, host, (bytes, self.of_hosts.bytes), request))
-            }
-            Err(_) => Body::new(Refused(format!(
-                "the host {host} has the maximum of unfinished requests of one host ({})",
+    fn place_of_host(&self, host: Arc<str>) -> Result<Weighed, String> {
+        let of = self.of_host(&host);
+        match Arc::clone(&of.requests).try_acquire_owned() {
+            Ok(request) => Ok(Weighed::new(host, of, self.of_hosts.bytes, request)),
+            Err(_) => Err(format!(
+                "the host {host} has the maximum of unfinished requests of one host ({}): try \
+                 again later",
                 self.of_hosts.requests
-            ))),
+            )),
         }
     }
 
-    fn of_host(&self, host: &Arc<str>) -> HostPlaces {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.retain(|_, places| Arc::strong_count(&places.requests) > 1);
-        let new = || HostPlaces {
+    fn of_host(&self, host: &Arc<str>) -> Arc<HostPlaces> {
+        self.hosts.of(Arc::clone(host), || HostPlaces {
             bytes: Arc::default(),
             headers: Arc::default(),
             requests: Arc::new(Semaphore::new(self.of_hosts.requests)),
-        };
-        hosts.entry(Arc::clone(host)).or_insert_with(new).clone()
+        })
     }
 
-    fn body(&self, uid: u32, body: Body) -> Body {
-        let places = self.of(uid);
-        match Arc::clone(&places.requests).try_acquire_owned() {
-            Ok(request) => Body::new(Measured::new(body, places, self.limits.small, request)),
-            Err(_) => Body::new(Refused(MANY_REQUESTS.into())),
+    fn place(&self, uid: u32) -> Result<Measured, String> {
+        let of = self.of(uid);
+        match Arc::clone(&of.requests).try_acquire_owned() {
+            Ok(request) => Ok(Measured::new(of, self.limits.small, request)),
+            Err(_) => Err(MANY_REQUESTS.to_owned()),
         }
     }
 
-    fn of(&self, uid: u32) -> Places {
-        let mut by_uid = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        // (Who has a request has a place of this kind.)
-        by_uid.retain(|_, places| Arc::strong_count(&places.requests) > 1);
+    fn of(&self, uid: u32) -> Arc<Places> {
         let Limits { large, halves, requests, .. } = self.limits;
         let places = |count| Arc::new(Semaphore::new(count));
-        let new = || Places {
+        self.of.of(uid, || Places {
             large: places(large),
             halves: places(halves),
             requests: places(requests),
             headers: Arc::default(),
-        };
-        by_uid.entry(uid).or_insert_with(new).clone()
+        })
     }
 }
 
-const MANY_REQUESTS: &str =
-    "you have reached the maximum of unfinished requests of one user: end some of your commands";
+const MANY_REQUESTS: &str = "you have reached the maximum of unfinished requests of one user: end some of your \
+                             commands, or try again later";
 
-/// What is read of a request beyond the bound: why.
+/// What bounds the messages of a request.
+enum Bound {
+    OfUser(Measured),
+    OfHost(Weighed),
+}
+
+/// The request without what takes memory: what is read of it is why it is refused.
+fn refused(mut request: Request<Body>, why: String) -> Request<Body> {
+    if let Some(peer) = request.extensions_mut().get_mut::<Peer>() {
+        peer.groups = Vec::new();
+    }
+    request.map(|_| Body::new(Refused(why)))
+}
+
+/// What is read of a request beyond the bound: why. (Its service has seen nothing of it.)
 struct Refused(String);
 
 impl http_body::Body for Refused {
@@ -262,115 +305,152 @@ impl http_body::Body for Refused {
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Poll::Ready(Some(Err(Status::resource_exhausted(&self.0))))
+        Poll::Ready(Some(Err(relayed::unavailable(self.0.clone(), Sent::No))))
+    }
+}
+
+/// How long a message has been waited for. Time in which it waits here for its place does not
+/// count.
+#[derive(Default)]
+struct MessageTime {
+    waited: Duration,
+    /// Since when the next part is waited for.
+    since: Option<Instant>,
+    /// Bytes of the message that have come.
+    bytes: u64,
+    ends: Option<Pin<Box<Sleep>>>,
+}
+
+impl MessageTime {
+    /// So many bytes have come, after which the stream is at this place.
+    fn comes(&mut self, bytes: usize, lengths: &Lengths) {
+        if !lengths.expects() {
+            *self = MessageTime::default();
+            return;
+        }
+        let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.waited += waited.min(WAIT_COUNTS);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.ends = None;
+    }
+
+    /// No more has come: resolves when the message is late.
+    fn poll_late(&mut self, lengths: &Lengths, cx: &mut Context<'_>) -> Poll<Status> {
+        if !lengths.expects() {
+            return Poll::Pending;
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let most = MESSAGE_TIME + Duration::from_secs(self.bytes / MESSAGE_RATE);
+        let until = since + most.saturating_sub(self.waited);
+        ready!(self.ends.get_or_insert_with(|| Box::pin(sleep_until(until))).as_mut().poll(cx));
+        let text = format!(
+            "a message of this request has not come within {} s: try again",
+            most.as_secs()
+        );
+        let sent = if lengths.any { Sent::Maybe } else { Sent::No };
+        Poll::Ready(relayed::unavailable(text, sent))
     }
 }
 
 /// What a host says on a stream, which is broken off if too much of that host is not whole.
 struct Weighed {
-    body: Body,
     host: Arc<str>,
     lengths: Lengths,
+    time: MessageTime,
     /// Bytes of the message that is not whole.
     counted: u64,
     /// The sum of these of its host, and how much that may be.
-    all: Arc<AtomicU64>,
+    of: Arc<HostPlaces>,
     most: u64,
+    fits: bool,
     _request: OwnedSemaphorePermit,
 }
 
 impl Weighed {
     fn new(
-        body: Body,
         host: Arc<str>,
-        (all, most): (Arc<AtomicU64>, u64),
+        of: Arc<HostPlaces>,
+        most: u64,
         request: OwnedSemaphorePermit,
     ) -> Weighed {
-        let lengths = Lengths::default();
-        Weighed { body, host, lengths, counted: 0, all, most, _request: request }
+        let (lengths, time) = (Lengths::default(), MessageTime::default());
+        Weighed { host, lengths, time, counted: 0, of, most, fits: true, _request: request }
     }
 
     /// False: it is more than may be.
     fn count(&mut self) -> bool {
         let now = self.lengths.unfinished() as u64;
         let before = std::mem::replace(&mut self.counted, now);
-        let all = self.all.fetch_add(now, Ordering::AcqRel).saturating_add(now);
-        self.all.fetch_sub(before, Ordering::AcqRel);
+        let all = self.of.bytes.fetch_add(now, Ordering::AcqRel).saturating_add(now);
+        self.of.bytes.fetch_sub(before, Ordering::AcqRel);
         now <= before || all.saturating_sub(before) <= self.most
     }
 }
 
 impl Drop for Weighed {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.counted, Ordering::AcqRel);
+        self.of.bytes.fetch_sub(self.counted, Ordering::AcqRel);
     }
 }
 
-impl http_body::Body for Weighed {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
+impl Hook for Weighed {
+    fn comes(&mut self, frame: &Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
             self.lengths.measure(data);
-            if !self.count() {
-                let text = format!(
-                    "the host {} has begun messages of more than {} bytes, and ended none of them",
-                    self.host, self.most
-                );
-                tracing::warn!("a stream is broken off: {text}");
-                return Poll::Ready(Some(Err(Status::resource_exhausted(text))));
-            }
+            self.time.comes(data.len(), &self.lengths);
+            self.fits = self.count();
         }
-        Poll::Ready(frame)
+    }
+
+    fn poll_passes(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        if self.fits {
+            return Poll::Ready(Ok(()));
+        }
+        let text = format!(
+            "the host {} has begun messages of more than {} bytes, and ended none of them",
+            self.host, self.most
+        );
+        tracing::warn!("a stream is broken off: {text}");
+        let sent = if self.lengths.any { Sent::Maybe } else { Sent::No };
+        Poll::Ready(Err(relayed::unavailable(text, sent)))
+    }
+
+    fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        self.time.poll_late(&self.lengths, cx)
     }
 }
 
 /// What is said on a stream; no part of a message goes on before there is a place for it.
 struct Measured {
-    body: Body,
     large: PollSemaphore,
     halves: PollSemaphore,
     place: Option<(Begun, OwnedSemaphorePermit)>,
-    /// Waits for a place.
-    held: Option<Frame<Bytes>>,
     lengths: Lengths,
+    time: MessageTime,
     _request: OwnedSemaphorePermit,
+    /// (A user who has any is not forgotten.)
+    _of: Arc<Places>,
 }
 
 impl Measured {
-    fn new(body: Body, places: Places, small: usize, request: OwnedSemaphorePermit) -> Measured {
-        let Places { large, halves, .. } = places;
-        let (large, halves) = (PollSemaphore::new(large), PollSemaphore::new(halves));
+    fn new(of: Arc<Places>, small: usize, request: OwnedSemaphorePermit) -> Measured {
+        let large = PollSemaphore::new(Arc::clone(&of.large));
+        let halves = PollSemaphore::new(Arc::clone(&of.halves));
         let lengths = Lengths { small, ..Lengths::default() };
-        Measured { body, large, halves, place: None, held: None, lengths, _request: request }
+        let time = MessageTime::default();
+        Measured { large, halves, place: None, lengths, time, _request: request, _of: of }
     }
 }
 
-impl http_body::Body for Measured {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.held.is_none() {
-            match ready!(http_body::Body::poll_frame(Pin::new(&mut self.body), cx)) {
-                Some(Ok(frame)) => self.held = Some(frame),
-                end => return Poll::Ready(end),
-            }
-            let this = &mut *self;
-            if let Some(data) = this.held.as_ref().and_then(Frame::data_ref) {
-                this.lengths.measure(data);
-            }
+impl Hook for Measured {
+    fn comes(&mut self, frame: &Frame<Bytes>) {
+        if let Some(data) = frame.data_ref() {
+            self.lengths.measure(data);
+            self.time.comes(data.len(), &self.lengths);
         }
+    }
+
+    fn poll_passes(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         let begun = self.lengths.begun();
         if self.place.as_ref().map(|(begun, _)| *begun) != begun {
             self.place = None;
@@ -381,7 +461,11 @@ impl http_body::Body for Measured {
             };
             self.place = begun.zip(place);
         }
-        Poll::Ready(self.held.take().map(Ok))
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        self.time.poll_late(&self.lengths, cx)
     }
 }
 
@@ -406,9 +490,16 @@ struct Lengths {
     /// The message of which some are to come is large. (A frame of HTTP/2 is shorter than what is large, so that
     /// nothing large begins and ends within one.)
     large: bool,
+    /// A message has come whole.
+    any: bool,
 }
 
 impl Lengths {
+    /// Whether a message is on its way, or none has come yet.
+    fn expects(&self) -> bool {
+        !self.any || self.begun().is_some()
+    }
+
     fn begun(&self) -> Option<Begun> {
         match self.left > 0 || self.header_come > 0 {
             true => Some(if self.large { Begun::Large } else { Begun::Small }),
@@ -431,6 +522,7 @@ impl Lengths {
                 let come = self.left.min(data.len());
                 self.left -= come;
                 self.large &= self.left > 0;
+                self.any |= self.left == 0;
                 data = &data[come..];
                 continue;
             }
@@ -443,6 +535,7 @@ impl Lengths {
                 self.length = u32::from_be_bytes(length) as usize;
                 self.left = self.length;
                 self.large = self.left > self.small;
+                self.any |= self.left == 0;
                 self.header_come = 0;
             }
         }
@@ -455,11 +548,14 @@ mod tests {
     use crate::rpc::bodies;
     use tokio::sync::mpsc;
 
+    type Stream = Hooked<Body, Measured>;
+
     /// A stream of this user's, and what is said on it.
-    fn stream(places: &Places) -> (mpsc::UnboundedSender<Bytes>, Measured) {
+    fn stream(places: &Arc<Places>) -> (mpsc::UnboundedSender<Bytes>, Stream) {
         let (says, said) = mpsc::unbounded_channel();
         let request = Arc::clone(&places.requests).try_acquire_owned().expect("a place");
-        (says, Measured::new(bodies::channel(said), places.clone(), SMALL_MAX, request))
+        let hook = Measured::new(Arc::clone(places), SMALL_MAX, request);
+        (says, Hooked::new(bodies::channel(said), hook))
     }
 
     fn header(length: usize) -> Bytes {
@@ -468,7 +564,7 @@ mod tests {
     }
 
     /// Bytes that come at once; `None`: it waits.
-    fn comes(body: &mut Measured) -> Option<usize> {
+    fn comes(body: &mut Stream) -> Option<usize> {
         match bodies::poll(body) {
             Poll::Ready(frame) => {
                 Some(frame.expect("no end").expect("no error").into_data().expect("data").len())
@@ -482,8 +578,8 @@ mod tests {
     const LIMITS: Limits =
         Limits { small: SMALL_MAX, large: LARGE_MAX, halves: 20, requests: 30, headers: 5_000 };
 
-    #[test]
-    fn of_one_user_a_few_large_messages_are_on_their_way() {
+    #[tokio::test]
+    async fn of_one_user_a_few_large_messages_are_on_their_way() {
         let halves = PartialMessages::new(LIMITS, OF_HOSTS);
         let (hers, his) = (halves.of(1000), halves.of(1001));
         let mut streams: Vec<_> = (0..=LARGE_MAX).map(|_| stream(&hers)).collect();
@@ -509,13 +605,10 @@ mod tests {
         assert_eq!(comes(&mut large[0].1), None);
         streams.pop();
         assert_eq!(comes(&mut streams[0].1), Some(HEADER));
-        drop((streams, hers, his));
-        halves.of(1002);
-        assert_eq!(halves.of.lock().expect("whole").len(), 1, "who has none is forgotten");
     }
 
-    #[test]
-    fn of_one_user_not_many_small_ones_are_half_said() {
+    #[tokio::test]
+    async fn of_one_user_not_many_small_ones_are_half_said() {
         let all = PartialMessages::new(LIMITS, OF_HOSTS);
         let hers = all.of(1000);
         let mut streams: Vec<_> = (0..=LIMITS.halves).map(|_| stream(&hers)).collect();
@@ -534,10 +627,10 @@ mod tests {
         assert_eq!((comes(&mut halves[3].1), comes(&mut more.1)), (Some(3), Some(3)));
     }
 
-    /// What is read at once is that too much is unfinished.
+    /// What is read at once is that too much is unfinished, and that it may be asked again.
     fn refused(mut body: impl http_body::Body<Error = Status> + Unpin) -> bool {
         match bodies::poll(&mut body) {
-            Poll::Ready(Some(Err(status))) => status.code() == tonic::Code::ResourceExhausted,
+            Poll::Ready(Some(Err(status))) => relayed::sent(&status) == Some(Sent::No),
             _ => false,
         }
     }
@@ -563,8 +656,8 @@ mod tests {
 
     const OF_HOSTS: HostLimits = HostLimits { bytes: 1_000, requests: 5, headers: 8_000 };
 
-    #[test]
-    fn of_one_host_unfinished_messages_have_so_many_bytes() {
+    #[tokio::test]
+    async fn of_one_host_unfinished_messages_have_so_many_bytes() {
         let all = PartialMessages::new(LIMITS, OF_HOSTS);
         let poll = |body: &mut Body| match bodies::poll(body) {
             Poll::Ready(Some(Ok(frame))) => frame.into_data().ok().map(|data| data.len()),
@@ -639,8 +732,8 @@ mod tests {
         fits(with_headers(None, Some("n3"), 300)).expect("there is room");
     }
 
-    #[test]
-    fn of_one_host_only_so_many_requests_are_unread() {
+    #[tokio::test]
+    async fn of_one_host_only_so_many_requests_are_unread() {
         let all = PartialMessages::new(LIMITS, OF_HOSTS);
         let kept: Vec<_> = (0..OF_HOSTS.requests).map(|_| of_host(&all, "n1", None)).collect();
         assert!(refused(of_host(&all, "n1", None).1));
@@ -649,18 +742,125 @@ mod tests {
         assert!(!refused(of_host(&all, "n1", Some(1000)).1));
         drop(kept);
         assert!(!refused(of_host(&all, "n1", None).1));
-        assert_eq!(all.hosts.lock().expect("whole").len(), 1, "who has none is forgotten");
     }
 
-    #[test]
-    fn of_one_user_only_so_many_requests_are_unread() {
+    #[tokio::test]
+    async fn of_one_user_only_so_many_requests_are_unread() {
         let all = PartialMessages::new(LIMITS, OF_HOSTS);
-        let mut kept: Vec<_> =
-            (0..LIMITS.requests).map(|_| all.body(1000, Body::empty())).collect();
-        assert!(refused(all.body(1000, Body::empty())));
-        assert!(!refused(all.body(1001, Body::empty())));
+        let of = |uid| {
+            let request = with_headers(Some(uid), None, 0);
+            all.bound(request.map(|_| bodies::from_fn(|_| Poll::Pending)))
+        };
+        let mut kept: Vec<_> = (0..LIMITS.requests).map(|_| of(1000)).collect();
+        let more = of(1000);
+        let groups = more.extensions().get::<Peer>().map(|peer| peer.groups.capacity());
+        assert!(refused(more.into_body()) && groups == Some(0), "{groups:?}");
+        assert!(!refused(of(1001).into_body()));
         kept.pop();
-        assert!(!refused(all.body(1000, Body::empty())));
+        assert!(!refused(of(1000).into_body()));
+    }
+
+    async fn frame(body: &mut Body) -> Option<Result<Frame<Bytes>, Status>> {
+        std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(body), cx)).await
+    }
+
+    /// Why a stream ends within so long, if it does.
+    async fn ends(body: &mut Body, within: Duration) -> Option<(Sent, String)> {
+        match tokio::time::timeout(within, frame(body)).await {
+            Err(_) => None,
+            Ok(Some(Err(status))) => {
+                Some((relayed::sent(&status).expect("said"), status.message().to_owned()))
+            }
+            Ok(frame) => panic!("{frame:?}"),
+        }
+    }
+
+    /// A user's request, and a host's.
+    fn requests(all: &PartialMessages) -> [(mpsc::UnboundedSender<Bytes>, Body); 2] {
+        [of_host(all, "n1", Some(1000)), of_host(all, "n1", None)]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_does_not_come_is_not_waited_for() {
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
+        let second = Duration::from_secs(1);
+        for (says, mut body) in requests(&all) {
+            assert_eq!(ends(&mut body, MESSAGE_TIME - second).await, None);
+            let late = "a message of this request has not come within 60 s: try again";
+            assert_eq!(ends(&mut body, 2 * second).await, Some((Sent::No, late.into())));
+            drop(says);
+        }
+        // A stream may be silent between two messages, and no longer in one.
+        for (says, mut body) in requests(&all) {
+            says.send([&header(2)[..], &[7; 2]].concat().into()).expect("open");
+            assert!(matches!(bodies::poll(&mut body), Poll::Ready(Some(Ok(_)))));
+            assert_eq!(ends(&mut body, 100 * MESSAGE_TIME).await, None);
+            says.send(header(2)).expect("open");
+            assert!(matches!(bodies::poll(&mut body), Poll::Ready(Some(Ok(_)))));
+            assert_eq!(ends(&mut body, MESSAGE_TIME - second).await, None);
+            let (sent, _) = ends(&mut body, 2 * second).await.expect("late");
+            assert_eq!(sent, Sent::Maybe);
+        }
+    }
+
+    /// One byte a second is a sign of life, but for no longer than such a message may take.
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_trickles_is_late_too() {
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
+        for (says, mut body) in requests(&all) {
+            says.send(header(900)).expect("open");
+            let (begun, mut frames) = (Instant::now(), 0);
+            let late = loop {
+                match tokio::time::timeout(Duration::from_secs(1), frame(&mut body)).await {
+                    Ok(Some(Ok(_))) => frames += 1,
+                    Ok(Some(Err(status))) => break status,
+                    Ok(None) => panic!("it has an end"),
+                    Err(_) => says.send(vec![7].into()).expect("open"),
+                }
+            };
+            assert!(frames > 30 && begun.elapsed() < 2 * MESSAGE_TIME, "{frames}: {late}");
+        }
+    }
+
+    /// As fast as a slow connection, and read by a service that is away for a while.
+    #[tokio::test(start_paused = true)]
+    async fn a_large_message_has_the_time_that_it_takes() {
+        const SECONDS: u64 = 600;
+        let bytes = SECONDS * (MESSAGE_RATE + 1_000);
+        let of_hosts = HostLimits { bytes: 2 * bytes, ..OF_HOSTS };
+        let all = PartialMessages::new(LIMITS, of_hosts);
+        for (says, mut body) in requests(&all) {
+            says.send(header(bytes as usize)).expect("open");
+            frame(&mut body).await.expect("no end").expect("no error");
+            for second in 0..SECONDS {
+                assert!(bodies::poll(&mut body).is_pending());
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                says.send(vec![7; (MESSAGE_RATE + 1_000) as usize].into()).expect("open");
+                if second == 300 {
+                    tokio::time::sleep(10 * MESSAGE_TIME).await;
+                }
+                frame(&mut body).await.expect("no end").expect("no error");
+            }
+        }
+    }
+
+    /// Time in which there is no place for a message is not its caller's.
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_waits_for_its_place_is_not_late() {
+        let all = PartialMessages::new(LIMITS, OF_HOSTS);
+        let hers = all.of(1000);
+        let _large: Vec<_> = (0..LARGE_MAX)
+            .map(|_| {
+                let (says, mut body) = stream(&hers);
+                says.send(header(SMALL_MAX + 1)).expect("open");
+                assert_eq!(comes(&mut body), Some(HEADER));
+                (says, body)
+            })
+            .collect();
+        let (says, body) = of_host(&all, "n1", Some(1000));
+        let mut body = body;
+        says.send(header(SMALL_MAX + 1)).expect("open");
+        assert_eq!(ends(&mut body, 100 * MESSAGE_TIME).await, None);
     }
 
     /// However it is cut into frames.

@@ -6,7 +6,7 @@
 //! has written them to the connection, or the request is over.
 
 use bytes::Bytes;
-use http_body::{Body as _, Frame};
+use http_body::Frame;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tonic::Status;
@@ -28,12 +28,17 @@ impl Pieces {
     pub fn new(body: Body) -> Pieces {
         Pieces { body, rest: None }
     }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Status;
 
     /// The next piece, or what the body ends with. No piece is empty: a frame without data and without the end of its
     /// stream counts as an attack, of which a connection bears a hundred, and a client may end each of its requests
     /// with a frame that is empty when it comes from here.
-    pub fn poll_piece(
-        &mut self,
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut data = match self.rest.take() {
@@ -55,8 +60,7 @@ impl Pieces {
         Poll::Ready(Some(Ok(Frame::data(data))))
     }
 
-    /// Whether nothing is left.
-    pub fn is_end(&self) -> bool {
+    fn is_end_stream(&self) -> bool {
         self.rest.is_none() && self.body.is_end_stream()
     }
 }
@@ -82,21 +86,19 @@ mod tests {
     use super::*;
     use crate::rpc::bodies;
     use std::sync::Arc;
-    use std::task::Waker;
 
     #[test]
     fn a_large_frame_goes_out_in_pieces() {
         let whole: Bytes = (0..40_000_u32).map(|n| n as u8).collect();
         let mut pieces = Pieces::new(bodies::whole(whole.clone()));
-        let mut cx = Context::from_waker(Waker::noop());
         let (mut sizes, mut all) = (Vec::new(), Vec::new());
-        while let Poll::Ready(Some(frame)) = pieces.poll_piece(&mut cx) {
+        while let Poll::Ready(Some(frame)) = bodies::poll(&mut pieces) {
             let data = frame.expect("no error").into_data().expect("data");
             sizes.push(data.len());
             all.extend_from_slice(&data);
         }
         assert_eq!(sizes, [PIECE, PIECE, 40_000 - 2 * PIECE]);
-        assert!(all == whole && pieces.is_end());
+        assert!(all == whole && http_body::Body::is_end_stream(&pieces));
     }
 
     #[test]
@@ -109,7 +111,7 @@ mod tests {
         drop(says);
         let mut cx = Context::from_waker(Waker::noop());
         let mut all = Vec::new();
-        while let Poll::Ready(Some(frame)) = pieces.poll_piece(&mut cx) {
+        while let Poll::Ready(Some(frame)) = Pin::new(&mut pieces).poll_frame(&mut cx) {
             all.push(frame.expect("no error").into_data().expect("data"));
         }
         assert_eq!(all, ["a", "b"]);

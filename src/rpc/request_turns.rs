@@ -6,23 +6,25 @@
 //! and so did the heartbeats of hosts.
 //!
 //! # Approach
-//! A caller begins [`ROUND`] requests. The next ones wait until the runtime has been through its queue once, which
-//! gives all other tasks their turn; a lone caller is not slowed down by that, since the queue is empty then. Only the
-//! beginning of a request is in turns: a request that waits for something holds up no other one.
+//! A caller begins [`ROUND`] requests. The next ones wait until all of these have begun and the runtime has been through
+//! its queue once ([`rounds`](crate::rpc::rounds)), which gives all other tasks their turn; a lone caller is not slowed
+//! down by that, since the queue is empty then. Only the beginning of a request is in turns: a request that waits for
+//! something holds up no other one.
 //!
 //! A caller is a user of this host, or another host with all of its users: that host is believed who its users are, and
 //! could name one for each request. (An honest login host has a bound for each user before it passes requests on.) Root
 //! and our own user on this host have no turns.
 
+use crate::rpc::kept::Kept;
 use crate::rpc::listen::Peer;
+use crate::rpc::relayed::{self, Sent};
+use crate::rpc::rounds::Rounds;
 use crate::rpc::tls::HostPeer;
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
@@ -30,9 +32,6 @@ use tower::{Layer, Service};
 
 /// Requests that one caller begins before all others have had their turn.
 const ROUND: usize = 16;
-/// Callers that are kept without looking whether they have any request.
-const CALLERS_KEPT: usize = 64;
-
 /// The caller whose requests share turns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Caller {
@@ -43,36 +42,13 @@ enum Caller {
 /// The requests of one caller that are to begin.
 #[derive(Debug)]
 struct Queue {
-    /// What is left of the round.
-    turns: Semaphore,
+    rounds: Rounds,
     waiting: AtomicUsize,
-    /// The next round is on its way.
-    next: AtomicBool,
 }
 
 impl Queue {
     fn new() -> Queue {
-        Queue {
-            turns: Semaphore::new(ROUND),
-            waiting: AtomicUsize::new(0),
-            next: AtomicBool::new(false),
-        }
-    }
-
-    /// Waits for the turn of a request.
-    async fn turn(self: &Arc<Queue>) {
-        // (The semaphore is never closed, and serves those who wait in their order.)
-        if let Ok(turn) = self.turns.acquire().await {
-            turn.forget();
-        }
-        if !self.next.swap(true, Ordering::AcqRel) {
-            let queue = Arc::clone(self);
-            tokio::spawn(async move {
-                tokio::task::yield_now().await;
-                queue.next.store(false, Ordering::Release);
-                queue.turns.add_permits(ROUND.saturating_sub(queue.turns.available_permits()));
-            });
-        }
+        Queue { rounds: Rounds::new(ROUND), waiting: AtomicUsize::new(0) }
     }
 }
 
@@ -96,7 +72,7 @@ impl Drop for Waits {
 /// The turns of all callers: a layer around services.
 #[derive(Clone, Debug)]
 pub struct RequestTurns {
-    queues: Arc<Mutex<BTreeMap<Caller, Arc<Queue>>>>,
+    queues: Kept<Caller, Queue>,
     /// Requests that may wait, of a user and of a host.
     of_user: Arc<AtomicUsize>,
     of_host: usize,
@@ -107,7 +83,7 @@ impl RequestTurns {
     /// connection of a host with more is closed.
     pub fn new(of_user: usize, of_host: usize) -> RequestTurns {
         RequestTurns {
-            queues: Arc::default(),
+            queues: Kept::default(),
             of_user: Arc::new(AtomicUsize::new(of_user)),
             of_host,
         }
@@ -119,11 +95,7 @@ impl RequestTurns {
     }
 
     fn queue(&self, caller: Caller) -> Arc<Queue> {
-        let mut all = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() > CALLERS_KEPT && !all.contains_key(&caller) {
-            all.retain(|_, queue| Arc::strong_count(queue) > 1);
-        }
-        Arc::clone(all.entry(caller).or_insert_with(|| Arc::new(Queue::new())))
+        self.queues.of(caller, Queue::new)
     }
 
     /// Lets a request wait among those of its caller. `None`: it need not wait.
@@ -136,10 +108,11 @@ impl RequestTurns {
             return Waits::new(queue, self.of_host).map(Some).ok_or_else(|| {
                 // (Its answers may never be read: they must not be kept, either.)
                 host.hang_up.cancel();
-                Status::resource_exhausted(format!(
+                let text = format!(
                     "the host {} has {} requests that wait, the maximum of one host",
                     host.name, self.of_host
-                ))
+                );
+                relayed::unavailable(text, Sent::No)
             });
         }
         let Some(uid) = request.extensions().get::<Peer>().map(|peer| peer.uid) else {
@@ -150,10 +123,11 @@ impl RequestTurns {
         }
         let most = self.of_user.load(Ordering::Relaxed);
         Waits::new(self.queue(Caller::User(uid)), most).map(Some).ok_or_else(|| {
-            Status::unavailable(format!(
+            let text = format!(
                 "you have {most} requests that wait to be begun, the maximum of one user: try \
                  again when some of them are answered"
-            ))
+            );
+            relayed::unavailable(text, Sent::No)
         })
     }
 }
@@ -197,7 +171,7 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            waits.0.turn().await;
+            waits.0.rounds.turn().await;
             drop(waits);
             inner.call(request).await
         })
@@ -208,7 +182,9 @@ where
 mod tests {
     use super::*;
     use crate::rpc::listen::tests::peer_of;
+    use crate::rpc::rounds::end_of_queue;
     use std::convert::Infallible;
+    use std::sync::Mutex;
 
     type Begun = Arc<Mutex<Vec<Caller>>>;
 
@@ -307,12 +283,34 @@ mod tests {
         assert!(turns.enter(&of_host("n2", None)).is_ok());
     }
 
-    #[tokio::test]
-    async fn callers_are_forgotten() {
-        let turns = RequestTurns::new(20, 30);
-        for uid in 1..1_000 {
-            assert!(turns.enter(&of_user(uid)).is_ok());
-        }
-        assert!(turns.queues.lock().expect("whole").len() <= CALLERS_KEPT + 1);
+    /// While several callers have thousands of requests, the runtime goes through its queue and
+    /// begins no more than a round of each: on the one thread on which the requests are spawned.
+    #[test]
+    fn no_caller_begins_a_round_before_the_last_one_has_begun() {
+        const CALLERS: u32 = 8;
+        const EACH: u32 = 40 * ROUND as u32;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).build().expect("a runtime");
+        let passes = async {
+            let turns = RequestTurns::new(EACH as usize, EACH as usize);
+            let notes = Notes::default();
+            let mut service = turns.layer(notes.clone());
+            let asked: Vec<_> = (0..CALLERS * EACH)
+                .map(|n| tokio::spawn(service.call(of_user(100 + n % CALLERS))))
+                .collect();
+            // Each time that this task runs the runtime has been through its queue.
+            let (mut begun, mut most) = (Vec::new(), 0);
+            while begun.last().is_none_or(|all| *all < asked.len()) {
+                end_of_queue().await;
+                let now = notes.0.lock().expect("whole").len();
+                most = most.max(now - begun.last().unwrap_or(&0));
+                begun.push(now);
+            }
+            (begun.len(), most)
+        };
+        let passes = async { tokio::spawn(passes).await.expect("no panic") };
+        let (passes, most) = runtime.block_on(passes);
+        eprintln!("{passes} passes, at most {most} requests in one");
+        assert!(most <= ROUND * CALLERS as usize, "{most} in one of {passes} passes");
     }
 }

@@ -22,8 +22,7 @@ use expected::ExpectedHost;
 use handshakes::Handshakes;
 use hyper_util::rt::TokioIo;
 pub use names::addresses_for_user;
-use refusals::Refusal;
-pub use refusals::RefusalLog;
+pub use refusals::{Refusal, RefusalLog};
 use rustls::pki_types::ServerName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -185,6 +184,15 @@ impl HostPeer {
             self.name
         );
         self.log.connection(&Refusal { kind: "many connections", of: self.name.to_string(), why });
+    }
+
+    /// Logs that a connection is closed because so many wait to be served.
+    pub fn too_many_wait(&self, most: usize) {
+        let why = format!(
+            "{most} connections of hosts without the role login wait to be served, and one of the host {} is closed",
+            self.name
+        );
+        self.log.connection(&Refusal { kind: "many wait", of: self.name.to_string(), why });
     }
 }
 
@@ -505,7 +513,9 @@ async fn accept(
                     // An Err: the listener is gone.
                     let _ = accepted.send(Ok(stream)).await;
                 }
-                Err(refusal) => said.connection(&refusal),
+                Err(refusal) => {
+                    said.connection(&refusal);
+                }
             }
         });
     }

@@ -110,13 +110,16 @@ fn nothing_is_passed_on_once_the_role_login_is_withdrawn() {
     cluster.copy_certificates(1);
     let withdrawn = "has not the role login: its users can't run applications from here";
     eventually(BOUND, "the role is withdrawn", || cluster.said("1").contains(withdrawn));
-    let refused = runtime.block_on(client.list(pb::ListRequest::default())).expect_err("refused");
+    // (Its connection ends with the role, and the socket is made anew.)
+    let mut list = || runtime.block_on(client.list(pb::ListRequest::default()));
     let why = "has not the role login, so that it serves no users";
-    assert!(refused.message().contains(why), "{refused}");
+    eventually(BOUND, "its user is told why", || {
+        list().expect_err("refused").message().contains(why)
+    });
     stdin.write_all(b"after\n").expect("written");
     // What others ask after that is refused, or done.
     eventually(BOUND, "aprun has read it", || unread(stdin.as_fd()) == 0);
-    runtime.block_on(client.list(pb::ListRequest::default())).expect_err("refused");
+    list().expect_err("refused");
     run(&mut cluster.command(0, "aprun", words("-q -n 1 -L 0 true"))).expect(0);
     assert_eq!(text(), "before\n", "what its user says is still passed on");
 
@@ -124,6 +127,7 @@ fn nothing_is_passed_on_once_the_role_login_is_withdrawn() {
     cluster.certs("host h1 --role node,login").expect(0);
     cluster.copy_certificates(1);
     eventually(BOUND, "it is told the rest", || text() == "before\nafter\n");
+    eventually(BOUND, "what was refused is answered", || list().is_ok());
     drop(stdin);
     aprun.wait(BOUND).expect(0);
     cluster.wait_until_up();
@@ -279,7 +283,7 @@ fn of_two_apinits_with_folders_of_their_own_the_first_has_the_connection() {
     second.env("PSCHED_LOG", "info").stdout(Stdio::null());
     second.stderr(std::fs::File::create(&log).expect("created"));
     let mut second = second.spawn().expect("it starts");
-    let why = "that of h1 is the apinit's with --runtime /run/psched, which watches the front ends";
+    let why = "that of h1 is the apinit's with --runtime /run/psched (inode";
     eventually(BOUND, "both logs say why", || {
         cluster.said("second").contains(why) && cluster.said("psched").contains(why)
     });

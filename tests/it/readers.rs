@@ -10,6 +10,8 @@ use psched::rpc::connect::{connect, status_text};
 use psched::rpc::pb;
 use psched::rpc::pb::psched_client::PschedClient;
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -392,5 +394,40 @@ fn what_is_private_is_seen_by_owners_and_administrators() {
         running.signal(15);
         running.wait(BOUND).expect(status);
     }
+    hand.end();
+}
+
+/// The requests that psched takes at once on a new connection, as its settings say, and the
+/// connection.
+fn streams_of(socket: &Path) -> (u32, UnixStream) {
+    let mut stream = UnixStream::connect(socket).expect("connected");
+    stream.set_read_timeout(Some(BOUND)).expect("set");
+    // (The preface, and settings of which none is named.)
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("written");
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).expect("a frame");
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    let mut settings = vec![0; length as usize];
+    stream.read_exact(&mut settings).expect("settings");
+    const MAX_CONCURRENT_STREAMS: u8 = 3;
+    let most = settings.chunks(6).find(|setting| setting[..2] == [0, MAX_CONCURRENT_STREAMS]);
+    let most = most.expect("a bound");
+    (u32::from_be_bytes([most[2], most[3], most[4], most[5]]), stream)
+}
+
+/// What nobody reads takes memory for each request: a user has many connections, or many requests
+/// on one.
+#[test]
+fn a_user_with_many_connections_has_few_requests_on_the_last_ones() {
+    let test = "a_user_with_many_connections_has_few_requests_on_the_last_ones";
+    let Some((hand, _bins)) = daemons(test) else { return };
+    let all = ANNA.does(|| (0..66).map(|_| streams_of(&hand.socket())).collect::<Vec<_>>());
+    let streams: Vec<u32> = all.iter().map(|(streams, _)| *streams).collect();
+    assert_eq!(streams, [[256; 64].as_slice(), &[8; 2]].concat());
+    assert_eq!(BERT.does(|| streams_of(&hand.socket()).0), 256, "he has none");
+    // (Those of root are of daemons and administrators.)
+    let of_root: Vec<_> = (0..66).map(|_| streams_of(&hand.socket())).collect();
+    assert!(of_root.iter().all(|(streams, _)| *streams == 256));
+    drop(all);
     hand.end();
 }

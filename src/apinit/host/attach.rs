@@ -223,6 +223,7 @@ pub(super) async fn wait_for_end(pidfd: Arc<OwnedFd>) -> bool {
 mod tests {
     use super::*;
     use crate::rpc::bodies;
+    use crate::rpc::listen::tests::peer_of;
     use tokio::sync::mpsc;
     use tonic::codec::Codec;
 
@@ -236,18 +237,7 @@ mod tests {
         let stream =
             Streaming::new_request(decoder, bodies::channel(said), None, Some(MESSAGE_MAX));
         let mut request = Request::new(stream);
-        request.extensions_mut().insert(Peer {
-            uid: 1000,
-            gid: 1000,
-            groups: Vec::new(),
-            pid: 0,
-            pidfd: None,
-            started: 0,
-            doubt: None,
-            turned: None,
-            hang_up: CancellationToken::new(),
-            relayed: None,
-        });
+        request.extensions_mut().insert(peer_of(1000));
         let service = AttachService { events: events.clone(), doorway: None };
         let _answer = service.attach(request).await.expect("attached");
         let Some(TaskEvent::FrontOpened { conn, sender, listening, .. }) = told.recv().await else {

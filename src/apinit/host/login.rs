@@ -21,6 +21,7 @@ use crate::rpc::pb::to_login::Message as Told;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -55,6 +56,20 @@ where
             () = run() => {}
             ended = serves.wait_for(|serves| !*serves) => if ended.is_err() { return },
         }
+    }
+}
+
+/// The folder of sockets as psched is told of it. Its path is not enough: another mount namespace
+/// may have another folder there.
+pub(super) fn folder(directory: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    match std::fs::metadata(&path) {
+        Ok(folder) => {
+            format!("{} (inode {} of device {:#x})", path.display(), folder.ino(), folder.dev())
+        }
+        // (Its sockets can't be made, either.)
+        Err(_) => path.display().to_string(),
     }
 }
 

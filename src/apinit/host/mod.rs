@@ -87,11 +87,13 @@ use crate::os::instance::{self, Member};
 use crate::os::notify::Notify;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::wait;
+use crate::rpc::caller::HOST_WAITING_MAX;
 use crate::rpc::listen::{
     Bounds, FILES_USUAL, PATH_MAX, admitted, incoming_within, listen, listen_for_descriptors,
     raise_descriptor_limit,
 };
 use crate::rpc::partial_messages::{HEADERS, HostLimits, Limits, PartialMessages};
+use crate::rpc::request_turns::RequestTurns;
 use crate::variables::units::parse_size;
 use anyhow::{Context, bail};
 use doorway::Doorway;
@@ -333,6 +335,11 @@ const HALVES: Limits = Limits {
     headers: HEADERS.0,
 };
 
+/// Bytes of one user's connections that are read in a turn: programs and stdin come on them, and
+/// few requests.
+const PORTION: usize = 32 * 1024;
+/// Requests of a user that may wait to be begun: four on each of the usual number of connections.
+const WAITING_MAX: usize = 8_192;
 /// What the apinits of another host may have half said, which are heads of applications here: a launch with its envelope
 /// is their largest message, and as many may come at once as applications are launched there.
 const HALVES_OF_HOST: HostLimits =
@@ -366,9 +373,7 @@ fn for_users(
                 let has;
                 (tasks, has) = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
                 if serves {
-                    let folder =
-                        std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
-                    let folder = folder.display().to_string();
+                    let folder = login::folder(&directory);
                     let kept = login::keep(psched.clone(), folder, Arc::clone(&helper), has);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
@@ -400,6 +405,7 @@ fn login_only(
     // (Such a host does not hear of psched's variables.)
     let HostBounds { connections, connections_user, .. } = HostBounds::default();
     let bounds = Bounds::new(connections, connections_user, files, relay::FILES_EACH);
+    let bounds = Bounds { portion: PORTION, ..bounds };
     let (_bounds, bounds) = watch::channel(bounds);
     let runtime =
         tokio::runtime::Builder::new_current_thread().thread_name("apinit").enable_all().build()?;
@@ -483,6 +489,7 @@ async fn serve(
     };
     let (fronts, heads) = (attach::service(events.clone(), Some(doorway)), heads::service(events));
     let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
+    let headers = halves.clone();
     let server = tonic::transport::Server::builder()
         // What is not yet looked at waits within these, for each connection that there may be.
         .initial_stream_window_size(128 * 1024)
@@ -492,6 +499,8 @@ async fn serve(
         // An aprun and a head have one on each connection.
         .max_concurrent_streams(4)
         .layer(InterceptorLayer::new(admitted))
+        .layer(MapRequestLayer::new(move |request| headers.headers(request)))
+        .layer(RequestTurns::new(WAITING_MAX, HOST_WAITING_MAX))
         .layer(MapRequestLayer::new(move |request| halves.bound(request)))
         .add_service(fronts)
         .add_service(heads)

@@ -5,7 +5,7 @@ use super::events::Events;
 use super::{Options, attach, heads};
 use crate::apteam::place::HostAddress;
 use crate::certs::{FOLDER_DEFAULT, Keyring, Role, keyring};
-use crate::rpc::caller;
+use crate::rpc::caller::{self, HOST_WAITING_MAX};
 use crate::rpc::connect::connect;
 use crate::rpc::partial_messages::PartialMessages;
 use crate::rpc::request_turns::RequestTurns;
@@ -24,8 +24,10 @@ use tower::util::MapRequestLayer;
 
 /// The runtime directory where psched is on another host and no other is named.
 const RUNTIME_DEFAULT: &str = "/run/psched";
-/// Applications that one other host may be the head of here at once.
-pub(super) const STREAMS_MAX: u32 = 65_536;
+/// Requests on one connection of another host: its apinit has one for each application that it is
+/// the head of here, and passes on those of one user on each of its other connections (4,096). A
+/// reserve of four times the usual `applications_max`; an apinit with more waits with the others.
+pub(super) const STREAMS_MAX: u32 = 16_384;
 /// Other hosts to which connections are kept.
 const HOSTS_MAX: usize = 8_192;
 
@@ -179,7 +181,8 @@ impl Network {
         let connections = tls::incoming(listener, Arc::clone(&self.keyring))?;
         let halves = PartialMessages::new(super::HALVES, super::HALVES_OF_HOST);
         let headers = halves.clone();
-        let turns = RequestTurns::new(STREAMS_MAX as usize, STREAMS_MAX as usize);
+        // (Users of this host do not call here.)
+        let turns = RequestTurns::new(0, HOST_WAITING_MAX);
         let server = tls::server(STREAMS_MAX)
             .layer(InterceptorLayer::new(caller::received))
             .layer(MapRequestLayer::new(move |request| headers.headers(request)))

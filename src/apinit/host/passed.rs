@@ -2,12 +2,13 @@
 //! host.
 
 use super::relay::withdrawn_meanwhile;
+use crate::rpc::bodies::{Hook, Hooked};
 use crate::rpc::connect::status_text;
 use crate::rpc::pieces::{PIECE, Pieces, holding};
 use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::Slot;
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::Frame;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,12 +24,13 @@ use tonic::codegen::http::HeaderMap;
 pub(super) const GIVEN_MAX: usize = 64 * 1024;
 
 /// A body that ends when nothing may be passed on any more.
-pub(super) struct Passed {
-    pieces: Pieces,
+pub(super) type Passed = Hooked<Pieces, Passes>;
+
+/// What ends it.
+pub(super) struct Passes {
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Where it goes to a user: how that proceeds, and the place of the request.
     to_user: Option<ToUser>,
-    ended: bool,
 }
 
 struct ToUser {
@@ -46,7 +48,7 @@ impl Passed {
     /// A user's request.
     pub fn to_host(body: Body, over: CancellationToken) -> Passed {
         let over = Box::pin(over.cancelled_owned());
-        Passed { pieces: Pieces::new(body), over, to_user: None, ended: false }
+        Hooked::new(Pieces::new(body), Passes { over, to_user: None })
     }
 
     /// The answer to a user's request. `from`: who gives the answer, in words. The request keeps its
@@ -57,19 +59,10 @@ impl Passed {
         from: Arc<str>,
         place: Option<Slot>,
     ) -> Passed {
+        let over = Box::pin(over.cancelled_owned());
         let room = PollSemaphore::new(Arc::new(Semaphore::new(GIVEN_MAX / PIECE)));
-        let to_user = ToUser { from, room, next: None, place: Arc::new(place) };
-        Passed { to_user: Some(to_user), ..Passed::to_host(body, over) }
-    }
-
-    /// A user reads why; the stream to another host is broken off.
-    fn ends(&mut self, status: Status) -> Result<Frame<Bytes>, Status> {
-        self.ended = true;
-        let mut trailers = HeaderMap::new();
-        match self.to_user.is_some() {
-            true => status.add_header(&mut trailers).map(|()| Frame::trailers(trailers)),
-            false => Err(status),
-        }
+        let to_user = Some(ToUser { from, room, next: None, place: Arc::new(place) });
+        Hooked::new(Pieces::new(body), Passes { over, to_user })
     }
 }
 
@@ -96,43 +89,42 @@ impl ToUser {
     }
 }
 
-impl http_body::Body for Passed {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
+impl Hook for Passes {
+    fn poll_passes(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
         if self.over.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(self.ends(withdrawn_meanwhile())));
+            return Poll::Ready(Err(withdrawn_meanwhile()));
         }
-        if let Some(to_user) = &mut self.to_user {
-            ready!(to_user.poll_room(cx));
+        match &mut self.to_user {
+            Some(to_user) => to_user.poll_room(cx).map(Ok),
+            None => Poll::Ready(Ok(())),
         }
-        let frame = ready!(self.pieces.poll_piece(cx));
-        Poll::Ready(match (frame, &mut self.to_user) {
-            (Some(Ok(frame)), Some(to_user)) => {
-                Some(Ok(frame.map_data(|data| to_user.gives(data))))
-            }
-            (Some(Err(why)), Some(to_user)) => {
-                let status = to_user.broke(why);
-                Some(self.ends(status))
-            }
-            (frame, _) => frame,
-        })
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.ended || self.pieces.is_end()
+    fn passes(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        match &mut self.to_user {
+            Some(to_user) => frame.map_data(|data| to_user.gives(data)),
+            None => frame,
+        }
     }
 
-    fn size_hint(&self) -> SizeHint {
-        // (How long the rest is does not matter to anybody.)
-        SizeHint::default()
+    fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<Status> {
+        self.over.as_mut().poll(cx).map(|()| withdrawn_meanwhile())
+    }
+
+    fn breaks(&mut self, why: Status) -> Status {
+        match &self.to_user {
+            Some(to_user) => to_user.broke(why),
+            None => why,
+        }
+    }
+
+    /// A user reads why; the stream to another host is broken off.
+    fn ends(&mut self, why: Status) -> Result<Frame<Bytes>, Status> {
+        if self.to_user.is_none() {
+            return Err(why);
+        }
+        let mut trailers = HeaderMap::new();
+        why.add_header(&mut trailers).map(|()| Frame::trailers(trailers))
     }
 }
 
@@ -140,6 +132,7 @@ impl http_body::Body for Passed {
 mod tests {
     use super::*;
     use crate::rpc::bodies::{self, poll};
+    use crate::rpc::raw_requests::requests;
     use crate::rpc::tls::Counted;
     use http_body::Body as _;
     use std::convert::Infallible;
@@ -264,37 +257,6 @@ mod tests {
             let body = answer(counted(self.bytes, &self.ended), &self.over, place);
             std::future::ready(Ok(Response::new(Body::new(body))))
         }
-    }
-
-    /// Requests in HTTP/2, as of a caller that lets all of the answers come at once.
-    fn requests(streams: u32) -> Vec<u8> {
-        let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
-            let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
-            [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-        };
-        let text = |name: &[u8], value: &str| {
-            let length = u8::try_from(value.len()).expect("short");
-            [name, &[length], value.as_bytes()].concat()
-        };
-        // POST, http, and the rest as literals: :path, :authority, content-type, te.
-        let headers = [
-            vec![0x83, 0x86],
-            text(&[0x04], "/psched.v1.Psched/List"),
-            text(&[0x01], "localhost"),
-            text(&[0x0f, 0x10], "application/grpc"),
-            text(&[0x00, 2, b't', b'e'], "trailers"),
-        ]
-        .concat();
-        let mut all = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        // The window of each stream, and that of the connection.
-        let window = (1_u32 << 30).to_be_bytes();
-        all.extend(frame(4, 0, 0, &[&[0, 4], &window[..]].concat()));
-        all.extend(frame(8, 0, 0, &window));
-        for stream in (0..streams).map(|n| 2 * n + 1) {
-            all.extend(frame(1, 4, stream, &headers));
-            all.extend(frame(0, 1, stream, &[0; 5]));
-        }
-        all
     }
 
     /// HTTP/2 takes all of an answer that is no larger than its buffers. The answer to a listing of

@@ -60,15 +60,32 @@ struct Writing {
 const LOOKS_MAX: usize = 4_096;
 
 impl Account {
-    /// Bytes of these promises that are written.
-    fn written(&self) -> u64 {
-        let mut looks = LOOKS_MAX;
-        let each = self.writing.values().map(|of| {
-            let now = bytes_in(&of.folder, &mut looks);
-            now.saturating_sub(of.before).min(of.most)
+    /// The folders that are to be looked at, by the numbers of their promises.
+    fn folders(&self) -> BTreeMap<u64, PathBuf> {
+        self.writing.iter().map(|(number, of)| (*number, of.folder.clone())).collect()
+    }
+
+    /// Bytes of these promises that are written, where so many bytes have been seen in their
+    /// folders. A promise that was made or has been given back meanwhile counts for nothing.
+    fn written(&self, seen: &BTreeMap<u64, (PathBuf, u64)>) -> u64 {
+        let each = self.writing.iter().map(|(number, of)| match seen.get(number) {
+            Some((folder, now)) if *folder == of.folder => {
+                now.saturating_sub(of.before).min(of.most)
+            }
+            _ => 0,
         });
         each.fold(0, u64::saturating_add)
     }
+}
+
+/// How many bytes these folders have.
+fn look(folders: BTreeMap<u64, PathBuf>) -> BTreeMap<u64, (PathBuf, u64)> {
+    let mut looks = LOOKS_MAX;
+    let seen = folders.into_iter().map(|(number, folder)| {
+        let bytes = bytes_in(&folder, &mut looks);
+        (number, (folder, bytes))
+    });
+    seen.collect()
 }
 
 /// Bytes that a folder's files take of their file system, and those of the folders in it. `looks`: files and
@@ -137,8 +154,14 @@ impl PromisedRoom {
         let kept = kept(size);
         let mut room = free.saturating_sub(kept).saturating_sub(account.bytes);
         if bytes > room && !account.writing.is_empty() {
+            // (Without the lock: a file system may be slow, and others have to give back what they
+            // have.)
+            let folders = account.folders();
+            drop(account);
+            let seen = look(folders);
+            account = all.lock().unwrap_or_else(PoisonError::into_inner);
             // What is written in between counts twice, and not never: it is looked at first.
-            let written = account.written();
+            let written = account.written(&seen);
             let (free, _) = (self.space)(folder)?;
             let promised = account.bytes.saturating_sub(written);
             room = free.saturating_sub(kept).saturating_sub(promised);

@@ -24,8 +24,9 @@ use super::network::Network;
 use super::passed::Passed;
 use crate::apteam::place::HostAddress;
 use crate::certs::Role;
-use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET};
+use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET, RELAYED_MAX};
 use crate::rpc::connect;
+use crate::rpc::kept::Kept;
 use crate::rpc::listen::{Bounds, ListenError, Peer, admitted, incoming_within, listen};
 use crate::rpc::partial_messages::{HEADERS, Limits, PartialMessages};
 use crate::rpc::relayed::{self, Sent};
@@ -62,9 +63,9 @@ const WINDOWS: (u32, u32) = (128 * 1024, 256 * 1024);
 /// Requests of a user that are passed on at once. An aprun has two, and a user as many apruns as he
 /// may have connections (`connections_user_max`).
 const REQUESTS_MAX: usize = 4_096;
-/// Requests of all users: two of each aprun for which there is a connection (`connections_max`). Each
-/// takes [`WINDOW_AWAY`] and [`GIVEN_MAX`](super::passed::GIVEN_MAX) bytes at most.
-const REQUESTS_ALL_MAX: usize = 4 * REQUESTS_MAX;
+/// Requests of all users. Each takes [`WINDOW_AWAY`] and [`GIVEN_MAX`](super::passed::GIVEN_MAX)
+/// bytes at most.
+const REQUESTS_ALL_MAX: usize = RELAYED_MAX;
 /// Of these, so many are kept for users who have fewer than [`FEW`]: some users with as many as they may have
 /// keep none of the others out.
 const REQUESTS_KEPT: usize = REQUESTS_MAX;
@@ -110,7 +111,7 @@ pub(super) struct Relay {
     opening: Counted<u32>,
     requests: Places,
     /// The turns of requests that have no answer yet, of each user.
-    turns: Mutex<BTreeMap<u32, Arc<Semaphore>>>,
+    turns: Kept<u32, Semaphore>,
     /// Ends what is being passed on: this host does not speak for its users any more.
     over: CancellationToken,
 }
@@ -132,7 +133,7 @@ impl Relay {
             channels: Mutex::default(),
             opening: Counted::default(),
             requests: Places::default(),
-            turns: Mutex::default(),
+            turns: Kept::default(),
             over: CancellationToken::new(),
         });
         let over = relay.over.clone().drop_guard();
@@ -237,12 +238,7 @@ impl Relay {
     /// The turn of a request among those of its user that have no answer yet.
     async fn turn(&self, begun: &Begun) -> Option<OwnedSemaphorePermit> {
         begun.place.as_ref()?;
-        let turns = {
-            let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            all.retain(|_, turns| turns.available_permits() < UNANSWERED_MAX);
-            let new = || Arc::new(Semaphore::new(UNANSWERED_MAX));
-            Arc::clone(all.entry(begun.peer.uid).or_insert_with(new))
-        };
+        let turns = self.turns.of(begun.peer.uid, || Semaphore::new(UNANSWERED_MAX));
         // (Some answers take as long as a checkpoint does: they hold no other request up for
         // longer.)
         timeout(TURN, turns.acquire_owned()).await.ok()?.ok()
@@ -413,7 +409,10 @@ async fn keep(
         let _removed = Removed(socket.clone());
         has.send_replace(true);
         // (None of its connections is an error.)
-        let _ = server.serve_with_incoming(connections).await;
+        let over = relay.over.clone().cancelled_owned();
+        // (A connection ends with what may be passed on: its user asks again on another one, when
+        // the role is back.)
+        let _ = server.serve_with_incoming_shutdown(connections, over).await;
         has.send_replace(false);
         sleep(LISTEN_AGAIN).await;
     }

@@ -678,7 +678,7 @@ impl Shell {
 fn listening(bounds: HostBounds, files: u64, others: bool) -> Bounds {
     let HostBounds { connections, connections_user, .. } = bounds;
     let each = FILES_EACH + if others { super::relay::FILES_EACH } else { 0 };
-    Bounds::new(connections, connections_user, files, each)
+    Bounds { portion: super::PORTION, ..Bounds::new(connections, connections_user, files, each) }
 }
 
 /// What a task gives that was lost, for it has panicked.

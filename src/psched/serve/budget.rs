@@ -6,16 +6,15 @@
 //! its connection: [`metered`] takes it apart into pieces, each of which counts until HTTP/2 has written it
 //! ([`pieces`](crate::rpc::pieces)).
 
+use crate::rpc::bodies::{Hook, Hooked};
+use crate::rpc::kept::Kept;
 use crate::rpc::listen::Peer;
 use crate::rpc::pieces::{Pieces, holding};
 use bytes::Bytes;
 use http_body::Frame;
 use prost::Message;
-use std::collections::BTreeMap;
-use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::body::Body;
@@ -39,7 +38,7 @@ const READ_WAIT: Duration = Duration::from_secs(2);
 /// The budgets of all users.
 #[derive(Clone, Debug)]
 pub struct Budgets {
-    of: Arc<Mutex<BTreeMap<u32, Arc<Budget>>>>,
+    of: Kept<u32, Budget>,
     builders: Arc<Semaphore>,
 }
 
@@ -64,7 +63,7 @@ impl Budget {
 
 impl Default for Budgets {
     fn default() -> Budgets {
-        Budgets { of: Arc::default(), builders: Arc::new(Semaphore::new(BUILDERS_MAX)) }
+        Budgets { of: Kept::default(), builders: Arc::new(Semaphore::new(BUILDERS_MAX)) }
     }
 }
 
@@ -96,21 +95,15 @@ fn lost() -> Status {
 
 impl Budgets {
     fn of(&self, uid: u32) -> Arc<Budget> {
-        let mut all = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() > 64 {
-            // (An answer that waits holds its bytes, not this.)
-            let idle = |b: &Budget| b.bytes.available_permits() == BYTES_MAX as usize;
-            all.retain(|_, b| Arc::strong_count(b) > 1 || !idle(b));
-        }
-        let new = || {
-            Arc::new(Budget {
-                calls: Arc::new(Semaphore::new(CALLS_MAX)),
-                own: Arc::new(Semaphore::new(OWN_MAX)),
-                bytes: Arc::new(Semaphore::new(BYTES_MAX as usize)),
-                unread: AtomicBool::new(false),
-            })
+        let new = || Budget {
+            calls: Arc::new(Semaphore::new(CALLS_MAX)),
+            own: Arc::new(Semaphore::new(OWN_MAX)),
+            bytes: Arc::new(Semaphore::new(BYTES_MAX as usize)),
+            unread: AtomicBool::new(false),
         };
-        Arc::clone(all.entry(uid).or_insert_with(new))
+        // (An answer that waits holds its bytes, not this.)
+        let idle = |of: &Budget| of.bytes.available_permits() == BYTES_MAX as usize;
+        self.of.of_unless(uid, new, idle)
     }
 
     /// The turn of a call whose answer is to be put together.
@@ -183,26 +176,14 @@ struct Held {
 /// Has an answer that counts go out in pieces, which hold what it has of the budget until the last is written.
 pub fn metered(mut response: http::Response<Body>) -> http::Response<Body> {
     match response.extensions_mut().remove::<Held>() {
-        Some(held) => response.map(|body| Body::new(Metered { pieces: Pieces::new(body), held })),
+        Some(held) => response.map(|body| Body::new(Hooked::new(Pieces::new(body), held))),
         None => response,
     }
 }
 
-struct Metered {
-    pieces: Pieces,
-    held: Held,
-}
-
-impl http_body::Body for Metered {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let held = self.held.clone();
-        self.pieces.poll_piece(cx).map_ok(|frame| frame.map_data(|data| holding(data, held)))
+impl Hook for Held {
+    fn passes(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        frame.map_data(|data| holding(data, self.clone()))
     }
 }
 
@@ -210,6 +191,8 @@ impl http_body::Body for Metered {
 mod tests {
     use super::*;
     use crate::rpc::bodies;
+    use crate::rpc::listen::tests::peer_of;
+    use std::task::{Context, Poll};
 
     fn piece(body: &mut Body) -> Option<Bytes> {
         match bodies::poll(body) {
@@ -218,25 +201,10 @@ mod tests {
         }
     }
 
-    fn peer(uid: u32) -> Peer {
-        Peer {
-            uid,
-            gid: 1,
-            groups: vec![],
-            pid: 1,
-            pidfd: None,
-            started: 1,
-            doubt: None,
-            turned: None,
-            hang_up: Default::default(),
-            relayed: None,
-        }
-    }
-
     #[tokio::test]
     async fn an_answer_counts_until_it_is_written() {
         let budgets = Budgets::default();
-        let peer = peer(7);
+        let peer = peer_of(7);
         let turn = budgets.enter(&peer).await.expect("the first");
         let reply = crate::rpc::pb::EventRow { detail: "x".repeat(40_000), ..Default::default() };
         let response = turn.answer(reply).await.expect("there is room");
@@ -259,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn one_user_waits_for_himself() {
         let budgets = Budgets::default();
-        let (anna, bert) = (peer(1), peer(2));
+        let (anna, bert) = (peer_of(1), peer_of(2));
         let _first = budgets.enter(&anna).await.expect("the first");
         let mut more = Vec::new();
         for _ in 1..CALLS_MAX {

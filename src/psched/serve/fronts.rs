@@ -19,8 +19,9 @@ use crate::os::peer::open_process;
 use crate::os::signal_helper::SignalHelper;
 use crate::os::watch::watch as watch_file;
 use crate::psched::decide::Event;
-use crate::psched::decide::login_hosts::{LoginHosts, LoginSays, Nudge, Task};
+use crate::psched::decide::login_hosts::{LoginHosts, LoginSays, Nudge, Refused, Task};
 use crate::psched::drive::Front;
+use crate::rpc::tls::{Refusal, RefusalLog};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,6 +45,8 @@ pub struct Fronts {
     absences: HashMap<u64, AbortHandle>,
     /// How long they may be away.
     away_max: watch::Receiver<Duration>,
+    /// Where it is said that apinits of login hosts are refused.
+    refusals: RefusalLog,
     open: Open,
 }
 
@@ -82,6 +85,7 @@ impl Fronts {
             senders: HashMap::new(),
             absences: HashMap::new(),
             away_max,
+            refusals: RefusalLog::default(),
             open: open_process,
         }
     }
@@ -243,9 +247,7 @@ impl Fronts {
         };
         let heard = self.watched().hosts.hear(event.says);
         if let Some(refused) = &heard.refused {
-            if refused.first {
-                tracing::warn!("the connection of an apinit is refused: {refused}");
-            }
+            self.logs(refused);
             if let Some(sender) = self.senders.remove(&refused.number) {
                 sender.refuse(&refused.to_string());
             }
@@ -261,6 +263,17 @@ impl Fronts {
             tracing::warn!("{}", left.words(*self.away_max.borrow()));
         }
         heard.gone
+    }
+
+    /// Logs that an apinit is refused, if that is new. Returned: whether it is logged.
+    fn logs(&self, refused: &Refused) -> bool {
+        // (Two that are refused by turns are each time the first.)
+        refused.first
+            && self.refusals.connection(&Refusal {
+                kind: "second apinit",
+                of: format!("{}{}", refused.host, refused.folders[0]),
+                why: refused.to_string(),
+            })
     }
 
     /// Has it said after a while that a login host does not come back.
@@ -345,6 +358,21 @@ mod tests {
             }
             None => Vec::new(),
         }
+    }
+
+    /// However many of them are refused by turns.
+    #[tokio::test(start_paused = true)]
+    async fn apinits_that_are_refused_do_not_fill_the_log() {
+        let fronts = fronts();
+        let refused = |folder: String, first| {
+            let (host, folders) = ("n1".to_owned(), [folder, "/run/psched".to_owned()]);
+            fronts.logs(&Refused { number: 2, host, folders, first })
+        };
+        assert!(!refused("/run/a".into(), false));
+        let by_turns = (0..1_000).filter(|n| refused(format!("/run/{}", n % 2), true)).count();
+        assert_eq!(by_turns, 2);
+        let many = (0..1_000).filter(|n| refused(format!("/run/other-{n}"), true)).count();
+        assert!(many < 100, "{many}");
     }
 
     #[tokio::test]

@@ -60,6 +60,7 @@ use crate::psched::decide::tuning::Tuning;
 use crate::psched::decide::{Abilities, RollsOut, Scheduler, Settings};
 use crate::psched::drive::Identity;
 use crate::rpc::arrivals::Arrivals;
+use crate::rpc::caller::HOST_WAITING_MAX;
 use crate::rpc::partial_messages::{HEADERS, HostLimits, Limits, PartialMessages};
 use crate::rpc::request_turns::RequestTurns;
 use crate::rpc::{REQUEST_MAX, listen, pb};
@@ -94,6 +95,10 @@ const HALVES_OF_HOST: HostLimits = HostLimits::new(NODE_MESSAGE_MAX, 8, 4_096);
 /// Threads that read and write connections of users of this host, and as many for other hosts. Two for the same wake
 /// each other all the time, for which each launch paid 4 %; what takes long is for other threads.
 const SERVING_THREADS: usize = 1;
+/// After how many tasks such a thread takes one from the queue of all threads. What does not fit
+/// into its own queue, of 256 tasks, goes there, whoever's it is: with tokio's usual 31 to 127 it
+/// would wait for long.
+const OVERFLOWN: u32 = 4;
 /// Threads for what takes its time or waits for the disk, of which each user may have few.
 const BLOCKING_THREADS: usize = 64;
 /// How long connections are given when psched ends.
@@ -203,6 +208,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     // What users ask is read, put together and written beside the loop, not by its thread.
     let serving = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SERVING_THREADS)
+        .global_queue_interval(OVERFLOWN)
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_name("psched-serves")
         .enable_all()
@@ -211,6 +217,7 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let hosts = config.network.map(|_| {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(SERVING_THREADS)
+            .global_queue_interval(OVERFLOWN)
             .max_blocking_threads(BLOCKING_THREADS)
             .thread_name("psched-hosts")
             .enable_all()
@@ -291,7 +298,7 @@ async fn serve(
     let variables = tuning.in_force();
     let connections_bounds = watch::Sender::new(bounds(&variables, files));
     let connections = listen::incoming_within(listener, connections_bounds.subscribe());
-    let turns = RequestTurns::new(waiting_max(&variables), network::HOST_WAITING_MAX);
+    let turns = RequestTurns::new(waiting_max(&variables), HOST_WAITING_MAX);
     let waiting = turns.clone();
     let tuned = Arc::new(move |variables: &Variables| {
         waiting.allow(waiting_max(variables));
@@ -362,7 +369,11 @@ async fn serve(
     let nodes =
         pb::nodes_server::NodesServer::from_arc(nodes).max_decoding_message_size(NODE_MESSAGE_MAX);
     let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
-    let headers = halves.clone();
+    let headers = {
+        let halves = halves.clone();
+        move |request| halves.headers(request)
+    };
+    let bound = move |request| halves.bound(request);
     let network = network.map(|network| {
         let logins = logins::Logins {
             inputs: inputs.clone(),
@@ -375,26 +386,31 @@ async fn serve(
         let halves = PartialMessages::new(HALVES, HALVES_OF_HOST);
         network.serve(hosts, services, halves, turns.clone(), stop.clone())
     });
-    let server = tonic::transport::Server::builder()
-        // What is not yet looked at waits within these, for each connection that there may be.
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(variables.answer_time()))
-        .max_concurrent_streams(u32::try_from(variables.streams_max()).ok())
-        .layer(InterceptorLayer::new(listen::admitted))
-        .layer(MapRequestLayer::new(move |request| headers.headers(request)))
-        .layer(turns)
-        .layer(MapRequestLayer::new(move |request| halves.bound(request)))
-        .layer(MapRequestLayer::new(Arrivals::of_request))
-        .layer(MapResponseLayer::new(budget::metered))
-        .add_service(service)
-        .add_service(nodes);
-    let (others, own) = serving::split(connections);
+    let streams_max = u32::try_from(variables.streams_max()).unwrap_or(u32::MAX);
+    let server = |streams_max| {
+        tonic::transport::Server::builder()
+            // What is not yet looked at waits within these, for each connection that there may be.
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .http2_keepalive_interval(Some(Duration::from_secs(30)))
+            .http2_keepalive_timeout(Some(variables.answer_time()))
+            .max_concurrent_streams(streams_max)
+            .layer(InterceptorLayer::new(listen::admitted))
+            .layer(MapRequestLayer::new(headers.clone()))
+            .layer(turns.clone())
+            .layer(MapRequestLayer::new(bound.clone()))
+            .layer(MapRequestLayer::new(Arrivals::of_request))
+            .layer(MapResponseLayer::new(budget::metered))
+            .add_service(service.clone())
+            .add_service(nodes.clone())
+    };
+    let serving::Split { users, few, own } = serving::split(connections, streams_max);
     let stopped = || stop.clone().cancelled_owned();
+    let few_streams = streams_max.min(serving::FEW);
     let mut servers = vec![
-        serving.spawn(server.clone().serve_with_incoming_shutdown(others, stopped())),
-        tokio::spawn(server.serve_with_incoming_shutdown(own, stopped())),
+        serving.spawn(server(streams_max).serve_with_incoming_shutdown(users, stopped())),
+        serving.spawn(server(few_streams).serve_with_incoming_shutdown(few, stopped())),
+        tokio::spawn(server(streams_max).serve_with_incoming_shutdown(own, stopped())),
     ];
     servers.extend(network);
     tracing::info!(socket = %socket.display(), "psched answers");

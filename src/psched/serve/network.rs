@@ -37,8 +37,6 @@ const NODE_CONNECTIONS_MAX: usize = 1_024;
 const NODES_WAITING_MAX: usize = 4_096;
 /// Bytes of the headers there: it speaks for no user.
 const NODE_HEADERS_MAX: u32 = 16 * 1024;
-/// Requests of a host that may wait for their turns: more than an honest apinit passes on for all users.
-pub(super) const HOST_WAITING_MAX: usize = 20_480;
 
 /// The listener, and the certificate of psched's host.
 pub(super) struct Network {
@@ -114,7 +112,9 @@ impl Network {
             let serving = server.serve_with_incoming_shutdown(connections, stopped);
             let of_nodes = of_nodes.serve_with_incoming_shutdown(nodes, stop.cancelled_owned());
             tokio::select! {
-                (served, of_nodes) = async { tokio::join!(serving, of_nodes) } => served.and(of_nodes),
+                // (If one of them fails psched does not answer some hosts any more: nor the others,
+                // so that it shows.)
+                served = async { tokio::try_join!(serving, of_nodes) } => served.map(drop),
                 () = follow => Ok(()),
             }
         })
@@ -146,7 +146,9 @@ fn split(
                         drop(slot);
                     });
                     // (It connects again.)
-                    let _ = to_nodes.try_send(stream);
+                    if let Err(full) = to_nodes.try_send(stream) {
+                        full.into_inner().peer().too_many_wait(NODES_WAITING_MAX);
+                    }
                 }
                 None => host.too_many(most),
             }

@@ -1,4 +1,5 @@
-//! Which thread reads and writes a connection: the loop's, or the one for users.
+//! Which thread reads and writes a connection: the loop's, or the one for users. And how many
+//! requests it takes there.
 //!
 //! # Problem
 //! Users may open as many connections as they are allowed, and ask and read on all of them: the
@@ -11,30 +12,62 @@
 //! administrators as root. Users' connections can't hold them up there. The other thread accepts all
 //! connections and serves those of users. Either serves both services, Psched and Nodes: what a caller may
 //! do follows from the service and its uid, never from the thread.
+//!
+//! An answer that its caller does not read takes memory, as far as HTTP/2 lets there be requests on
+//! the connection. A user may have many connections, or many requests on one, and not both: his
+//! first connections, with [`REQUESTS_MAX`] requests in all, take as many each as `streams_max`
+//! allows, and the others few ([`FEW`]). An aprun has two or three.
 
 use crate::rpc::listen::{Incoming, PeerStream};
 use std::io;
+use std::pin::Pin;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 
-/// Connections that the loop's thread has not taken yet; one more is served with the users'.
+/// Connections of a kind that are not served yet; one more is served with those of users. (The
+/// thread that accepts them takes no more than half as many before another task of it runs.)
 const WAITING_MAX: usize = 256;
 
-/// The connections of users, for the thread that accepts them; and those of psched's own user,
-/// which settle in the runtime in which they are taken.
-pub(super) fn split(
-    connections: Incoming,
-) -> (impl Stream<Item = io::Result<PeerStream>>, impl Stream<Item = io::Result<PeerStream>>) {
+/// Requests on all of those connections of a user that take many.
+const REQUESTS_MAX: u32 = 16_384;
+/// Requests on each of his other connections.
+pub(super) const FEW: u32 = 8;
+
+/// Connections of one kind.
+pub(super) type Connections = Pin<Box<dyn Stream<Item = io::Result<PeerStream>> + Send>>;
+
+/// What is accepted, by what serves it.
+pub(super) struct Split {
+    /// Those of users, for the thread that accepts them.
+    pub users: Connections,
+    /// Those of users that have many already, for the same thread: each takes [`FEW`] requests.
+    pub few: Connections,
+    /// Those of psched's own user, which settle in the runtime in which they are taken.
+    pub own: Connections,
+}
+
+/// Splits connections, of which each may take so many requests.
+pub(super) fn split(connections: Incoming, streams_max: u32) -> Split {
     let own_uid = rustix::process::geteuid().as_raw();
+    let many = (REQUESTS_MAX / streams_max.max(1)) as usize;
     let (to_own, own) = mpsc::channel::<PeerStream>(WAITING_MAX);
-    let others = connections.filter_map(move |connection| match connection {
-        Ok(one) if one.peer().uid == own_uid && one.peer().turned.is_none() => {
-            to_own.try_send(one).err().map(|full| Ok(full.into_inner()))
-        }
-        other => Some(other),
+    let (to_few, few) = mpsc::channel::<PeerStream>(WAITING_MAX);
+    let users = connections.filter_map(move |connection| {
+        let one = match connection {
+            Ok(one) if one.peer().turned.is_none() => one,
+            other => return Some(other),
+        };
+        let uid = one.peer().uid;
+        let to = match uid == own_uid {
+            true => &to_own,
+            false if uid != 0 && one.number() > many => &to_few,
+            false => return Some(Ok(one)),
+        };
+        to.try_send(one).err().map(|full| Ok(full.into_inner()))
     });
     // An Err: it was closed meanwhile.
     let own = ReceiverStream::new(own).filter_map(|one| one.settled().ok().map(Ok));
-    (others, own)
+    let few = ReceiverStream::new(few).map(Ok);
+    Split { users: Box::pin(users), few: Box::pin(few), own: Box::pin(own) }
 }

@@ -23,6 +23,9 @@ const TURNED: (usize, usize) = (256, 64);
 const FILES_KEPT: u64 = 768;
 /// The limit of open files where nobody has raised it: what is taken for it when it is not known.
 pub const FILES_USUAL: u64 = 1_024;
+/// Bytes that are read in a turn: less than a hundred requests, which have some thirty bytes at
+/// least.
+const PORTION: usize = 2 * 1024;
 /// So many connections there are always, however low the limit of open files.
 const LEAST: u64 = 16;
 
@@ -41,6 +44,9 @@ pub struct Bounds {
     /// would hold its place for ever: keepalive begins after the preface. One that is refused has
     /// this long in all.
     pub preface_wait: Duration,
+    /// Bytes of one user's connections that are read in a turn ([`reading`](super::reading)). Small
+    /// where he is answered with others on one thread; a request has less, mostly.
+    pub portion: usize,
 }
 
 impl Default for Bounds {
@@ -73,6 +79,7 @@ impl Bounds {
             // (A limit of open files must not make one user's part the whole.)
             per_uid: count(if allowed < all { user.min((connections / 4).max(1)) } else { user }),
             preface_wait: Duration::from_secs(10),
+            portion: PORTION,
         }
     }
 
@@ -172,7 +179,7 @@ impl Counts {
         let own = by_uid.get(&uid).copied().unwrap_or(0);
         fits(by_uid.values().sum(), own)?;
         by_uid.insert(uid, own + 1);
-        Ok(Slot { counts: self.clone(), uid })
+        Ok(Slot { counts: self.clone(), uid, number: own + 1 })
     }
 }
 
@@ -181,6 +188,14 @@ impl Counts {
 pub(super) struct Slot {
     counts: Counts,
     uid: u32,
+    number: usize,
+}
+
+impl Slot {
+    /// How many places its user had when it was taken, with this one.
+    pub fn number(&self) -> usize {
+        self.number
+    }
 }
 
 impl Drop for Slot {

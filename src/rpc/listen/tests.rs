@@ -1,5 +1,8 @@
 use super::*;
+use crate::rpc::raw_requests;
+use crate::rpc::request_turns::RequestTurns;
 use nix::sys::stat::{Mode, umask};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -7,13 +10,16 @@ use std::path::Path;
 use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_stream::StreamExt;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::body::Body;
+use tonic::codegen::http;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
 /// A user of this host.
-pub(in crate::rpc) fn peer_of(uid: u32) -> Peer {
+pub(crate) fn peer_of(uid: u32) -> Peer {
     Peer {
         uid,
         gid: uid,
@@ -314,4 +320,101 @@ async fn what_is_slow_to_close_keeps_nobody_waiting() {
         soon(ours.read_exact(&mut bytes)).await.expect("read");
         assert_eq!(&bytes, b"more");
     }
+}
+
+/// A connection of a user, and its other end.
+fn of_user(uid: u32, rounds: &Arc<Rounds>) -> (UnixStream, PeerStream) {
+    let (theirs, ours) = UnixStream::pair().expect("a pair");
+    let peer = peer_of(uid);
+    let stream = PeerStream {
+        connection: Connection::new(ours, true),
+        reading: Reading::new(Some(Arc::clone(rounds)), Bounds::default().portion),
+        preface: None,
+        end: None,
+        hung_up: Box::pin(peer.hang_up.clone().cancelled_owned()),
+        peer,
+        slot: Counts::default().take(&Bounds::default(), uid).expect("a place"),
+    };
+    (theirs, stream)
+}
+
+/// Counts the requests that are begun, of each user, and refuses all of them.
+#[derive(Clone, Default)]
+struct Begun(Arc<std::sync::Mutex<BTreeMap<u32, usize>>>);
+
+impl Begun {
+    fn of(&self, uid: u32) -> usize {
+        self.0.lock().expect("sound").get(&uid).copied().unwrap_or(0)
+    }
+}
+
+impl tonic::server::NamedService for Begun {
+    const NAME: &'static str = "psched.v1.Psched";
+}
+
+impl tower::Service<http::Request<Body>> for Begun {
+    type Response = http::Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<http::Response<Body>, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let uid = request.extensions().get::<Peer>().expect("a user").uid;
+        *self.0.lock().expect("sound").entry(uid).or_default() += 1;
+        std::future::ready(Ok(tonic::Status::not_found("none").into_http()))
+    }
+}
+
+/// Some connections of a user write requests without a pause, and read nothing. Another user's
+/// first request is begun within some rounds of hers: of what is read, and of what is begun.
+#[tokio::test]
+async fn a_flood_of_one_user_holds_up_another_for_some_rounds() {
+    const FLOOD: u32 = 15_800;
+    const ROUNDS: usize = 20;
+    const HER: u32 = 70_001;
+    const HIS: u32 = 70_002;
+    let (hers, his) = (Arc::new(reading::rounds()), Arc::new(reading::rounds()));
+    let (accepts, accepted) = tokio::sync::mpsc::channel(16);
+    let (begun, turns) = (Begun::default(), RequestTurns::new(4_096, 4_096));
+    let server = tonic::transport::Server::builder()
+        .max_concurrent_streams(256)
+        .layer(turns)
+        .add_service(begun.clone());
+    let accepted = tokio_stream::wrappers::ReceiverStream::new(accepted).map(Ok::<_, io::Error>);
+    let _server = AbortOnDropHandle::new(tokio::spawn(server.serve_with_incoming(accepted)));
+    let requests: Arc<[u8]> = raw_requests::requests(FLOOD).into();
+    let mut flood = Vec::new();
+    for _ in 0..8 {
+        // (HTTP/2 closes a connection on which it has refused some thousand requests.)
+        let (requests, hers, accepts) = (Arc::clone(&requests), Arc::clone(&hers), accepts.clone());
+        flood.push(AbortOnDropHandle::new(tokio::spawn(async move {
+            loop {
+                let (mut theirs, stream) = of_user(HER, &hers);
+                accepts.send(stream).await.expect("it serves");
+                let _ = theirs.write_all(&requests).await;
+            }
+        })));
+    }
+    let flows = async {
+        while hers.over() < 100 || begun.of(HER) < 100 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(flows).await;
+    let (read, asked) = (hers.over(), begun.of(HER));
+    let (mut theirs, stream) = of_user(HIS, &his);
+    theirs.write_all(&raw_requests::requests(1)).await.expect("written");
+    accepts.send(stream).await.expect("it serves");
+    let is_begun = async {
+        while begun.of(HIS) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(is_begun).await;
+    let (read, asked) = (hers.over() - read, begun.of(HER) - asked);
+    eprintln!("{read} rounds were read of hers meanwhile, and {asked} requests begun");
+    assert!(read <= ROUNDS && asked <= ROUNDS * 16, "{read} rounds, {asked} requests");
 }

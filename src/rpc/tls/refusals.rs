@@ -17,7 +17,7 @@ const OF_KIND: usize = 64;
 
 /// Why something is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub struct Refusal {
     /// The kind of the reason, which is a text of the program and none from outside.
     pub kind: &'static str,
     /// The host or the address that it concerns.
@@ -68,9 +68,10 @@ impl Refusals {
 pub struct RefusalLog(Arc<Mutex<Refusals>>);
 
 impl RefusalLog {
-    /// Logs that a connection is refused, if it was not said a moment ago.
-    pub(super) fn connection(&self, refusal: &Refusal) {
-        self.say("connection", refusal);
+    /// Logs that a connection is refused, if it was not said a moment ago. Returned: whether it is
+    /// logged.
+    pub fn connection(&self, refusal: &Refusal) -> bool {
+        self.say("connection", refusal)
     }
 
     /// Logs that a request is refused, likewise.
@@ -78,11 +79,13 @@ impl RefusalLog {
         self.say("request", refusal);
     }
 
-    fn say(&self, what: &str, refusal: &Refusal) {
+    fn say(&self, what: &str, refusal: &Refusal) -> bool {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(line) = said.refused(Instant::now(), what, refusal) {
+        let line = said.refused(Instant::now(), what, refusal);
+        if let Some(line) = &line {
             tracing::warn!("{line}");
         }
+        line.is_some()
     }
 }
 
