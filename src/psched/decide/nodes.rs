@@ -393,22 +393,17 @@ impl Scheduler {
             && matches!(team.state, State::Placed | State::Launching | State::Running)
             && phase.is_some_and(|p| p != Phase::Ended)
         {
-            Self::say_doom(team, doom, link, self.kill_after(&doom.cause), out);
+            self.say_doom(team, doom, link, out);
         }
     }
 
-    /// Tells a host why an application is to end, and if its front end does not come back, that as well: for
-    /// whatever reason it ends, its head keeps no output for that.
-    fn say_doom(
-        team: &Apteam,
-        doom: &Decisive,
-        link: LinkId,
-        kill_after: Duration,
-        out: &mut Vec<Effect>,
-    ) {
+    /// Tells a host why an application is to end, and if its front end has died, that as well: for whatever
+    /// reason it ends, its head keeps no output for that one.
+    fn say_doom(&self, team: &Apteam, doom: &Decisive, link: LinkId, out: &mut Vec<Effect>) {
         let also = team.front.is_none() && doom.cause != Cause::FrontGone;
         let causes = [Some(doom.cause.clone()), also.then_some(Cause::FrontGone)];
         for cause in causes.into_iter().flatten() {
+            let kill_after = self.kill_after(&cause);
             let command = Command::Terminate { key: team.key(), cause, kill_after };
             out.push(Effect::Command { link, command });
         }
@@ -441,8 +436,8 @@ impl Scheduler {
             team.retries.may_have_run |= team.places.nids().next().is_some_and(|n| is_of(&n));
         }
         self.turn_to_end(now, apid);
+        let kill_after = self.kill_after(&cause);
         for link in others {
-            let kill_after = self.settings.kill_grace;
             let command = Command::Terminate { key, cause: cause.clone(), kill_after };
             out.push(Effect::Command { link, command });
         }
@@ -586,7 +581,7 @@ impl Scheduler {
         let Some(team) = self.teams.get(&apid) else { return };
         let Some(doom) = &team.doomed else { return };
         for link in self.links_left(apid) {
-            Self::say_doom(team, doom, link, self.settings.kill_grace, out);
+            self.say_doom(team, doom, link, out);
         }
         self.turn_to_end(now, apid);
     }
@@ -689,11 +684,12 @@ impl Scheduler {
         }
     }
 
-    /// The time from TERM to KILL that a cause gives.
-    fn kill_after(&self, cause: &Cause) -> Duration {
+    /// The time from TERM to KILL that a cause gives. Each command to end an application has it from here.
+    pub(super) fn kill_after(&self, cause: &Cause) -> Duration {
         match cause {
             Cause::Kill { signal: 9, .. } => Duration::ZERO,
             Cause::Kill { .. } => self.settings.apkill_grace,
+            Cause::FrontGone => self.settings.front_kill_grace,
             _ => self.settings.kill_grace,
         }
     }
