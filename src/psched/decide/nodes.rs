@@ -400,7 +400,7 @@ impl Scheduler {
     /// Tells a host why an application is to end, and if its front end has died, that as well: for whatever
     /// reason it ends, its head keeps no output for that one.
     fn say_doom(&self, team: &Apteam, doom: &Decisive, link: LinkId, out: &mut Vec<Effect>) {
-        let also = team.front.is_none() && doom.cause != Cause::FrontGone;
+        let also = team.front_gone && doom.cause != Cause::FrontGone;
         let causes = [Some(doom.cause.clone()), also.then_some(Cause::FrontGone)];
         for cause in causes.into_iter().flatten() {
             let kill_after = self.kill_after(&cause);

@@ -117,6 +117,7 @@ impl Scheduler {
             posting,
             owner,
             front: Some(front),
+            front_gone: false,
             places: PlacementList::default(),
             hosts: Arc::default(),
             shares: false,
@@ -397,6 +398,7 @@ impl Scheduler {
     pub(super) fn front_gone(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let front = team.front.take();
+        team.front_gone = true;
         let elsewhere = front.is_some_and(|front| !front.host.is_empty());
         let head = team.places.nids().next();
         // (While its apinit is away psched.yaml says whether it is on psched's host.)
