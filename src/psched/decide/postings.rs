@@ -82,7 +82,7 @@ impl Scheduler {
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
                 let mut why = self.why_not_now(&wanted, &posting, &owner, &kept);
                 if origin.is_none() {
-                    let or = |why| self.or_flexible(why, &wanted, &posting, &owner, &kept);
+                    let or = |why| self.or_flexible(why, &posting, &owner, (domain, &kept));
                     why = why.map(or);
                 }
                 refuse(out, reply, Refusal::NoRoom, why.unwrap_or_else(|| Wait::NoRoom.into()));
@@ -202,7 +202,7 @@ impl Scheduler {
             }
             None => {
                 let why = self.why_not_now(&wanted, posting, owner, &kept);
-                let why = why.map(|why| self.or_flexible(why, &wanted, posting, owner, &kept));
+                let why = why.map(|why| self.or_flexible(why, posting, owner, (domain, &kept)));
                 Err((Refusal::NoRoom, Box::new(why.unwrap_or_else(|| Wait::NoRoom.into()))))
             }
         }
