@@ -215,7 +215,9 @@ fn a_host_on_the_way_dies_in_the_middle_of_a_launch() {
         return;
     }
     let mut cluster = Cluster::start(5, 1);
-    psmgr(&cluster, "set fan_out=2").expect(0);
+    // (An apinit stands still until the launch has come so far, however long that takes: its silence is not to end
+    // its connection before.)
+    cluster.set("fan_out=2 host_silence=5m");
     let count =
         |all: &[(i32, String)], of: &str| all.iter().filter(|(_, line)| line.contains(of)).count();
     // The last host holds the launch up: its part does not become ready. On the second host both PEs have been exec'd,
