@@ -193,7 +193,7 @@ where
             Ok(None) => return Box::pin(self.inner.call(request)),
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
-        // (The one that is ready is called.)
+        // (The service that is ready is called, and not its clone.)
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
@@ -251,7 +251,8 @@ mod tests {
         request
     }
 
-    /// Asks all of these at once, each in a task, and waits until they have begun. Who began when.
+    /// Asks all of these at once, each in a task, and waits until they have begun. Returned: the callers, in the
+    /// order in which their requests began.
     async fn ask(turns: &RequestTurns, requests: Vec<Request<Body>>) -> Vec<Caller> {
         let (notes, count) = (Notes::default(), requests.len());
         let mut service = turns.layer(notes.clone());

@@ -12,8 +12,8 @@
 //! have few, [`REQUESTS_KEPT`]). A request counts until its answer has been written to the user's
 //! connection.
 //!
-//! While the certificate of this host has not the role login, who asks is told so. When it loses the
-//! role, all that is being passed on ends.
+//! While the certificate of this host has not the role login, each request is refused with that reason. When
+//! the certificate loses the role, all requests that are being passed on end.
 //!
 //! | socket, in the runtime directory | what is passed on |
 //! | --- | --- |

@@ -14,7 +14,7 @@
 //! memory may not go, and nodes may change their minds. Nodes tell how their changes of gangs went, and what memory the
 //! gangs have had; psched may hear it late, or twice: nothing of that is of an application that has ended. Looked at
 //! once everything has come to rest: each accepted posting has ended, once, and no node holds anything; and on the way
-//! there, that who runs is where his record says.
+//! there, that each application runs where its record says.
 
 mod node;
 mod regressions;

@@ -235,7 +235,7 @@ fn the_cure_flexible_obeys_the_gates_of_a_flexible_posting() {
     assert_eq!(cure(&s, 3), None);
 }
 
-/// cpr posts an application that had waited with the options that it had: nobody can add one.
+/// cpr posts an application again with the options that it had: its user can't add one.
 #[test]
 fn a_restart_is_not_told_to_be_flexible() {
     let mut s = on_odd_ones(4, alone());
