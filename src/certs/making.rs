@@ -388,8 +388,9 @@ impl Workshop {
         Ok(revoked)
     }
 
-    /// Refuses to revoke the certificate of the host on which certificates are made: no host would accept psched
-    /// any more, and a user who has its key may have the key of the authority, which is in the same folder.
+    /// Refuses to revoke the certificate of the host on which certificates are made: no host would
+    /// accept psched any more, and a user who has its key may have the key of the authority, which
+    /// is in the same folder.
     fn refuse_own(&self, name: &str) -> Result<(), CertsError> {
         let own = certificate(&self.at(HOST)).is_ok_and(|own| own.name == name);
         if !own || self.of_host(name).join(HOST).exists() {

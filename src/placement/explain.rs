@@ -189,8 +189,8 @@ impl NoRoom {
         self.holders.iter().copied().filter(|apid| !alone.contains(apid)).collect()
     }
 
-    /// That the applications that hold nodes have ended: `others`, and those that have nodes to themselves. None if
-    /// there are none.
+    /// The words for the end of all that hold nodes: `others`, and those that have nodes to
+    /// themselves. None if there are none.
     fn ended(&self, others: &[Apid], name: impl Fn(Apid) -> String) -> Option<String> {
         let alone = &self.exclusive_holders;
         let all: Vec<Apid> = alone.iter().chain(others).copied().collect();
@@ -198,8 +198,8 @@ impl NoRoom {
         match all.len() {
             0 => None,
             1 => Some(format!("application {names} has ended")),
-            // One list of names is said once; the second time it would only be long. After two lists "these" would
-            // be ambiguous.
+            // One list of names is said once; the second time it would only be long. After two
+            // lists "these" would be ambiguous.
             n if n > 2 && (alone.is_empty() || others.is_empty()) => {
                 Some(format!("these {n} have ended"))
             }
@@ -217,7 +217,8 @@ impl NoRoom {
         }
     }
 
-    /// The first obstacle in a few words, without a cure; `scattered`: there is room, and not on contiguous nodes.
+    /// The first obstacle in a few words, without a cure; `scattered`: there is room, and not on
+    /// contiguous nodes.
     pub fn brief(
         &self,
         name: impl Fn(Apid) -> String,

@@ -26,8 +26,9 @@ const HEADER: &str = "psched-caller-bin";
 const OURS: &str = "psched-";
 /// Supplementary groups that are passed on.
 pub const GROUPS_MAX: usize = 20_000;
-/// Bytes of all headers of a request: enough for so many groups, each of which takes five bytes before base64 makes four
-/// bytes of three, and for as many headers of the user's own as a login host takes.
+/// Bytes of all headers of a request: enough for so many groups, each of which takes five bytes
+/// before base64 makes four bytes of three, and for as many headers of the user's own as a login
+/// host takes.
 pub const HEADERS_MAX: u32 = 160 * 1024;
 
 /// Puts who calls into the headers of a request that is passed on.

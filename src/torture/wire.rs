@@ -145,7 +145,8 @@ pub struct Wire {
     pub lost: [bool; 2],
     /// Bytes of output towards each end that it has not read.
     pub unread: [u64; 2],
-    /// Bytes of all messages towards each end that it has not read, where connections may be narrow.
+    /// Bytes of all messages towards each end that it has not read, where connections may be
+    /// narrow.
     pub waiting: [u64; 2],
     /// Messages that have not left yet, and when the first of them leaves.
     leaving: [VecDeque<Msg>; 2],

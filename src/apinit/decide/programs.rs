@@ -34,8 +34,8 @@ use std::collections::BTreeMap;
 pub(super) struct Programs {
     /// Its launch allows copies.
     allowed: bool,
-    /// Its programs as the launch has them, of which hosts may have copies: none if it allows no copies. `None`: the
-    /// launch has not come, or it came to a former life of this apinit.
+    /// Its programs as the launch has them, of which hosts may have copies: none if it allows no
+    /// copies. `None`: the launch has not come, or it came to a former life of this apinit.
     posted: Option<Vec<WantedProgram>>,
     /// (Not of the head.) From where they come, the first before the next.
     sources: Vec<HostAddress>,
@@ -66,7 +66,8 @@ impl Programs {
     }
 }
 
-/// A program as its launch has it, of which a host may want a copy, if aprun looked at it when it was posted.
+/// A program as its launch has it, of which a host may want a copy, if aprun looked at it when it
+/// was posted.
 fn posted(launch: &Launch, part: usize) -> Option<WantedProgram> {
     let program = launch.program(part);
     let name = name_of(program.executable)?.to_vec();
@@ -92,7 +93,8 @@ impl Agent {
         self.apps.get(&key).is_some_and(App::head)
     }
 
-    /// The apshepherd here wants these. It is its user's, and can ask for anything, as root of another host can.
+    /// The apshepherd here wants these. It is its user's, and can ask for anything, as root of
+    /// another host can.
     pub(super) fn programs_wanted(
         &mut self,
         key: Key,
@@ -101,8 +103,9 @@ impl Agent {
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
         let posted = app.programs.posted.as_ref();
-        // (A file of this name is made, and room of this size kept. After a restart the launch is no longer here:
-        // then the name is that of a file at least, and the room of its user bounds the size.)
+        // (A file of this name is made, and room of this size kept. After a restart the launch is
+        // no longer here: then the name is that of a file at least, and the room of its user bounds
+        // the size.)
         let is_one = |program: &WantedProgram| match posted {
             Some(posted) => posted.contains(program),
             None => {
@@ -118,8 +121,8 @@ impl Agent {
         self.give_programs(key, out);
     }
 
-    /// Another host of the application asks for a program that is not here. Root of that host can ask for
-    /// anything: what is not of the launch would only take room.
+    /// Another host of the application asks for a program that is not here. Root of that host can
+    /// ask for anything: what is not of the launch would only take room.
     pub(super) fn program_asked(&mut self, key: Key, program: WantedProgram, out: &mut Out) {
         // (A file of this name is made, and room of this size kept.)
         let posted = |app: &App| app.programs.posted.as_ref().is_some_and(|p| p.contains(&program));

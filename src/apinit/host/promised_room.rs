@@ -55,8 +55,8 @@ struct Writing {
     most: u64,
 }
 
-/// Files and folders that are looked at to see how much of all promises is written: images of some hundred
-/// processes. What is beyond counts as not yet written.
+/// Files and folders that are looked at to see how much of all promises is written: images of some
+/// hundred processes. What is beyond counts as not yet written.
 const LOOKS_MAX: usize = 4_096;
 
 impl Account {
@@ -71,8 +71,8 @@ impl Account {
     }
 }
 
-/// Bytes that a folder's files take of their file system, and those of the folders in it. `looks`: files and
-/// folders that may still be looked at.
+/// Bytes that a folder's files take of their file system, and those of the folders in it. `looks`:
+/// files and folders that may still be looked at.
 fn bytes_in(folder: &Path, looks: &mut usize) -> u64 {
     let (mut bytes, mut folders) = (0_u64, vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -163,8 +163,9 @@ impl Promise {
         self.lower(self.bytes.saturating_sub(bytes));
     }
 
-    /// Up to `most` of these bytes are going to be written into this folder, by a writer that does not say how far
-    /// it is. What appears there counts as written until [`Promise::keep`] is called.
+    /// Up to `most` of these bytes are going to be written into this folder, by a writer that does
+    /// not say how far it is. What appears there counts as written until [`Promise::keep`] is
+    /// called.
     pub fn writes(&mut self, folder: &Path, most: u64) {
         let before = bytes_in(folder, &mut { LOOKS_MAX });
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,8 +12,8 @@
 //! have few, [`REQUESTS_KEPT`]). A request counts until its answer has been written to the user's
 //! connection.
 //!
-//! While the certificate of this host has not the role login, each request is refused with that reason. When
-//! the certificate loses the role, all requests that are being passed on end.
+//! While the certificate of this host has not the role login, each request is refused with that
+//! reason. When the certificate loses the role, all requests that are being passed on end.
 //!
 //! | socket, in the runtime directory | what is passed on |
 //! | --- | --- |
@@ -65,8 +65,8 @@ const REQUESTS_MAX: usize = 4_096;
 /// Requests of all users: two of each aprun for which there is a connection (`connections_max`). Each
 /// takes [`WINDOW_AWAY`] and [`GIVEN_MAX`](super::passed::GIVEN_MAX) bytes at most.
 const REQUESTS_ALL_MAX: usize = 4 * REQUESTS_MAX;
-/// Of these, so many are kept for users who have fewer than [`FEW`]: some users with as many as they may have
-/// keep none of the others out.
+/// Of these, so many are kept for users who have fewer than [`FEW`]: some users with as many as
+/// they may have keep none of the others out.
 const REQUESTS_KEPT: usize = REQUESTS_MAX;
 const FEW: usize = 64;
 /// Requests of a user that have no answer yet; more of them wait here, each for [`TURN`] at most.
@@ -650,7 +650,8 @@ mod tests {
         let socket = below.join("relay.sock");
         let first = socket.clone();
         let mut waits = tokio::spawn(async move { listener_on(&first).await });
-        // (The clock goes as soon as nothing else is to be done: it has tried several times by now.)
+        // (The clock goes as soon as nothing else is to be done: it has tried several times by
+        // now.)
         assert!(timeout(FAILED_AGAIN.1 * 3, &mut waits).await.is_err());
         std::fs::create_dir(&below).expect("made");
         let listens = waits.await.expect("it listens");

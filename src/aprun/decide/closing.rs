@@ -30,8 +30,8 @@ pub struct Ended {
     pub told: bool,
     /// What psched calls the user who has ended it, if a user has; empty: the user has no name, or it is not known.
     pub by_name: String,
-    /// The host of the node that has lost the application, or another host than aprun's on which a PE could not
-    /// be started; empty: neither, or it has no name.
+    /// The host of the node that has lost the application, or another host than aprun's on which a
+    /// PE could not be started; empty: neither, or it has no name.
     pub host: String,
     /// That host got no copy of the program (`-b`).
     pub no_copy: bool,

@@ -195,8 +195,8 @@ async fn listed(key: Key) -> Result<pb::ListReply, String> {
     answer(PschedClient::new(channel).list(request), ANSWER_BOUND).await
 }
 
-/// The status with which it has ended, if it has. While psched gives no answer it is asked again, for as long as an
-/// answer may take.
+/// The status with which it has ended, if it has. While psched gives no answer it is asked again,
+/// for as long as an answer may take.
 async fn whether_ended<F>(mut ask: impl FnMut() -> F, key: Key) -> Result<Option<u32>, String>
 where
     F: Future<Output = Result<pb::ListReply, String>>,
@@ -213,8 +213,8 @@ where
     }
 }
 
-/// What an application does that has saved itself and was to go on, by the status with which it has ended, if it
-/// has.
+/// What an application does that has saved itself and was to go on, by the status with which it has
+/// ended, if it has.
 fn what_then(ended: &Result<Option<u32>, String>) -> String {
     match ended {
         Ok(None) => "goes on".to_owned(),

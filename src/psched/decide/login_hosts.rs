@@ -1,18 +1,20 @@
 //! Front ends that psched waits for, and the login hosts that say what has become of theirs.
 //!
 //! # Problem
-//! If an aprun dies, its application is to end. The kernel tells psched of the death of a process of psched's
-//! own host. The apinit of another host watches the apruns there, and its connection to psched may break. From
-//! a silent apinit psched does not learn whether an aprun lives: the host may be dead, or merely cut off.
+//! If an aprun dies, its application is to end. The kernel tells psched of the death of a process
+//! of psched's own host. The apinit of another host watches the apruns there, and its connection to
+//! psched may break. From a silent apinit psched does not learn whether an aprun lives: the host
+//! may be dead, or merely cut off.
 //!
 //! # Approach
 //! psched names the processes that it waits for on each new connection of a login host, so that no
 //! death is lost. A process of a former boot of the host has ended. While a login host is not
 //! connected its front ends count as alive, until it has been away for `login_host_away`.
 //!
-//! One apinit of a host has such a connection, and watches the front ends of all its users. psched refuses a
-//! second apinit, which has another folder of sockets: if each replaced the connection of the other, psched
-//! would name all processes again and again. If the same apinit connects again, its older connection is dead.
+//! One apinit of a host has such a connection, and watches the front ends of all its users. psched
+//! refuses a second apinit, which has another folder of sockets: if each replaced the connection of
+//! the other, psched would name all processes again and again. If the same apinit connects again,
+//! its older connection is dead.
 //!
 //! # Example
 //! ```
@@ -47,8 +49,8 @@ pub enum LoginSays {
         host: Arc<str>,
         /// Its boot.
         boot_id: String,
-        /// The folder of the apinit's sockets, which no other apinit of the host has; empty: an apinit of a
-        /// release before does not tell it.
+        /// The folder of the apinit's sockets, which no other apinit of the host has; empty: an
+        /// apinit of a release before does not tell it.
         folder: String,
     },
     /// These processes of a host, by pid and start time, have ended.
@@ -431,7 +433,8 @@ impl LoginHosts {
 }
 
 impl LoginLink {
-    /// Whether this folder is another apinit's. (Of two apinits of a release before the newer one has the connection.)
+    /// Whether this folder is another apinit's. (Of two apinits of a release before the newer one
+    /// has the connection.)
     fn is_of_another(&self, folder: &str) -> bool {
         !folder.is_empty() && !self.folder.is_empty() && folder != self.folder
     }
@@ -510,8 +513,8 @@ mod tests {
         let named = Task::Name { link: 5, processes: vec![process(1, "n1/a")] };
         let heard = opened_by(&mut hosts, 5, "a", "/run/two");
         assert_eq!((heard.refused, heard.tasks.last()), (None, Some(&named)));
-        // After a restart of the host the first apinit has it. An apinit of a release before, which tells no
-        // folder, replaces another one and is replaced.
+        // After a restart of the host the first apinit has it. An apinit of a release before, which
+        // tells no folder, replaces another one and is replaced.
         assert_eq!(opened_by(&mut hosts, 6, "b", "/run/one").replaced, Some(5));
         assert_eq!(opened_by(&mut hosts, 7, "b", "").replaced, Some(6));
         assert_eq!(opened_by(&mut hosts, 8, "b", "/run/two").replaced, Some(7));

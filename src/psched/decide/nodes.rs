@@ -397,8 +397,8 @@ impl Scheduler {
         }
     }
 
-    /// Tells a host why an application is to end, and if its front end has died, that as well: for whatever
-    /// reason it ends, its head keeps no output for that one.
+    /// Tells a host why an application is to end, and if its front end has died, that as well: for
+    /// whatever reason it ends, its head keeps no output for that one.
     fn say_doom(&self, team: &Apteam, doom: &Decisive, link: LinkId, out: &mut Vec<Effect>) {
         let also = team.front_gone && doom.cause != Cause::FrontGone;
         let causes = [Some(doom.cause.clone()), also.then_some(Cause::FrontGone)];
@@ -604,7 +604,8 @@ impl Scheduler {
         }
     }
 
-    /// A host has given its part back. `number`: of the command that this answers, as the host says.
+    /// A host has given its part back. `number`: of the command that this answers, as the host
+    /// says.
     fn part_taken_back(
         &mut self,
         now: Now,
@@ -665,8 +666,9 @@ impl Scheduler {
         self.placed_again.entry(key).or_default().insert(link, number);
     }
 
-    /// Tells a host to give its part of an application back, under a number that no other such command has
-    /// had, neither of this psched nor of one before it (of which this host may still have answers). Never 0.
+    /// Tells a host to give its part of an application back, under a number that no other such
+    /// command has had, neither of this psched nor of one before it (of which this host may still
+    /// have answers). Never 0.
     pub(super) fn say_take_back(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) -> u64 {
         self.take_backs += 1;
         let number = self.born_ns.saturating_add(self.take_backs);
@@ -684,7 +686,8 @@ impl Scheduler {
         }
     }
 
-    /// The time from TERM to KILL that a cause gives. Each command to end an application has it from here.
+    /// The time from TERM to KILL that a cause gives. Each command to end an application has it
+    /// from here.
     pub(super) fn kill_after(&self, cause: &Cause) -> Duration {
         match cause {
             Cause::Kill { signal: 9, .. } => Duration::ZERO,

@@ -408,10 +408,12 @@ impl Scheduler {
         };
         let with_its_head = !elsewhere && head.is_some_and(is_here);
         match team.state {
-            // An apinit watches the front ends on its own host: if PE 0 is there too, it ends the application.
+            // An apinit watches the front ends on its own host: if PE 0 is there too, it ends the
+            // application.
             State::Running if with_its_head => self.turn_to_end(now, apid),
             State::Ended => {}
-            // No apinit of its nodes watches this front end, or the launch was lost with an apinit that was killed.
+            // No apinit of its nodes watches this front end, or the launch was lost with an apinit
+            // that was killed.
             State::Launching | State::Running => {
                 self.give_up(now, apid, Cause::FrontGone, out);
                 self.repeat_doom(now, apid, out);

@@ -153,8 +153,9 @@ impl Scheduler {
         Wait::Full(Box::new(full)).into()
     }
 
-    /// The same reason, with the nodes on which the posting would have room now with --flexible, if its user
-    /// can give this option. `kept`: the nodes of its domain that are kept for other postings.
+    /// The same reason, with the nodes on which the posting would have room now with --flexible, if
+    /// its user can give this option. `kept`: the nodes of its domain that are kept for other
+    /// postings.
     pub(super) fn or_flexible(
         &self,
         mut why: Reason,
@@ -172,8 +173,8 @@ impl Scheduler {
         why
     }
 
-    /// The nodes on which a posting would have room now if it were flexible. Gates ask the flexible posting: one
-    /// that fits a region in pieces is not too wide for it.
+    /// The nodes on which a posting would have room now if it were flexible. Gates ask the flexible
+    /// posting: one that fits a region in pieces is not too wide for it.
     fn flexible_nodes(
         &self,
         posting: &Posting,

@@ -331,8 +331,8 @@ mod tests {
         (fronts.login(LoginEvent { says, sender: Some(sender) }), told)
     }
 
-    /// The front ends of a psched that watches one aprun on a login host, and the messages on the host's first
-    /// connection.
+    /// The front ends of a psched that watches one aprun on a login host, and the messages on the
+    /// host's first connection.
     fn with_login_host() -> (Fronts, Told) {
         let mut fronts = fronts();
         watch(&mut fronts, 1, &process(1, "n1/a"));

@@ -91,8 +91,9 @@ const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// What the daemons of another host may have half said: its few apinits have a link each. (The hello of an apinit with
 /// 100,000 nodes and the inventory of 65,536 applications take about a megabyte.)
 const HALVES_OF_HOST: HostLimits = HostLimits::new(NODE_MESSAGE_MAX, 8, 4_096);
-/// Threads that read and write connections of users of this host, and as many for other hosts. Two for the same wake
-/// each other all the time, for which each launch paid 4 %; what takes long is for other threads.
+/// Threads that read and write connections of users of this host, and as many for other hosts. Two
+/// for the same wake each other all the time, for which each launch paid 4 %; what takes long is
+/// for other threads.
 const SERVING_THREADS: usize = 1;
 /// Threads for what takes its time or waits for the disk, of which each user may have few.
 const BLOCKING_THREADS: usize = 64;

@@ -237,7 +237,8 @@ fn a_stranger_commands_nothing() {
     }
 }
 
-/// The psched that knew its front end, and would say that this has died on a login host, is obeyed no more.
+/// The psched that knew its front end, and would say that this has died on a login host, is obeyed
+/// no more.
 #[test]
 fn the_front_end_of_an_adopted_application_is_given_ten_seconds() {
     for open in [true, false] {

@@ -200,8 +200,8 @@ fn one_that_lacks_contiguous_nodes_is_told_where_it_fits_with_flexible() {
     assert!(brief.starts_with("3 PEs need 3 processors; "), "{brief}");
 }
 
-/// A gap divides the region `ordinary`, so that what needs more than four contiguous processors is too wide for
-/// it. A flexible posting is not.
+/// A gap divides the region `ordinary`, so that what needs more than four contiguous processors is
+/// too wide for it. A flexible posting is not.
 const GAP: &str = "
 nodes:
   - { nids: 0, processors: 2, flavors: [su, os] }

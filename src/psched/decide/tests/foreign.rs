@@ -267,8 +267,8 @@ fn adopted_with_what_runs_there() {
     );
 }
 
-/// psched does not know its aprun, which may be alive: the head is told of no death, neither by the psched that
-/// has adopted the application nor after a restart of this psched.
+/// psched does not know its aprun, which may be alive: the head is told of no death, neither by the
+/// psched that has adopted the application nor after a restart of this psched.
 #[test]
 fn the_unknown_aprun_of_an_adopted_application_is_not_told_to_be_dead() {
     let mut s = Scheduler::new(machine(2, 1), alone());

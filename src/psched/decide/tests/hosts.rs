@@ -191,8 +191,8 @@ fn it_is_given_again_also_where_the_head_speaks_last() {
     assert_eq!(over[0], "save 1.1 ended");
 }
 
-/// A report that comes once more is of the time before the host was given the place again. (An apinit of a release
-/// before, which repeats no number of a question.)
+/// A report that comes once more is of the time before the host was given the place again. (An
+/// apinit of a release before, which repeats no number of a question.)
 #[test]
 fn an_application_that_runs_is_lost_only_by_a_host_that_was_asked_for_it() {
     let mut s = spread();
@@ -221,8 +221,8 @@ fn a_launch_that_was_lost_again_goes_with_its_front_end() {
     assert!(back.contains(&"-> 2 terminate 1.1 2".to_owned()), "{back:?}");
 }
 
-/// A front end on psched's host is watched by an apinit there; of one on a login host psched tells the nodes, and
-/// so it does if PE 0 is on another host.
+/// A front end on psched's host is watched by an apinit there; of one on a login host psched tells
+/// the nodes, and so it does if PE 0 is on another host.
 #[test]
 fn a_running_application_ends_with_a_front_end_that_its_head_does_not_watch() {
     let told = || vec!["-> 1 terminate 1.1 2"];
@@ -288,8 +288,8 @@ fn causes(effects: Vec<Effect>) -> Vec<Cause> {
     effects.into_iter().filter_map(cause).collect()
 }
 
-/// Its head, which has been away meanwhile, is told so whatever it is ended for; also by a psched that has
-/// been started anew.
+/// Its head, which has been away meanwhile, is told so whatever it is ended for; also by a psched
+/// that has been started anew.
 #[test]
 fn a_front_end_that_is_gone_is_told_beside_the_cause() {
     let mut s = of_login_host();
