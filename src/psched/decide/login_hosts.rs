@@ -104,14 +104,14 @@ pub enum Task {
     },
 }
 
-/// Why front ends of a login host count as ended though nobody has seen their end.
+/// Front ends of a login host that count as dead though no apinit has reported their death, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftBehind {
     /// Name of the host.
     pub host: String,
     /// The host has been started anew; otherwise, it has been away for too long.
     pub restarted: bool,
-    /// How many applications wait for a front end there.
+    /// How many applications have their front end there.
     pub applications: usize,
 }
 

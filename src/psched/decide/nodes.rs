@@ -660,15 +660,15 @@ impl Scheduler {
         }
     }
 
-    /// Asks a host whether it has its part of an application that runs: it gives back what has not begun.
+    /// Asks a host whether it has its part of an application that runs. The question is the command to
+    /// give the part back: a host gives back only what has not begun.
     fn ask_whether_it_has(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let number = self.say_take_back(link, key, out);
         self.placed_again.entry(key).or_default().insert(link, number);
     }
 
-    /// Tells a host to give its part of an application back, under a number that no other such
-    /// command has had, neither of this psched nor of one before it (of which this host may still
-    /// have answers). Never 0.
+    /// Tells a host to give its part of an application back. The command has a number, never 0, that
+    /// no other such command has had: the host may still answer one of a psched before this.
     pub(super) fn say_take_back(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) -> u64 {
         self.take_backs += 1;
         let number = self.born_ns.saturating_add(self.take_backs);
