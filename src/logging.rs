@@ -6,7 +6,8 @@
 //! in JSON with `PSCHED_LOG_FORMAT=json`.
 //!
 //! psched and apinit do not wait for whoever reads that: a thread writes (see `queue`). Where it can't keep
-//! up lines are dropped, and the log says how many. Whatever an event quotes, it is one line (see `lines`).
+//! up lines are dropped, and the log says how many. Whatever an event quotes, it is one line (see
+//! `lines`).
 
 mod journal;
 mod lines;
@@ -109,8 +110,8 @@ fn begin(program: &'static str, daemon: bool) {
     }
 }
 
-/// A text that others have a part in as one line of a log, without control characters: for a program that writes its
-/// lines itself.
+/// A text that others have a part in as one line of a log, without control characters: for a
+/// program that writes its lines itself.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     lines::escaped(text, false)
 }

@@ -71,6 +71,8 @@ pub enum Cause {
 pub const STATUS_FAILED: u8 = 125;
 /// In place of an errno, where a launch failed by nothing of the program's: its directory, a limit.
 pub const NOT_THE_PROGRAM: i32 = 0;
+/// errno ELIBACC, which no execve gives: the program is there, and its interpreter is not.
+pub const NO_INTERPRETER: i32 = 79;
 /// The executable can't be executed.
 pub const STATUS_NOT_EXECUTABLE: u8 = 126;
 /// The executable was not found.
@@ -122,7 +124,7 @@ impl Cause {
             }
             Cause::TimeLimit { .. } => STATUS_TIME_LIMIT,
             Cause::StdoutClosed => STATUS_STDOUT_CLOSED,
-            Cause::LaunchFailed { errno: ENOENT, .. } => STATUS_NOT_FOUND,
+            Cause::LaunchFailed { errno: ENOENT | NO_INTERPRETER, .. } => STATUS_NOT_FOUND,
             Cause::LaunchFailed { errno: NOT_THE_PROGRAM, .. } => STATUS_FAILED,
             Cause::LaunchFailed { .. } => STATUS_NOT_EXECUTABLE,
             Cause::FrontGone

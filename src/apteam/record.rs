@@ -131,8 +131,13 @@ pub struct Apteam {
     pub posting: Posting,
     /// Whose it is.
     pub owner: Owner,
-    /// Who waits for it.
+    /// The front end that waits for it. None: it has died, or psched does not know it (of an
+    /// application that was adopted).
     pub front: Option<FrontProcess>,
+    /// Its front end has died. (psched does not know the death of a front end that it does not
+    /// know.)
+    #[serde(default)]
+    pub front_gone: bool,
     /// Where it is, while it holds processors.
     pub places: PlacementList,
     /// The apinits concerned, the one of PE 0 first.

@@ -180,7 +180,7 @@ impl Workshop {
     /// The folder of a host that has a certificate here.
     ///
     /// # Errors
-    /// There is no authority, or the host has none; those that have one are named.
+    /// There is no authority, or the host has no certificate; the error names hosts that have one.
     pub fn known_host(&self, name: &str) -> Result<PathBuf, CertsError> {
         self.authorities()?;
         let folder = self.of_host(name);
@@ -363,8 +363,9 @@ impl Workshop {
     /// them, the newest first.
     ///
     /// # Errors
-    /// There is none, or it can't be written.
+    /// There is none, or it is that of this host, or it can't be written.
     pub fn revoke(&self, name: &str) -> Result<Vec<HostCertificate>, CertsError> {
+        self.refuse_own(name)?;
         let mut all = read_certificates(&self.known_host(name)?.join(HOST))?;
         all.truncate(1);
         let replaced = self.replaced(name);
@@ -385,6 +386,21 @@ impl Workshop {
         self.write_revocations(&serials)?;
         self.hand_out()?;
         Ok(revoked)
+    }
+
+    /// Refuses to revoke the certificate of the host on which certificates are made: no host would
+    /// accept psched any more, and a user who has its key may have the key of the authority, which
+    /// is in the same folder.
+    fn refuse_own(&self, name: &str) -> Result<(), CertsError> {
+        let own = certificate(&self.at(HOST)).is_ok_and(|own| own.name == name);
+        if !own || self.of_host(name).join(HOST).exists() {
+            return Ok(());
+        }
+        Err(CertsError::new(format!(
+            "{name} is the host of this folder, and no host would accept its psched any more: if another user may have \
+             read its key, that user may have the key of the authority as well; replace both with `psched certs init \
+             --next` (psched-certs(8), REPLACE THE AUTHORITY)"
+        )))
     }
 
     /// One list of each authority that has a key here. A serial number is random and long, so that

@@ -212,6 +212,7 @@ fn apteam(state: State) -> Apteam {
         posting: recovery.posting,
         owner: recovery.owner,
         front: None,
+        front_gone: false,
         places,
         hosts: hosts.into_iter().map(host).collect(),
         shares: false,

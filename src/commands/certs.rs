@@ -131,8 +131,9 @@ fn done(command: Command) -> Result<String, CertsError> {
         Command::Host { name, role, days, folder } => {
             let workshop = Workshop::new(&folder.folder);
             let old = certificate(&workshop.of_host(&name).join(HOST)).ok();
-            let made = workshop.issue(&name, &role, days.days, false)?;
+            // (Read before: what is made is told of.)
             let revoked = revoked(&folder.folder)?;
+            let made = workshop.issue(&name, &role, days.days, false)?;
             Ok(copy_it(&name, &made)
                 + &old.map_or_else(String::new, |old| replaced(&old, &revoked)))
         }
@@ -153,11 +154,13 @@ fn replaced(old: &HostCertificate, revoked: &BTreeSet<String>) -> String {
     let HostCertificate { name, roles, not_after, .. } = old;
     let until = date(*not_after);
     let then = match () {
-        () if revoked.contains(&old.serial) => "which is revoked".to_owned(),
-        () if Timestamp::now().as_second() > *not_after => "which has expired".to_owned(),
-        () => format!("which stays valid until {until} (psched certs revoke {name} revokes both)"),
+        () if revoked.contains(&old.serial) => "was revoked before".to_owned(),
+        () if Timestamp::now().as_second() > *not_after => "has expired".to_owned(),
+        () => format!(
+            "stays valid until {until}; `psched certs revoke {name}` revokes all certificates of {name}"
+        ),
     };
-    format!("it replaces the certificate of {name} with roles {roles}, {then}\n")
+    format!("the former certificate of {name}, with roles {roles}, {then}\n")
 }
 
 /// Serial numbers of certificates that are revoked.
@@ -365,15 +368,42 @@ mod tests {
         assert_eq!(host("login").lines().count(), 1);
         let again = host("node");
         let line = again.lines().nth(1).expect("of the one before");
-        let until = "which stays valid until 2";
-        let begins = format!("it replaces the certificate of h1 with roles login, {until}");
-        assert!(line.starts_with(&begins), "{line}");
-        assert!(line.ends_with(" (psched certs revoke h1 revokes both)"), "{line}");
+        let begins = "the former certificate of h1, with roles login, stays valid until 2";
+        assert!(line.starts_with(begins), "{line}");
+        assert!(
+            line.ends_with("; `psched certs revoke h1` revokes all certificates of h1"),
+            "{line}"
+        );
         let first = said(revoke(folder, "h1"));
         assert!(first.contains(" are revoked; psched ends its connections"), "{first}");
         let second = said(revoke(folder, "h1"));
         assert!(second.contains(" were revoked already; psched"), "{second}");
-        assert!(host("node").ends_with("with roles node, which is revoked\n"));
+        assert!(host("node").ends_with("with roles node, was revoked before\n"));
+    }
+
+    /// Nothing is made if the answer can't be given.
+    #[test]
+    fn revocations_are_read_before_a_certificate_is_made() {
+        let place = Place::cluster("unreadable");
+        let folder = place.path();
+        std::fs::create_dir(folder.join(REVOKED)).expect("made");
+        let (days, dir) = (Days { days: 30 }, Folder { folder: folder.to_owned() });
+        let role = "node".parse().expect("roles");
+        let said = said(done(Command::Host { name: "h1".to_owned(), role, days, folder: dir }));
+        assert!(said.starts_with("can't read"), "{said}");
+        assert!(!folder.join("hosts").join("h1").exists());
+    }
+
+    /// With its key the key of the authority is known to others.
+    #[test]
+    fn the_certificate_of_this_host_is_not_revoked() {
+        let place = Place::cluster("own");
+        let folder = place.path();
+        let own = certificate(&folder.join(HOST)).expect("its own").name;
+        let said = said(revoke(folder, &own));
+        let begins = format!("{own} is the host of this folder");
+        assert!(said.starts_with(&begins) && said.contains("--next"), "{said}");
+        assert!(!folder.join(REVOKED).exists());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a person reads: tables, pages in a terminal, pictures, and how text gets to stdout and stderr.
+//! What a person reads: tables, pages in a terminal, pictures, and how text gets to stdout and
+//! stderr.
 
 pub mod live;
 pub mod stderr;

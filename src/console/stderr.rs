@@ -3,10 +3,10 @@
 use super::table::clean;
 use std::io::{self, Write};
 
-/// Writes a line on stderr, with the name of this program in front. The text may quote what other users and hosts say:
-/// it stays one line, and steers no terminal.
+/// Writes a line on stderr, with the name of this program in front. The text may quote what other
+/// users and hosts say: it stays one line, and steers no terminal.
 pub fn complain(name: &str, text: &str) {
-    // Where stderr is closed there is nobody left to tell.
+    // (A closed stderr has no reader who could be told.)
     let _ = io::stderr().write_all(line(name, text).as_bytes());
 }
 

@@ -12,8 +12,8 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// JSON for programs, and for terminals: serde_json lets DEL and the control characters above ASCII pass, of which one
-/// begins an escape sequence too.
+/// JSON for programs, and for terminals: serde_json lets DEL and the control characters above ASCII
+/// pass, of which one begins an escape sequence too.
 pub fn json_text(value: &Value) -> String {
     // Maps of strings are always written.
     let text = serde_json::to_string_pretty(value).unwrap_or_default();

@@ -131,8 +131,8 @@ struct Fields<'a>(&'a mut Vec<u8>);
 impl Fields<'_> {
     fn put(&mut self, field: &Field, value: &str) {
         if field.name() == "message" {
-            // (journalctl shows what has a line feed in it as several lines. Other fields are for programs: they stay
-            // as they are.)
+            // (journalctl shows what has a line feed in it as several lines. Other fields are for
+            // programs: they stay as they are.)
             let line = super::one_line(value);
             return put(self.0, "MESSAGE", line.as_bytes());
         }

@@ -1,21 +1,22 @@
 //! Log lines that stay one line and steer no terminal.
 //!
 //! # Problem
-//! Events quote what users and other hosts say: paths, names, the words of an error. A line feed in such a text
-//! began a line of its own, which could have the form of any other event, and an escape sequence steered the
-//! terminal of the log's reader.
+//! Events quote what users and other hosts say: paths, names, the words of an error. A line feed in
+//! such a text began a line of its own, which could have the form of any other event, and an escape
+//! sequence steered the terminal of the log's reader.
 //!
 //! # Approach
-//! The layer that makes lines hands each of them over whole. Every control character in it, except the line feed at
-//! its end, is written as JSON writes it (`\n`, `\u001b`): so one function does for lines and for JSON. The colours
-//! that the layer itself has put in pass.
+//! The layer that makes lines hands each of them over whole. Every control character in it, except
+//! the line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so one function does
+//! for lines and for JSON. The colours that the layer itself has put in pass.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// A line without control characters, but for the line feed at its end. `colours`: those of the layer stay.
+/// A line without control characters, but for the line feed at its end. `colours`: those of the
+/// layer stay.
 pub fn escaped(line: &str, colours: bool) -> Cow<'_, str> {
     let (text, end) = match line.strip_suffix('\n') {
         Some(text) => (text, "\n"),

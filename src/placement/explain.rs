@@ -143,12 +143,11 @@ impl NoRoom {
         let window = nids_text(self.window.iter().copied());
         let mut stand: Vec<String> = Vec::new();
         let mut until: Vec<String> = Vec::new();
-        if !self.exclusive_holders.is_empty() {
-            let (has, ended) = self.exclusively(NAMED_MAX, &name);
-            stand.push(format!("{has} (-F exclusive)"));
-            until.push(ended);
-        }
         let others = self.other_holders();
+        if !self.exclusive_holders.is_empty() {
+            stand.push(format!("{} (-F exclusive)", self.exclusively(NAMED_MAX, &name)));
+        }
+        until.extend(self.ended(&others, &name));
         if !others.is_empty() {
             let names = named(&others, NAMED_MAX, &name);
             let what = if self.short_of_memory.is_some() { "memory" } else { "processors" };
@@ -163,15 +162,9 @@ impl NoRoom {
                 true => String::new(),
                 false => format!(" ({})", limits.join("; ")),
             };
-            let (subject, ended) = match others.len() {
-                1 => (format!("application {names} holds"), format!("application {names} has")),
-                2 => (format!("applications {names} hold"), format!("applications {names} have")),
-                // Names are said once; the second time they'd only be long.
-                n => (format!("applications {names} hold"), format!("these {n} have")),
-            };
+            let (s, holds) = if others.len() == 1 { ("", "holds") } else { ("s", "hold") };
             let held = nids_text(self.held.iter().copied());
-            stand.push(format!("{subject} {what} of {held}{shared}"));
-            until.push(format!("{ended} ended"));
+            stand.push(format!("application{s} {names} {holds} {what} of {held}{shared}"));
         }
         let (closed, opened) = self.closed(shut);
         stand.extend(closed);
@@ -196,26 +189,36 @@ impl NoRoom {
         self.holders.iter().copied().filter(|apid| !alone.contains(apid)).collect()
     }
 
-    /// Which applications have which nodes to themselves, and that they have ended.
-    fn exclusively(&self, most: usize, name: impl Fn(Apid) -> String) -> (String, String) {
-        let names = named(&self.exclusive_holders, most, name);
-        let nids = nids_text(self.exclusively_held.iter().copied());
-        match self.exclusive_holders.len() {
-            1 => (
-                format!("application {names} has {nids} to itself"),
-                format!("application {names} has ended"),
-            ),
-            n => (
-                format!("applications {names} have {nids} to themselves"),
-                match n {
-                    2 => format!("applications {names} have ended"),
-                    n => format!("these {n} have ended"),
-                },
-            ),
+    /// The words for the end of all that hold nodes: `others`, and those that have nodes to
+    /// themselves. None if there are none.
+    fn ended(&self, others: &[Apid], name: impl Fn(Apid) -> String) -> Option<String> {
+        let alone = &self.exclusive_holders;
+        let all: Vec<Apid> = alone.iter().chain(others).copied().collect();
+        let names = named(&all, NAMED_MAX, name);
+        match all.len() {
+            0 => None,
+            1 => Some(format!("application {names} has ended")),
+            // One list of names is said once; the second time it would only be long. After two
+            // lists "these" would be ambiguous.
+            n if n > 2 && (alone.is_empty() || others.is_empty()) => {
+                Some(format!("these {n} have ended"))
+            }
+            _ => Some(format!("applications {names} have ended")),
         }
     }
 
-    /// The first obstacle in a few words, without a cure; `scattered`: there is room, and not on contiguous nodes.
+    /// Which applications have which nodes to themselves.
+    fn exclusively(&self, most: usize, name: impl Fn(Apid) -> String) -> String {
+        let names = named(&self.exclusive_holders, most, name);
+        let nids = nids_text(self.exclusively_held.iter().copied());
+        match self.exclusive_holders.len() {
+            1 => format!("application {names} has {nids} to itself"),
+            _ => format!("applications {names} have {nids} to themselves"),
+        }
+    }
+
+    /// The first obstacle in a few words, without a cure; `scattered`: there is room, and not on
+    /// contiguous nodes.
     pub fn brief(
         &self,
         name: impl Fn(Apid) -> String,
@@ -235,7 +238,7 @@ impl NoRoom {
         );
         let others = self.other_holders();
         let holder = match others.len() {
-            0 if !self.holders.is_empty() => self.exclusively(NAMED_BRIEFLY_MAX, name).0,
+            0 if !self.holders.is_empty() => self.exclusively(NAMED_BRIEFLY_MAX, name),
             0 => self.closed(shut).0.into_iter().next().unwrap_or_default(),
             n => {
                 let (s, verb) = if n == 1 { ("", "holds") } else { ("s", "hold") };

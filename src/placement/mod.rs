@@ -224,7 +224,8 @@ pub struct NoRoom {
     pub holders: Vec<Apid>,
     /// Nodes of that window on which those applications are, except for the exclusive ones.
     pub held: Vec<Nid>,
-    /// The holders that have all processors of their nodes to themselves (`-F exclusive`), by number.
+    /// The holders that have all processors of their nodes to themselves (`-F exclusive`), by
+    /// number.
     pub exclusive_holders: Vec<Apid>,
     /// All nodes of those, also outside the window.
     pub exclusively_held: Vec<Nid>,

@@ -91,7 +91,8 @@ pub enum NoRollOut {
 pub struct Full {
     /// What placement found.
     pub no_room: NoRoom,
-    /// Where the same posting with --flexible would go now; empty: nowhere, or that is no cure for it.
+    /// Where the same posting with --flexible would go now; empty: nowhere, or that is no cure for
+    /// it.
     pub flexible: Vec<Nid>,
     /// The applications that hold the window, as far as they are named.
     pub holders: Vec<AppName>,
@@ -210,7 +211,8 @@ pub enum Wait {
     },
     /// No host alone has room for a checkpoint.
     NoHost,
-    /// The host of a checkpoint has no room, or no apinit, and its front end brings it to no other host.
+    /// The host of a checkpoint has no room, or no apinit, and its front end brings it to no other
+    /// host.
     ImagesStay {
         /// Where it is; empty: on psched's host.
         host: String,

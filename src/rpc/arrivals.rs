@@ -1,7 +1,7 @@
 //! Whether something of a stream's messages has come lately, be it a part of one.
 //!
-//! On a slow connection a large message takes longer than the other side may be silent, and its heartbeats wait
-//! behind it. What has come of the message is a sign of life, too.
+//! On a slow connection a large message takes longer than the other side may be silent, and its
+//! heartbeats wait behind it. What has come of the message is a sign of life, too.
 
 use crate::rpc::bodies::{Hook, Hooked};
 use bytes::Bytes;

@@ -6,8 +6,9 @@
 //! whole or its stream is closed. (What it has of the memory meanwhile is bounded by HTTP/2's windows.) A stream that
 //! is opened and says nothing at all takes its headers' memory: of those, too, a user has only so many.
 //!
-//! The headers of a request are kept as long as its service looks at them: of a request whose message has not come, until
-//! it comes. They count by themselves, of a user and of a host with all its users ([`PartialMessages::headers`]).
+//! The headers of a request are kept as long as its service looks at them: of a request whose
+//! message has not come, until it comes. They count by themselves, of a user and of a host with all
+//! its users ([`PartialMessages::headers`]).
 //!
 //! A caller that begins a request and never says the rest would keep its place for ever. So a
 //! message has a time in which it is to come whole ([`MessageTime`]): the first one of a request
@@ -77,8 +78,9 @@ pub struct HostLimits {
     pub headers: u64,
 }
 
-/// Bytes of headers of one user, and of one host. (A request of a user has a kilobyte or two: it names his groups. That
-/// of a user with [`GROUPS_MAX`](crate::rpc::caller::GROUPS_MAX) groups has 130 kB.)
+/// Bytes of headers of one user, and of one host. (A request of a user has a kilobyte or two: it
+/// names his groups. That of a user with [`GROUPS_MAX`](crate::rpc::caller::GROUPS_MAX) groups has
+/// 130 kB.)
 pub const HEADERS: (u64, u64) = (32 << 20, 128 << 20);
 /// What a header takes beside its bytes.
 const HEADER_EXTRA: usize = 128;
@@ -194,8 +196,9 @@ impl PartialMessages {
         }
     }
 
-    /// The same request, whose headers count until its service has let go of them; what is beyond the bound has none, and
-    /// only an error in its body. Those of root and of our own user on this host do not count.
+    /// The same request, whose headers count until its service has let go of them; what is beyond
+    /// the bound has none, and only an error in its body. Those of root and of our own user on this
+    /// host do not count.
     ///
     /// To be called before all else that keeps requests.
     pub fn headers(&self, mut request: Request<Body>) -> Request<Body> {

@@ -1,9 +1,9 @@
 //! Fairness between callers: whose request is begun next.
 //!
 //! # Problem
-//! HTTP/2 lets a caller send thousands of small requests in one packet. Each becomes a task of the runtime, and the
-//! tasks run in the order in which they came: the request of any other caller waited behind all of them, for seconds,
-//! and so did the heartbeats of hosts.
+//! HTTP/2 lets a caller send thousands of small requests in one packet. Each becomes a task of the
+//! runtime, and the tasks run in the order in which they came: the request of any other caller
+//! waited behind all of them, for seconds, and so did the heartbeats of hosts.
 //!
 //! # Approach
 //! A caller begins [`ROUND`] requests. The next ones wait until all of these have begun and the runtime has been through
@@ -11,9 +11,9 @@
 //! down by that, since the queue is empty then. Only the beginning of a request is in turns: a request that waits for
 //! something holds up no other one.
 //!
-//! A caller is a user of this host, or another host with all of its users: that host is believed who its users are, and
-//! could name one for each request. (An honest login host has a bound for each user before it passes requests on.) Root
-//! and our own user on this host have no turns.
+//! A caller is a user of this host, or another host with all of its users: that host is believed
+//! who its users are, and could name one for each request. (An honest login host has a bound for
+//! each user before it passes requests on.) Root and our own user on this host have no turns.
 
 use crate::rpc::kept::Kept;
 use crate::rpc::listen::Peer;
@@ -79,8 +79,8 @@ pub struct RequestTurns {
 }
 
 impl RequestTurns {
-    /// So many requests of a user, and of a host, may wait for their turns. A user's next one is refused, and the
-    /// connection of a host with more is closed.
+    /// So many requests of a user, and of a host, may wait for their turns. A user's next one is
+    /// refused, and the connection of a host with more is closed.
     pub fn new(of_user: usize, of_host: usize) -> RequestTurns {
         RequestTurns {
             queues: Kept::default(),
@@ -167,7 +167,7 @@ where
             Ok(None) => return Box::pin(self.inner.call(request)),
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
-        // (The one that is ready is called.)
+        // (The service that is ready is called, and not its clone.)
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
@@ -227,7 +227,8 @@ mod tests {
         request
     }
 
-    /// Asks all of these at once, each in a task, and waits until they have begun. Who began when.
+    /// Asks all of these at once, each in a task, and waits until they have begun. Returned: the
+    /// callers, in the order in which their requests began.
     async fn ask(turns: &RequestTurns, requests: Vec<Request<Body>>) -> Vec<Caller> {
         let (notes, count) = (Notes::default(), requests.len());
         let mut service = turns.layer(notes.clone());

@@ -177,7 +177,8 @@ impl HostPeer {
         Err(tonic::Status::permission_denied(why))
     }
 
-    /// Logs that a connection is closed because its host, which speaks for no users, has so many already.
+    /// Logs that a connection is closed because its host, which speaks for no users, has so many
+    /// already.
     pub fn too_many(&self, most: usize) {
         let why = format!(
             "the host {} has {most} connections already, the maximum of a host without the role login",

@@ -1,9 +1,10 @@
 //! Connections that are narrow for a time, and hosts that are full.
 //!
-//! In the class `narrow` of faults the connections between two hosts have 100 kbit/s for a time: a message waits until
-//! those before it have left. When the time is over, all messages that wait leave at once. What other classes leave to
-//! chance, that nothing comes on a link any more, is found out here by heartbeats too, as apinit and psched count them
-//! ([`Silence`]), and they wait behind what is large.
+//! In the class `narrow` of faults the connections between two hosts have 100 kbit/s for a time: a
+//! message waits until those before it have left. When the time is over, all messages that wait
+//! leave at once. What other classes leave to chance, that nothing comes on a link any more, is
+//! found out here by heartbeats too, as apinit and psched count them ([`Silence`]), and they wait
+//! behind what is large.
 //!
 //! A head keeps few bytes for another host: beyond them the stream breaks, as `room` of
 //! [`open_peer`](crate::apinit::drive::Outside::open_peer) has it, and what waited on it is lost.
@@ -117,7 +118,8 @@ impl World {
         }
         self.counts.add("narrow");
         self.narrow_until(a, b, until);
-        // Ends that heard nothing for too long have closed their connections by then, and open others.
+        // Ends that heard nothing for too long have closed their connections by then, and open
+        // others.
         let late = until + super::logins::UNHEARD;
         self.disturbed_until(late);
         for host in [a, b] {

@@ -145,15 +145,16 @@ pub struct Wire {
     pub lost: [bool; 2],
     /// Bytes of output towards each end that it has not read.
     pub unread: [u64; 2],
-    /// Bytes of all messages towards each end that it has not read, where connections may be narrow.
+    /// Bytes of all messages towards each end that it has not read, where connections may be
+    /// narrow.
     pub waiting: [u64; 2],
-    /// Those of them that have not left yet, and when the first one leaves.
+    /// Messages that have not left yet, and when the first of them leaves.
     leaving: [VecDeque<Msg>; 2],
     leaves_ns: [u64; 2],
 }
 
 impl Wire {
-    /// What is on its way to this end is lost, or comes to nobody any more.
+    /// Drops the messages that are on their way to this end.
     pub fn drop_messages(&mut self, side: usize) {
         self.to[side].clear();
         self.leaving[side].clear();

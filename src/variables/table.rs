@@ -360,7 +360,7 @@ variables! {
     launches_user_max: Count, 1 => 65_536, default 64,
         "launches of one user that wait at once on a host for psched's word of their placement";
     login_host_away: Duration, MINUTE => 365 * DAY, default DAY,
-        "how long a login host may be away before the apruns there count as gone",
+        "how long a login host may be away before psched takes the apruns there for dead",
         "Their applications are ended then. After another boot of the host they are ended at once.";
     orders_max: Count, 1 => 10_000, default 64,
         "orders of psmgr that wait for their nodes at once";

@@ -283,7 +283,7 @@ fn of_two_apinits_with_folders_of_their_own_the_first_has_the_connection() {
     second.env("PSCHED_LOG", "info").stdout(Stdio::null());
     second.stderr(std::fs::File::create(&log).expect("created"));
     let mut second = second.spawn().expect("it starts");
-    let why = "that of h1 is the apinit's with --runtime /run/psched (inode";
+    let why = "on h1 the apinit with --runtime /run/psched (inode";
     eventually(BOUND, "both logs say why", || {
         cluster.said("second").contains(why) && cluster.said("psched").contains(why)
     });

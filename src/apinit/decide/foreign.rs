@@ -164,6 +164,9 @@ impl Agent {
                     if let Some(app) = self.apps.get_mut(&key) {
                         app.not_moved = None;
                     }
+                    // Whose front ends on login hosts it may not know: it does not say when they
+                    // die.
+                    self.front_stays_away(key);
                 }
                 if let Some(stranger) = self.stranger.take() {
                     self.obey(now, stranger.welcome, out);

@@ -596,7 +596,8 @@ impl Agent {
         self.settle(now, key, out);
     }
 
-    /// psched says that a front end does not come back. The death of one on another host is told by psched only.
+    /// psched says that a front end does not come back. The death of one on another host is told by
+    /// psched only.
     pub(super) fn front_stays_away(&mut self, key: Key) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.head()) else { return };
         match &mut app.front {

@@ -34,9 +34,9 @@ use std::collections::BTreeMap;
 pub(super) struct Programs {
     /// Its launch allows copies.
     allowed: bool,
-    /// Its programs as the launch has them, which other hosts may ask for. Empty: the launch has not come, or it came
-    /// to a former life of this apinit.
-    posted: Vec<WantedProgram>,
+    /// Its programs as the launch has them, of which hosts may have copies: none if it allows no
+    /// copies. `None`: the launch has not come, or it came to a former life of this apinit.
+    posted: Option<Vec<WantedProgram>>,
     /// (Not of the head.) From where they come, the first before the next.
     sources: Vec<HostAddress>,
     /// Those that come, by part, and what has come. `None`: it is on its way.
@@ -49,9 +49,9 @@ impl Programs {
     /// Its launch has come, for the first time or again.
     pub fn launched(&mut self, launch: &Launch) {
         self.allowed |= launch.copies;
-        if self.posted.is_empty() && launch.copies {
-            self.posted = (0..launch.parts()).filter_map(|part| posted(launch, part)).collect();
-        }
+        let parts = if launch.copies { launch.parts() } else { 0 };
+        let programs = || (0..parts).filter_map(|part| posted(launch, part)).collect();
+        self.posted.get_or_insert_with(programs);
     }
 
     /// What its apshepherd is to be given, once all of it has come.
@@ -66,7 +66,8 @@ impl Programs {
     }
 }
 
-/// A program as its launch has it, of which a host may want a copy: one that was looked at when it was posted.
+/// A program as its launch has it, of which a host may want a copy, if aprun looked at it when it
+/// was posted.
 fn posted(launch: &Launch, part: usize) -> Option<WantedProgram> {
     let program = launch.program(part);
     let name = name_of(program.executable)?.to_vec();
@@ -92,7 +93,8 @@ impl Agent {
         self.apps.get(&key).is_some_and(App::head)
     }
 
-    /// The apshepherd here wants these.
+    /// The apshepherd here wants these. It is its user's, and can ask for anything, as root of
+    /// another host can.
     pub(super) fn programs_wanted(
         &mut self,
         key: Key,
@@ -100,23 +102,31 @@ impl Agent {
         out: &mut Out,
     ) {
         let Some(app) = self.apps.get_mut(&key) else { return };
-        // (After a restart the launch, which says so, is no longer here.)
-        app.programs.allowed = true;
-        // (What is not so is no program: a file is made of its name.)
-        let is_one = |program: &WantedProgram| {
-            (program.part as usize) < PARTS_MAX && name_of(&program.name) == Some(&program.name[..])
+        let posted = app.programs.posted.as_ref();
+        // (A file of this name is made, and room of this size kept. After a restart the launch is
+        // no longer here: then the name is that of a file at least, and the room of its user bounds
+        // the size.)
+        let is_one = |program: &WantedProgram| match posted {
+            Some(posted) => posted.contains(program),
+            None => {
+                let name = name_of(&program.name);
+                (program.part as usize) < PARTS_MAX && name == Some(&program.name[..])
+            }
         };
         let wanted = programs.into_iter().filter(is_one).map(|program| (program.part, program));
-        app.programs.wanted = wanted.collect();
+        let wanted = wanted.collect();
+        app.programs.allowed |= app.programs.posted.is_none();
+        app.programs.wanted = wanted;
         self.take_programs(key, out);
         self.give_programs(key, out);
     }
 
-    /// Another host of the application asks for one that is not here. Root of that host can ask for anything: what is not of the
-    /// launch would only take room.
+    /// Another host of the application asks for a program that is not here. Root of that host can
+    /// ask for anything: what is not of the launch would only take room.
     pub(super) fn program_asked(&mut self, key: Key, program: WantedProgram, out: &mut Out) {
         // (A file of this name is made, and room of this size kept.)
-        let has = |app: &App| app.programs.allowed && app.programs.posted.contains(&program);
+        let posted = |app: &App| app.programs.posted.as_ref().is_some_and(|p| p.contains(&program));
+        let has = |app: &App| app.programs.allowed && posted(app);
         if self.apps.get(&key).is_some_and(has) {
             self.take_program(key, program, out);
         }

@@ -157,8 +157,8 @@ impl Stage {
         Ok(Stage { at, dir, room })
     }
 
-    /// CRIU writes the images from now on: what is there of them is not promised any more. (Another dump may ask
-    /// meanwhile.)
+    /// CRIU writes the images from now on: what is there of them is not promised any more. (Another
+    /// dump may ask meanwhile.)
     fn is_being_written(&mut self) {
         if let Some(room) = &mut self.room {
             let once = room.bytes() / self.at.times.max(1);

@@ -3,9 +3,9 @@
 //! psched names the processes that it waits for. Each is watched by its pidfd; psched is told when it
 //! has ended. psched names them all again on each new connection, so nothing is kept here.
 //!
-//! psched has one such connection of each host. Of several apinits with one folder of sockets the one that
-//! its users talk to has it; of several with folders of their own the one that has connected first: psched
-//! refuses the others until that one is gone.
+//! psched has one such connection of each host. If several apinits share a folder of sockets, the
+//! apinit that serves the users of the host opens it. If they have different folders, psched
+//! accepts the first apinit that connects, and refuses the others until that one is gone.
 
 use super::attach::OPEN_AGAIN;
 use super::link::LASTING;
@@ -34,7 +34,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 /// Messages to psched that may wait.
 const QUEUE: usize = 1_024;
 
-/// Keeps a connection to psched for ever, while this apinit serves the users of this host. `folder`: of its sockets.
+/// Keeps a connection to psched for ever, while this apinit serves the users of this host.
+/// `folder`: of its sockets.
 pub(super) async fn keep(
     psched: Psched,
     folder: String,

@@ -198,7 +198,8 @@ struct Paths {
 }
 
 impl Paths {
-    /// `directory`: of psched's socket, or the runtime directory if psched is on another host (`far`).
+    /// `directory`: of psched's socket, or the runtime directory if psched is on another host
+    /// (`far`).
     fn new(directory: &Path, lowest: Nid, far: bool) -> anyhow::Result<Paths> {
         let own = directory.join(format!("apinit-{lowest}.sock"));
         let apps = directory.join(format!("apps-{lowest}"));
@@ -352,8 +353,8 @@ type ToPsched = (Psched, Option<Arc<Network>>, PathBuf, Option<SignalHelper>);
 /// How often it is looked whether the certificate of this host has the role login.
 const ROLE_AGAIN: Duration = Duration::from_secs(2);
 
-/// Serves the users of this host until the handle is dropped, and psched's link for their front ends, while its
-/// certificate has the role login. Without the role users are told so.
+/// Serves the users of this host until the handle is dropped, and psched's link for their front
+/// ends, while its certificate has the role login. Without the role users are told so.
 fn for_users(
     network: &Arc<Network>,
     psched: &Psched,

@@ -55,8 +55,8 @@ struct Writing {
     most: u64,
 }
 
-/// Files and folders that are looked at to see how much of all promises is written: images of some hundred
-/// processes. What is beyond counts as not yet written.
+/// Files and folders that are looked at to see how much of all promises is written: images of some
+/// hundred processes. What is beyond counts as not yet written.
 const LOOKS_MAX: usize = 4_096;
 
 impl Account {
@@ -186,8 +186,9 @@ impl Promise {
         self.lower(self.bytes.saturating_sub(bytes));
     }
 
-    /// Up to `most` of these bytes are going to be written into this folder, by a writer that does not say how far
-    /// it is. What appears there counts as written until [`Promise::keep`] is called.
+    /// Up to `most` of these bytes are going to be written into this folder, by a writer that does
+    /// not say how far it is. What appears there counts as written until [`Promise::keep`] is
+    /// called.
     pub fn writes(&mut self, folder: &Path, most: u64) {
         let before = bytes_in(folder, &mut { LOOKS_MAX });
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);

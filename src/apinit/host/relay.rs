@@ -12,8 +12,8 @@
 //! have few, [`REQUESTS_KEPT`]). A request counts until its answer has been written to the user's
 //! connection.
 //!
-//! While the certificate of this host has not the role login, who asks is told so. When it loses the
-//! role, all that is being passed on ends.
+//! While the certificate of this host has not the role login, each request is refused with that
+//! reason. When the certificate loses the role, all requests that are being passed on end.
 //!
 //! | socket, in the runtime directory | what is passed on |
 //! | --- | --- |
@@ -649,7 +649,8 @@ mod tests {
         let socket = below.join("relay.sock");
         let first = socket.clone();
         let mut waits = tokio::spawn(async move { listener_on(&first).await });
-        // (The clock goes as soon as nothing else is to be done: it has tried several times by now.)
+        // (The clock goes as soon as nothing else is to be done: it has tried several times by
+        // now.)
         assert!(timeout(FAILED_AGAIN.1 * 3, &mut waits).await.is_err());
         std::fs::create_dir(&below).expect("made");
         let listens = waits.await.expect("it listens");

@@ -12,7 +12,8 @@
 
 use crate::apteam::Apid;
 use crate::apteam::ending::{
-    Cause, EndCount, HostEnd, PeEnd, STATUS_NOT_FOUND, TERMINATION, Usage, signal_name,
+    Cause, EndCount, HostEnd, NO_INTERPRETER, PeEnd, STATUS_NOT_FOUND, TERMINATION, Usage,
+    signal_name,
 };
 use crate::machine::{Nid, format_nids};
 use crate::variables::units::{about, format_duration};
@@ -29,8 +30,8 @@ pub struct Ended {
     pub told: bool,
     /// What psched calls the user who has ended it, if a user has; empty: the user has no name, or it is not known.
     pub by_name: String,
-    /// The host of the node that has lost the application, or another host than aprun's on which a PE could not
-    /// be started; empty: neither, or it has no name.
+    /// The host of the node that has lost the application, or another host than aprun's on which a
+    /// PE could not be started; empty: neither, or it has no name.
     pub host: String,
     /// That host got no copy of the program (`-b`).
     pub no_copy: bool,
@@ -146,10 +147,11 @@ fn cause_line(apid: Apid, cause: &Cause, stamp: &str, ended: &Ended) -> Line {
     let ended = TERMINATION;
     match cause {
         Cause::PeExit { rank, nid, code } => on(*nid, format!("PE {rank} exited with code {code}")),
-        Cause::LaunchFailed { rank, nid, text, .. } => {
+        Cause::LaunchFailed { rank, nid, errno, text, .. } => {
             let (there, cure) = match host.is_empty() {
                 true => (String::new(), ""),
-                false if *no_copy && *status == STATUS_NOT_FOUND => (
+                // (An interpreter is not sent with the program.)
+                false if *no_copy && *status == STATUS_NOT_FOUND && *errno != NO_INTERPRETER => (
                     format!(" on host {host}"),
                     ": leave out -b, and aprun sends the program there",
                 ),
@@ -520,6 +522,15 @@ mod tests {
         never.no_copy = true;
         let cure = format!("{line}: leave out -b, and aprun sends the program there");
         assert_eq!(shown(&never, STAMP, false), [cure]);
+        let no_interpreter = |cause: &mut Cause| {
+            if let Cause::LaunchFailed { errno, .. } = cause {
+                *errno = NO_INTERPRETER;
+            }
+            assert_eq!(cause.status(), 127);
+        };
+        let first = never.end.first.as_mut();
+        first.into_iter().for_each(|first| no_interpreter(&mut first.cause));
+        assert_eq!(shown(&never, STAMP, false), [line]);
         never.status = 126;
         assert_eq!(shown(&never, STAMP, false), [line]);
     }

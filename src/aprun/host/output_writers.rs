@@ -143,8 +143,9 @@ impl OutputWriters {
         lane.take(Job::Output(output), pending);
     }
 
-    /// Writes a line on stderr, after what was to be written there before. What another host or user has a part in (a
-    /// cause, a notice, a refusal) neither begins a line of its own nor steers the terminal.
+    /// Writes a line on stderr, after what was to be written there before. What another host or
+    /// user has a part in (a cause, a notice, a refusal) neither begins a line of its own nor
+    /// steers the terminal.
     pub fn say(&mut self, line: &str, pending: &mut Vec<Event>) {
         self.stderr().take(Job::line(line), pending);
     }

@@ -10,7 +10,7 @@
 
 use crate::aprun::decide::elf::no_interpreter;
 use crate::apshepherd::decide::Event;
-use crate::apteam::ending::NOT_THE_PROGRAM;
+use crate::apteam::ending::{NO_INTERPRETER, NOT_THE_PROGRAM};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
@@ -49,7 +49,7 @@ const OWN_NAMES: [&str; 11] = [
 /// Why a program can't be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// An errno, or [`NOT_THE_PROGRAM`].
+    /// An errno, [`NO_INTERPRETER`] or [`NOT_THE_PROGRAM`].
     pub errno: i32,
     /// Names the file and the cure.
     pub text: String,
@@ -351,8 +351,6 @@ fn own_shm(path: &str, errno: i32) -> &'static str {
 pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Refusal {
     let why = Errno::from_raw(errno).desc();
     let part = launch.launch.part_of(pe.rank);
-    let path = path_of(&launch.launch, part);
-    let shown = shown(&launch.launch, part);
     let directory = String::from_utf8_lossy(&launch.launch.directory).into_owned();
     let text = match step {
         Step::Directory => {
@@ -375,27 +373,38 @@ pub fn explain(launch: &HostLaunch, pe: &LocalPe, step: Step, errno: i32) -> Ref
             "it can't be held before its start (ptrace: {why}); kernel.yama.ptrace_scope must be \
              below 2, and no other process may trace it (strace -f)"
         ),
-        Step::Exec => match (Errno::from_raw(errno), interpreter(&path)) {
-            (Errno::ENOENT, Some(interpreter)) if path.exists() => {
-                format!("{shown}: {} (on host {})", no_interpreter(&interpreter), hostname())
-            }
-            (Errno::EACCES, _) if path.is_dir() => format!("{shown} is a directory"),
-            (Errno::EACCES, Some(interpreter)) if is_executable(&path) => {
-                format!("{shown}: {why}; may its interpreter {interpreter} be executed?")
-            }
-            (Errno::EACCES, _) => format!("{shown}: {why}; is it executable (chmod +x)?"),
-            (Errno::ENOEXEC, _) => format!(
-                "{shown}: {why}; it is not a program for this machine, nor a script that begins \
-                 with #! (a source file has to be compiled first)"
-            ),
-            (Errno::E2BIG, _) => {
-                format!("{shown}: its arguments and environment are too long: shorten them")
-            }
-            _ => format!("{shown}: {why}"),
-        },
+        Step::Exec => return explain_exec(&launch.launch, part, errno),
     };
-    let fault = fault_of(step, errno);
-    Refusal { errno: if step == Step::Exec { errno } else { NOT_THE_PROGRAM }, text, fault }
+    Refusal { errno: NOT_THE_PROGRAM, text, fault: fault_of(step, errno) }
+}
+
+/// Why a program could not be executed.
+fn explain_exec(launch: &Launch, part: usize, errno: i32) -> Refusal {
+    let why = Errno::from_raw(errno).desc();
+    let path = path_of(launch, part);
+    let shown = shown(launch, part);
+    let fault = fault_of(Step::Exec, errno);
+    let text = match (Errno::from_raw(errno), interpreter(&path)) {
+        (Errno::ENOENT, Some(interpreter)) if path.exists() => {
+            let text =
+                format!("{shown}: {} (on host {})", no_interpreter(&interpreter), hostname());
+            return Refusal { errno: NO_INTERPRETER, text, fault };
+        }
+        (Errno::EACCES, _) if path.is_dir() => format!("{shown} is a directory"),
+        (Errno::EACCES, Some(interpreter)) if is_executable(&path) => {
+            format!("{shown}: {why}; may its interpreter {interpreter} be executed?")
+        }
+        (Errno::EACCES, _) => format!("{shown}: {why}; is it executable (chmod +x)?"),
+        (Errno::ENOEXEC, _) => format!(
+            "{shown}: {why}; it is not a program for this machine, nor a script that begins with #! (a \
+             source file has to be compiled first)"
+        ),
+        (Errno::E2BIG, _) => {
+            format!("{shown}: its arguments and environment are too long: shorten them")
+        }
+        _ => format!("{shown}: {why}"),
+    };
+    Refusal { errno, text, fault }
 }
 
 /// Whose fault it is that a step has failed. What a program or a directory is the user's business to have
@@ -492,6 +501,19 @@ mod tests {
         let own = std::env::current_exe().expect("this test");
         let found = interpreter(&own).expect("a dynamic program");
         assert!(Path::new(&found).exists(), "{found}");
+    }
+
+    /// Both have status 127, and not the same cure.
+    #[test]
+    fn a_missing_interpreter_is_not_a_missing_program() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("script"), "#! /opt/no/such\n").expect("written");
+        let errno = |name: &str| {
+            let directory = folder.path().as_os_str().as_bytes().to_vec();
+            let launch = Launch { directory, executable: name.into(), ..Launch::default() };
+            explain_exec(&launch, 0, Errno::ENOENT as i32).errno
+        };
+        assert_eq!((errno("script"), errno("missing")), (NO_INTERPRETER, Errno::ENOENT as i32));
     }
 
     #[test]

@@ -544,8 +544,8 @@ pub enum Command {
     /// This is placed on you; wait for its launch.
     Place(Box<PlaceCommand>),
     /// Don't launch this; answered by [`Report::TakenBack`], or by [`Report::Launched`] when it is
-    /// too late. `number`: psched gives each such command another one, which the answer repeats. A psched of a
-    /// release before gives none: 0.
+    /// too late. `number`: psched gives each such command another one, which the answer repeats. A
+    /// psched of a release before gives none: 0.
     TakeBack { key: Key, number: u64 },
     /// A signal for its PEs, to the head. Said again after a break of the link until its number comes
     /// back.
@@ -586,8 +586,8 @@ pub enum Report {
     Launched(Key),
     /// All its PEs go (from the head only).
     Running(Key),
-    /// It was not launched and will not be. `number`: of the command that this answers. An apinit of a release
-    /// before repeats none: 0.
+    /// It was not launched and will not be. `number`: of the command that this answers. An apinit
+    /// of a release before repeats none: 0.
     TakenBack { key: Key, number: u64 },
     /// It is being ended, and these processes outlive their KILL: in words, each time all of them.
     /// `nid` is the first of its nodes here.

@@ -27,8 +27,8 @@ pub enum Notice {
     Unheard(String),
     /// It has been launched already: this launch is not taken.
     LaunchedAlready,
-    /// There is no copy of a program on this node's host, which executes what is at its path, or else what the
-    /// front end has copied into a folder that all hosts have.
+    /// There is no copy of a program on this node's host, which executes what is at its path, or
+    /// else what the front end has copied into a folder that all hosts have.
     NotCopied {
         /// Where.
         nid: Nid,

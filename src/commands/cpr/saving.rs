@@ -75,8 +75,10 @@ pub(super) async fn of_saving(
     if goes_on {
         partial.publish(options.force).map_err(of_dir)?;
         // (The command may have made it end all the same.)
-        let asking = client.list(pb::ListRequest { apid: apid.0, ..Default::default() });
-        let ended = answer(asking, ANSWER_BOUND).await.and_then(|reply| ended(&reply, key));
+        let ended = tokio::select! {
+            ended = whether_ended(|| listed(key), key) => ended,
+            why = ends.came() => Err(why.to_owned()),
+        };
         let then = what_then(&ended);
         return Ok(format!(
             "application {apid} has saved itself ({by}) and {then}: cpr -r {dir} starts it again from there"
@@ -186,8 +188,33 @@ async fn until_ended(
     }
 }
 
-/// What an application does that has saved itself and was to go on, by the status with which it has ended, if it
-/// has.
+/// What psched says of an application, on a connection of its own.
+async fn listed(key: Key) -> Result<pb::ListReply, String> {
+    let channel = connect(&socket_path()).await.map_err(|error| error.to_string())?;
+    let request = pb::ListRequest { apid: key.apid.0, ..Default::default() };
+    answer(PschedClient::new(channel).list(request), ANSWER_BOUND).await
+}
+
+/// The status with which it has ended, if it has. While psched gives no answer it is asked again,
+/// for as long as an answer may take.
+async fn whether_ended<F>(mut ask: impl FnMut() -> F, key: Key) -> Result<Option<u32>, String>
+where
+    F: Future<Output = Result<pb::ListReply, String>>,
+{
+    let [mut pause, longest] = ASKED_AGAIN;
+    let begun = tokio::time::Instant::now();
+    loop {
+        match ask().await {
+            Ok(reply) => return ended(&reply, key),
+            Err(why) if begun.elapsed() >= ANSWER_BOUND => return Err(why),
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = longest.min(pause * 2);
+    }
+}
+
+/// What an application does that has saved itself and was to go on, by the status with which it has
+/// ended, if it has.
 fn what_then(ended: &Result<Option<u32>, String>) -> String {
     match ended {
         Ok(None) => "goes on".to_owned(),
@@ -234,6 +261,32 @@ mod tests {
         assert_eq!(then(&[row("running")], &[]), "goes on");
         assert_eq!(then(&[], &[row("ended")]), "has ended with status 0, in spite of -g");
         assert!(then(&[], &[]).starts_with("may go on or not (psched has no record"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whether_it_goes_on_is_asked_until_psched_answers() {
+        let running = pb::ApplicationRow {
+            key: Some(example_key().into()),
+            state: "running".to_owned(),
+            ..Default::default()
+        };
+        let reply = pb::ListReply { applications: vec![running], ..Default::default() };
+        let mut away = 3;
+        let ended = whether_ended(
+            || {
+                let answers = away == 0;
+                away -= i32::from(!answers);
+                let away = Err("psched is away".to_owned());
+                std::future::ready(if answers { Ok(reply.clone()) } else { away })
+            },
+            example_key(),
+        );
+        assert_eq!(ended.await, Ok(None));
+        // Not for ever.
+        let begun = tokio::time::Instant::now();
+        let never = || std::future::ready(Err("psched is away".to_owned()));
+        assert_eq!(whether_ended(never, example_key()).await, Err("psched is away".to_owned()));
+        assert!(begun.elapsed() < 2 * ANSWER_BOUND);
     }
 
     fn example_key() -> Key {

@@ -11,7 +11,6 @@ use crate::apteam::record::{Apteam, State};
 use crate::machine::NidSet;
 use crate::variables::Private;
 use crate::variables::units::nanos;
-use std::time::Duration;
 
 /// SIGTERM, SIGKILL, SIGCONT and SIGSTOP on every Linux.
 const TERM: i32 = 15;
@@ -169,8 +168,7 @@ impl Scheduler {
                     return Ok(());
                 }
                 if ends {
-                    let kill_after =
-                        if signal == KILL { Duration::ZERO } else { self.settings.apkill_grace };
+                    let kill_after = self.kill_after(&cause);
                     let doom = Decisive { at_ns: now.mono_ns, cause: cause.clone() };
                     if let Some(team) = self.teams.get_mut(&apid) {
                         // A KILL after a TERM takes its place, so that a node that hears of it only

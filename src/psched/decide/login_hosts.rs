@@ -1,20 +1,20 @@
 //! Front ends that psched waits for, and the login hosts that say what has become of theirs.
 //!
 //! # Problem
-//! If an aprun dies, its application is to end. psched is told of the death of a process of its own
-//! host by the kernel. A process of another host is watched by the apinit of that host, and the
-//! connection to that one may break. An apinit that is silent says nothing of its users: its host
+//! If an aprun dies, its application is to end. The kernel tells psched of the death of a process
+//! of psched's own host. The apinit of another host watches the apruns there, and its connection to
+//! psched may break. From a silent apinit psched does not learn whether an aprun lives: the host
 //! may be dead, or merely cut off.
 //!
 //! # Approach
 //! psched names the processes that it waits for on each new connection of a login host, so that no
 //! death is lost. A process of a former boot of the host has ended. While a login host is not
-//! connected its front ends count as there, until it has been away for `login_host_away`.
+//! connected its front ends count as alive, until it has been away for `login_host_away`.
 //!
-//! One apinit of a host has such a connection, and watches the front ends of all its users. If another one
-//! connects meanwhile (which has another folder of sockets) psched refuses it: two that took the connection from
-//! each other would have all processes named again and again. If the same apinit connects again its older
-//! connection is dead, and counts no more.
+//! One apinit of a host has such a connection, and watches the front ends of all its users. psched
+//! refuses a second apinit, which has another folder of sockets: if each replaced the connection of
+//! the other, psched would name all processes again and again. If the same apinit connects again,
+//! its older connection is dead.
 //!
 //! # Example
 //! ```
@@ -49,8 +49,8 @@ pub enum LoginSays {
         host: Arc<str>,
         /// Its boot.
         boot_id: String,
-        /// The folder of the apinit's sockets, which no other apinit of the host has; empty: one of a release
-        /// before does not tell it.
+        /// The folder of the apinit's sockets, which no other apinit of the host has; empty: an
+        /// apinit of a release before does not tell it.
         folder: String,
     },
     /// These processes of a host, by pid and start time, have ended.
@@ -97,21 +97,21 @@ pub enum Task {
         /// Which absence of it.
         absence: u64,
     },
-    /// This absence counts no more: the host is back, or nothing waits for its front ends.
+    /// End an absence: the host is back, or no application waits for a front end there.
     EndAbsence {
         /// Which absence.
         absence: u64,
     },
 }
 
-/// Why front ends of a login host count as ended though nobody has seen their end.
+/// Front ends of a login host that count as dead though no apinit has reported their death, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftBehind {
     /// Name of the host.
     pub host: String,
     /// The host has been started anew; otherwise, it has been away for too long.
     pub restarted: bool,
-    /// How many applications wait for a front end there.
+    /// How many applications have their front end there.
     pub applications: usize,
 }
 
@@ -119,14 +119,17 @@ impl LeftBehind {
     /// The message for the log. `away_max`: the value of `login_host_away`.
     pub fn words(&self, away_max: Duration) -> String {
         let (host, count) = (&self.host, self.applications);
-        let whose = if count == 1 { "application" } else { "applications" };
-        let why = match self.restarted {
-            true => "was restarted".to_owned(),
-            false => format!("has been away for {} (login_host_away)", format_duration(away_max)),
+        let apruns = match count {
+            1 => "the aprun of 1 application there".to_owned(),
+            _ => format!("the apruns of {count} applications there"),
         };
-        format!(
-            "the login host {host} {why}: {count} {whose} posted there count as left by their aprun"
-        )
+        match self.restarted {
+            true => format!("the login host {host} was restarted: {apruns} died with it"),
+            false => format!(
+                "the login host {host} has been away for {} (login_host_away): psched takes {apruns} for dead",
+                format_duration(away_max)
+            ),
+        }
     }
 }
 
@@ -137,9 +140,9 @@ pub struct Heard {
     pub gone: Vec<Apid>,
     /// What is to be done.
     pub tasks: Vec<Task>,
-    /// A connection of the host that is in use no more.
+    /// An older connection of the host, which is no longer in use.
     pub replaced: Option<u64>,
-    /// The connection is refused: another apinit of the host has one.
+    /// Set if the connection is refused, because another apinit of the host has one.
     pub refused: Option<Refused>,
     /// A warning, if front ends count as ended.
     pub left_behind: Option<LeftBehind>,
@@ -152,9 +155,9 @@ pub struct Refused {
     pub number: u64,
     /// Name of the host.
     pub host: String,
-    /// The folders of the apinit that is refused, and of the one that has the connection.
+    /// The folder of the refused apinit, and that of the apinit that has the connection.
     pub folders: [String; 2],
-    /// It has not been refused before, for the sake of that connection.
+    /// This apinit was not refused before while that connection lasts.
     pub first: bool,
 }
 
@@ -163,9 +166,8 @@ impl fmt::Display for Refused {
         let (host, [own, other]) = (&self.host, &self.folders);
         write!(
             f,
-            "psched has one connection of each login host, and that of {host} is the apinit's with --runtime {other}, \
-             which watches the front ends of all users there; the apinit with --runtime {own} gets it when that one \
-             is gone"
+            "on {host} the apinit with --runtime {other} watches the front ends of all users, and psched accepts no \
+             second apinit for this; it accepts that with --runtime {own} when the first one has gone"
         )
     }
 }
@@ -187,8 +189,7 @@ pub enum Nudge {
 /// Front ends that are watched, and the hosts where they are.
 ///
 /// What is kept is bounded by the applications that have front ends, and by the hosts that are
-/// connected: a host that names a boot with each request, of which there is none, leaves nothing
-/// behind.
+/// connected. A host that names a new boot with each request leaves nothing behind.
 #[derive(Debug, Default)]
 pub struct LoginHosts {
     /// Applications of each process.
@@ -432,7 +433,8 @@ impl LoginHosts {
 }
 
 impl LoginLink {
-    /// Whether this folder is another apinit's. (Of two apinits of a release before the newer one has the connection.)
+    /// Whether this folder is another apinit's. (Of two apinits of a release before the newer one
+    /// has the connection.)
     fn is_of_another(&self, folder: &str) -> bool {
         !folder.is_empty() && !self.folder.is_empty() && folder != self.folder
     }
@@ -498,7 +500,7 @@ mod tests {
             assert_eq!((refused.number, refused.first), (number, first));
             assert_eq!(heard, Heard { refused: heard.refused.clone(), ..Heard::default() });
             let words = refused.to_string();
-            assert!(words.contains("of n1 is the apinit's with --runtime /run/one"), "{words}");
+            assert!(words.contains("on n1 the apinit with --runtime /run/one watches"), "{words}");
             assert_eq!(hosts.hear(LoginSays::Closed { number }), Heard::default());
         }
         let nudge = hosts.nudge(Apid(1), &process(1, "n1/a"));
@@ -511,7 +513,8 @@ mod tests {
         let named = Task::Name { link: 5, processes: vec![process(1, "n1/a")] };
         let heard = opened_by(&mut hosts, 5, "a", "/run/two");
         assert_eq!((heard.refused, heard.tasks.last()), (None, Some(&named)));
-        // After a restart of the host whoever comes first has it; one of a release before as it ever had.
+        // After a restart of the host the first apinit has it. An apinit of a release before, which
+        // tells no folder, replaces another one and is replaced.
         assert_eq!(opened_by(&mut hosts, 6, "b", "/run/one").replaced, Some(5));
         assert_eq!(opened_by(&mut hosts, 7, "b", "").replaced, Some(6));
         assert_eq!(opened_by(&mut hosts, 8, "b", "/run/two").replaced, Some(7));
@@ -525,7 +528,11 @@ mod tests {
         let heard = opened(&mut hosts, 1, "b");
         assert_eq!(heard.gone, [Apid(1)]);
         let words = heard.left_behind.expect("a warning").words(Duration::from_secs(60));
-        assert!(words.contains("the login host n1 was restarted: 1 application posted"), "{words}");
+        assert!(
+            words
+                .contains("the login host n1 was restarted: the aprun of 1 application there died"),
+            "{words}"
+        );
         let lost = |absence| LoginSays::Lost { host: "n10/a".into(), absence };
         assert_eq!(hosts.hear(lost(7)), Heard::default());
         let heard = hosts.hear(lost(1));

@@ -415,22 +415,17 @@ impl Scheduler {
             && matches!(team.state, State::Placed | State::Launching | State::Running)
             && phase.is_some_and(|p| p != Phase::Ended)
         {
-            Self::say_doom(team, doom, link, self.kill_after(&doom.cause), out);
+            self.say_doom(team, doom, link, out);
         }
     }
 
-    /// Tells a host why an application is to end, and if its front end does not come back, that as well: for
-    /// whatever reason it ends, its head keeps no output for that.
-    fn say_doom(
-        team: &Apteam,
-        doom: &Decisive,
-        link: LinkId,
-        kill_after: Duration,
-        out: &mut Vec<Effect>,
-    ) {
-        let also = team.front.is_none() && doom.cause != Cause::FrontGone;
+    /// Tells a host why an application is to end, and if its front end has died, that as well: for
+    /// whatever reason it ends, its head keeps no output for that one.
+    fn say_doom(&self, team: &Apteam, doom: &Decisive, link: LinkId, out: &mut Vec<Effect>) {
+        let also = team.front_gone && doom.cause != Cause::FrontGone;
         let causes = [Some(doom.cause.clone()), also.then_some(Cause::FrontGone)];
         for cause in causes.into_iter().flatten() {
+            let kill_after = self.kill_after(&cause);
             let command = Command::Terminate { key: team.key(), cause, kill_after };
             out.push(Effect::Command { link, command });
         }
@@ -463,8 +458,8 @@ impl Scheduler {
             team.retries.may_have_run |= team.places.nids().next().is_some_and(|n| is_of(&n));
         }
         self.turn_to_end(now, apid);
+        let kill_after = self.kill_after(&cause);
         for link in others {
-            let kill_after = self.settings.kill_grace;
             let command = Command::Terminate { key, cause: cause.clone(), kill_after };
             out.push(Effect::Command { link, command });
         }
@@ -608,7 +603,7 @@ impl Scheduler {
         let Some(team) = self.teams.get(&apid) else { return };
         let Some(doom) = &team.doomed else { return };
         for link in self.links_left(apid) {
-            Self::say_doom(team, doom, link, self.settings.kill_grace, out);
+            self.say_doom(team, doom, link, out);
         }
         self.turn_to_end(now, apid);
     }
@@ -631,7 +626,8 @@ impl Scheduler {
         }
     }
 
-    /// A host has given its part back. `number`: of the command that this answers, as the host says.
+    /// A host has given its part back. `number`: of the command that this answers, as the host
+    /// says.
     fn part_taken_back(
         &mut self,
         now: Now,
@@ -686,14 +682,15 @@ impl Scheduler {
         }
     }
 
-    /// Asks a host whether it has its part of an application that runs: it gives back what has not begun.
+    /// Asks a host whether it has its part of an application that runs. The question is the command to
+    /// give the part back: a host gives back only what has not begun.
     fn ask_whether_it_has(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let number = self.say_take_back(link, key, out);
         self.placed_again.entry(key).or_default().insert(link, number);
     }
 
-    /// Tells a host to give its part of an application back, under a number that no other such command has
-    /// had, neither of this psched nor of one before it (of which this host may still have answers). Never 0.
+    /// Tells a host to give its part of an application back. The command has a number, never 0, that
+    /// no other such command has had: the host may still answer one of a psched before this.
     pub(super) fn say_take_back(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) -> u64 {
         self.take_backs += 1;
         let number = self.born_ns.saturating_add(self.take_backs);
@@ -711,11 +708,13 @@ impl Scheduler {
         }
     }
 
-    /// The time from TERM to KILL that a cause gives.
-    fn kill_after(&self, cause: &Cause) -> Duration {
+    /// The time from TERM to KILL that a cause gives. Each command to end an application has it
+    /// from here.
+    pub(super) fn kill_after(&self, cause: &Cause) -> Duration {
         match cause {
             Cause::Kill { signal: 9, .. } => Duration::ZERO,
             Cause::Kill { .. } => self.settings.apkill_grace,
+            Cause::FrontGone => self.settings.front_kill_grace,
             _ => self.settings.kill_grace,
         }
     }

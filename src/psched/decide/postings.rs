@@ -82,7 +82,7 @@ impl Scheduler {
             if place_of(&mut self.occupancy, &wanted, &posting, &kept).is_none() {
                 let mut why = self.why_not_now(&wanted, &posting, &owner, &kept);
                 if origin.is_none() {
-                    let or = |why| self.or_flexible(why, &wanted, &posting, &owner, &kept);
+                    let or = |why| self.or_flexible(why, &posting, &owner, (domain, &kept));
                     why = why.map(or);
                 }
                 refuse(out, reply, Refusal::NoRoom, why.unwrap_or_else(|| Wait::NoRoom.into()));
@@ -117,6 +117,7 @@ impl Scheduler {
             posting,
             owner,
             front: Some(front),
+            front_gone: false,
             places: PlacementList::default(),
             hosts: Arc::default(),
             shares: false,
@@ -201,7 +202,7 @@ impl Scheduler {
             }
             None => {
                 let why = self.why_not_now(&wanted, posting, owner, &kept);
-                let why = why.map(|why| self.or_flexible(why, &wanted, posting, owner, &kept));
+                let why = why.map(|why| self.or_flexible(why, posting, owner, (domain, &kept)));
                 Err((Refusal::NoRoom, Box::new(why.unwrap_or_else(|| Wait::NoRoom.into()))))
             }
         }
@@ -397,6 +398,7 @@ impl Scheduler {
     pub(super) fn front_gone(&mut self, now: Now, apid: Apid, out: &mut Vec<Effect>) {
         let Some(team) = self.teams.get_mut(&apid) else { return };
         let front = team.front.take();
+        team.front_gone = true;
         let elsewhere = front.is_some_and(|front| !front.host.is_empty());
         let head = team.places.nids().next();
         // (While its apinit is away psched.yaml says whether it is on psched's host.)
@@ -406,10 +408,12 @@ impl Scheduler {
         };
         let with_its_head = !elsewhere && head.is_some_and(is_here);
         match team.state {
-            // An apinit watches the front ends on its own host: if PE 0 is there too, it ends the application.
+            // An apinit watches the front ends on its own host: if PE 0 is there too, it ends the
+            // application.
             State::Running if with_its_head => self.turn_to_end(now, apid),
             State::Ended => {}
-            // No apinit of its nodes watches this front end, or the launch was lost with an apinit that was killed.
+            // No apinit of its nodes watches this front end, or the launch was lost with an apinit
+            // that was killed.
             State::Launching | State::Running => {
                 self.give_up(now, apid, Cause::FrontGone, out);
                 self.repeat_doom(now, apid, out);

@@ -11,10 +11,11 @@
 //! nodes are of domains, another psched.yaml gives them to others: nobody is placed beside somebody of another
 //! domain. Where one apinit offers all nodes, running applications are moved, and a move may last, or fail: both
 //! places are the application's until it is there. Where nodes bring memory to swap, more sit than may be resident,
-//! memory may not go, and nodes may change their minds. Nodes tell how their changes of gangs went, and what memory the
-//! gangs have had; psched may hear it late, or twice: nothing of that is of an application that has ended. Looked at
-//! once everything has come to rest: each accepted posting has ended, once, and no node holds anything; and on the way
-//! there, that who runs is where his record says.
+//! memory may not go, and nodes may change their minds. Nodes tell how their changes of gangs went,
+//! and what memory the gangs have had; psched may hear it late, or twice: nothing of that is of an
+//! application that has ended. Looked at once everything has come to rest: each accepted posting
+//! has ended, once, and no node holds anything; and on the way there, that each application runs
+//! where its record says.
 
 mod node;
 mod regressions;

@@ -69,8 +69,9 @@ impl Scheduler {
         (apid, Incarnation(0))
     }
 
-    /// Whether psched.yaml has nodes of a host, by the name in its certificate; `own`: it is that of psched. (A psched
-    /// without a certificate does not know its host's name, and takes no apinits of other hosts.)
+    /// Whether psched.yaml has nodes of a host, by the name in its certificate; `own`: it is that
+    /// of psched. (A psched without a certificate does not know its host's name, and takes no
+    /// apinits of other hosts.)
     pub fn has_nodes_of(&self, host: &str, own: bool) -> bool {
         let is_of = |name: &str| match host {
             "" => own,

@@ -91,8 +91,8 @@ pub struct Scheduler {
     #[serde(with = "crate::pairs")]
     pub(super) taken_back: BTreeMap<Key, BTreeSet<Nid>>,
     /// Connections that lacked a placement and were given it again. If the application is found to have
-    /// run they have lost it, unless it was in time: they are asked, and stay here until they answer. The number of
-    /// the question; 0: they have not been asked yet.
+    /// run they have lost it, unless it was in time: they are asked, and stay here until they
+    /// answer. The number of the question; 0: they have not been asked yet.
     #[serde(with = "crate::pairs")]
     pub(super) placed_again: BTreeMap<Key, BTreeMap<LinkId, u64>>,
     /// Commands to take an application back: each has a number of its own.

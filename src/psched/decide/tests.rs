@@ -167,6 +167,13 @@ fn ready(nodes: u32, processors: u32) -> Scheduler {
     s
 }
 
+/// The scheduler of a psched that is started with the records of this one.
+fn started_again(s: &Scheduler, machine: Machine) -> Scheduler {
+    let records = s.teams().cloned().collect();
+    let (boots, orders) = Default::default();
+    Scheduler::restore(machine, alone(), records, boots, orders, 3, at(4)).0
+}
+
 fn link(s: &mut Scheduler, number: u64, nids: &[u32], items: &[(Key, Phase)]) -> Vec<Effect> {
     let link = LinkId(number);
     s.apply(at(0), Event::LinkOpened { link, hello: hello(nids) });

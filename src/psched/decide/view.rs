@@ -166,32 +166,46 @@ impl Scheduler {
         Wait::Full(Box::new(full)).into()
     }
 
-    /// The same reason, with the nodes on which the posting would have room now with --flexible.
+    /// The same reason, with the nodes on which the posting would have room now with --flexible, if
+    /// its user can give this option. `kept`: the nodes of its domain that are kept for other
+    /// postings.
     pub(super) fn or_flexible(
         &self,
         mut why: Reason,
-        wanted: &Wanted,
         posting: &Posting,
         owner: &Owner,
-        kept: &BTreeSet<Nid>,
+        (domain, kept): (DomainId, &BTreeSet<Nid>),
     ) -> Reason {
         if let Obstacle::Waits(Wait::Full(full)) = &mut why.obstacle
+            // (What cpr posts has the options of its checkpoint.)
             && !posting.flexible
+            && !posting.brings_images
         {
-            let mut wanted = *wanted;
-            if wanted.reach.spans {
-                // A region that can't hold it may hold it in pieces: then it goes to no other region.
-                let posting = Posting { flexible: true, ..posting.clone() };
-                wanted = self.wanted_by(&posting, owner, self.domain_for(&posting, owner));
-            }
-            // (As the machine is, also where memory may be rolled out: not for a flexible one.)
-            let wanted = Wanted { flexible: true, ..wanted };
-            let there = try_place_among(&self.occupancy, &wanted, kept, &posting.choice);
-            full.flexible = there.map_or_else(Vec::new, |list| {
-                list.nids().collect::<BTreeSet<_>>().into_iter().collect()
-            });
+            full.flexible = self.flexible_nodes(posting, owner, (domain, kept));
         }
         why
+    }
+
+    /// The nodes on which a posting would have room now if it were flexible. Gates ask the flexible
+    /// posting: one that fits a region in pieces is not too wide for it.
+    fn flexible_nodes(
+        &self,
+        posting: &Posting,
+        owner: &Owner,
+        (domain, kept): (DomainId, &BTreeSet<Nid>),
+    ) -> Vec<Nid> {
+        let posting = Posting { flexible: true, ..posting.clone() };
+        if self.may_ever(&posting, owner).is_err() {
+            return Vec::new();
+        }
+        let its = self.domain_for(&posting, owner);
+        let of_other = (its != domain).then(|| self.kept(its));
+        let wanted = self.wanted_by(&posting, owner, its);
+        // (As the machine is, also where memory may be rolled out: not for a flexible one.)
+        let kept = of_other.as_ref().unwrap_or(kept);
+        let there = try_place_among(&self.occupancy, &wanted, kept, &posting.choice);
+        let nids: BTreeSet<Nid> = there.iter().flat_map(|list| list.nids()).collect();
+        nids.into_iter().collect()
     }
 
     /// Why these nodes are closed.
@@ -237,7 +251,8 @@ impl Scheduler {
             // (What comes from a checkpoint keeps the options of its posting.)
             Some(why) if team.restart.is_some() => self.with_bars(why, team),
             Some(why) => {
-                let why = self.or_flexible(why, &wanted, &team.posting, &team.owner, &kept);
+                let there = (self.domain_named(&team.domain), &kept);
+                let why = self.or_flexible(why, &team.posting, &team.owner, there);
                 self.with_bars(why, team)
             }
             None => {

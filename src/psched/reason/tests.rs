@@ -8,11 +8,10 @@ fn hers(apid: u64) -> AppName {
     AppName { apid: Apid(apid), owner: Some((HERS, "alice".to_owned())) }
 }
 
-/// Reasons that name application 4711 of alice, and nothing else with these digits.
-fn that_name_hers() -> Vec<Reason> {
-    let shape = Shape { width: 8, depth: 1, per_node: None };
-    let no_room = NoRoom {
-        shape,
+/// No room on two nodes, of which this application holds one.
+fn no_room(holder: u64) -> NoRoom {
+    NoRoom {
+        shape: Shape { width: 8, depth: 1, per_node: None },
         exclusive: false,
         flexible: false,
         largest_width_now: 0,
@@ -20,13 +19,19 @@ fn that_name_hers() -> Vec<Reason> {
         short_of_memory: None,
         unsaid: true,
         window: vec![Nid(0), Nid(1)],
-        holders: vec![Apid(4711)],
+        holders: vec![Apid(holder)],
         held: vec![Nid(1)],
         exclusive_holders: Vec::new(),
         exclusively_held: Vec::new(),
         closed: Vec::new(),
         kept: Vec::new(),
-    };
+    }
+}
+
+/// Reasons that name application 4711 of alice, and nothing else with these digits.
+fn that_name_hers() -> Vec<Reason> {
+    let no_room = no_room(4711);
+    let shape = no_room.shape;
     let full = Full {
         no_room,
         flexible: Vec::new(),
@@ -88,4 +93,22 @@ fn others_applications_are_named_to_those_who_may_know_of_them_only() {
 fn one_that_is_not_known_has_a_number_only() {
     let name = AppName { apid: Apid(3), owner: None };
     assert_eq!(name.words(&|_| false), "3");
+}
+
+/// Of one list they are "these"; of two lists each is named again, in one sentence.
+#[test]
+fn it_is_said_which_applications_have_to_end() {
+    let cure = |exclusive: &[u64], others: &[u64]| {
+        let apids = |list: &[u64]| list.iter().copied().map(Apid).collect::<Vec<_>>();
+        let holders = [apids(exclusive), apids(others)].concat();
+        let no_room = NoRoom { holders, exclusive_holders: apids(exclusive), ..no_room(1) };
+        let words = no_room.explain("application", |apid| apid.to_string(), &Shut::default(), None);
+        words.cure.strip_prefix("it fits on NIDs 0-1 when ").map(str::to_owned).expect("a time")
+    };
+    assert_eq!(cure(&[], &[1]), "application 1 has ended");
+    assert_eq!(cure(&[1], &[2]), "applications 1 and 2 have ended");
+    assert_eq!(cure(&[], &[1, 2, 3]), "these 3 have ended");
+    assert_eq!(cure(&[1, 2, 3], &[]), "these 3 have ended");
+    let all = "applications 1, 2, 3, 4, 5, 6 and 7 have ended";
+    assert_eq!(cure(&[1, 2, 3], &[4, 5, 6, 7]), all);
 }

@@ -67,7 +67,7 @@ pub struct Parts {
     pub tuner: Tuner,
     /// Who sends signals to front ends.
     pub signals: Option<SignalHelper>,
-    /// How long a login host may be away before its front ends count as gone.
+    /// How long a login host may be away before its front ends count as dead.
     pub away_max: watch::Receiver<Duration>,
 }
 

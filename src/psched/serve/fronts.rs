@@ -344,6 +344,16 @@ mod tests {
         (fronts.login(LoginEvent { says, sender: Some(sender) }), told)
     }
 
+    /// The front ends of a psched that watches one aprun on a login host, and the messages on the
+    /// host's first connection.
+    fn with_login_host() -> (Fronts, Told) {
+        let mut fronts = fronts();
+        watch(&mut fronts, 1, &process(1, "n1/a"));
+        let (_, mut told) = opened(&mut fronts, 1, "a");
+        assert_eq!(pids(&mut told), [1]);
+        (fronts, told)
+    }
+
     /// The pids in a message: of processes to watch, or of the process to signal.
     fn pids(told: &mut Told) -> Vec<i32> {
         let pid = |process: pb::FrontEnd| process.pid;
@@ -377,10 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_second_apinit_of_a_login_host_is_told_why_it_is_refused() {
-        let mut fronts = fronts();
-        watch(&mut fronts, 1, &process(1, "n1/a"));
-        let (_, mut first) = opened(&mut fronts, 1, "a");
-        assert_eq!(pids(&mut first), [1]);
+        let (mut fronts, mut first) = with_login_host();
         let (sender, mut told) = LoginSender::new();
         let (host, boot_id) = ("n1".into(), "a".to_owned());
         let says = LoginSays::Opened { number: 2, host, boot_id, folder: "/run/other".into() };
@@ -459,10 +466,7 @@ mod tests {
     /// After a break everything is named again; of another boot nothing is left.
     #[tokio::test]
     async fn a_login_host_comes_back() {
-        let mut fronts = fronts();
-        watch(&mut fronts, 1, &process(1, "n1/a"));
-        let (_, mut first) = opened(&mut fronts, 1, "a");
-        assert_eq!(pids(&mut first), [1]);
+        let (mut fronts, _first) = with_login_host();
         let (gone, mut second) = opened(&mut fronts, 2, "a");
         assert_eq!((gone, pids(&mut second)), (vec![], vec![1]));
         // (The end of the older connection is heard later.)

@@ -92,8 +92,9 @@ const NODE_MESSAGE_MAX: usize = 64 * 1024 * 1024;
 /// What the daemons of another host may have half said: its few apinits have a link each. (The hello of an apinit with
 /// 100,000 nodes and the inventory of 65,536 applications take about a megabyte.)
 const HALVES_OF_HOST: HostLimits = HostLimits::new(NODE_MESSAGE_MAX, 8, 4_096);
-/// Threads that read and write connections of users of this host, and as many for other hosts. Two for the same wake
-/// each other all the time, for which each launch paid 4 %; what takes long is for other threads.
+/// Threads that read and write connections of users of this host, and as many for other hosts. Two
+/// for the same wake each other all the time, for which each launch paid 4 %; what takes long is
+/// for other threads.
 const SERVING_THREADS: usize = 1;
 /// After how many tasks such a thread takes one from the queue of all threads. What does not fit
 /// into its own queue, of 256 tasks, goes there, whoever's it is: with tokio's usual 31 to 127 it

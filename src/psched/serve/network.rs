@@ -27,10 +27,11 @@ use tonic::service::InterceptorLayer;
 use tonic::transport::Server;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 
-/// Requests on one connection of a login host at once: its apinit passes on those of one user on each.
+/// Requests on one connection of a login host at once: its apinit passes on those of one user on
+/// each.
 const STREAMS_MAX: u32 = 4_096;
-/// On one of another host, whose apinit has a link and no more; and its connections, of which each of its apinits has
-/// one. HTTP/2 refuses one more request before it takes any memory, read or not.
+/// On one of another host, whose apinit has a link and no more; and its connections, of which each
+/// of its apinits has one. HTTP/2 refuses one more request before it takes any memory, read or not.
 const NODE_STREAMS_MAX: u32 = 16;
 const NODE_CONNECTIONS_MAX: usize = 1_024;
 /// Connections of these that wait to be served: all nodes of a cluster may connect at once.
@@ -72,8 +73,9 @@ impl Network {
         &self.host
     }
 
-    /// Serves other hosts until `stop`, on the threads of this runtime, which has nothing else to do: what other hosts
-    /// ask, and TLS, must hold up neither psched's loop nor users of psched's host.
+    /// Serves other hosts until `stop`, on the threads of this runtime, which has nothing else to
+    /// do: what other hosts ask, and TLS, must hold up neither psched's loop nor users of psched's
+    /// host.
     pub fn serve(
         self,
         runtime: &tokio::runtime::Handle,
@@ -127,8 +129,8 @@ fn servers() -> [Server; 2] {
     [tls::server(STREAMS_MAX), of_nodes]
 }
 
-/// The connections of login hosts, and those of hosts that speak for no users, each of which has `most`: what a host may
-/// do is known before HTTP/2 begins.
+/// The connections of login hosts, and those of hosts that speak for no users, each of which has
+/// `most`: what a host may do is known before HTTP/2 begins.
 fn split(
     connections: impl Stream<Item = io::Result<HostStream>>,
     most: usize,
@@ -171,7 +173,8 @@ mod tests {
     use tokio::sync::watch;
     use tokio_util::task::AbortOnDropHandle;
 
-    /// A server for hosts of which those without the role login may have two connections, and its address.
+    /// A server for hosts of which those without the role login may have two connections, and its
+    /// address.
     fn serve(place: &Place) -> (String, [AbortOnDropHandle<()>; 2]) {
         let keyring = Arc::new(Keyring::open(place.path()).expect("good"));
         let listener = tls::listen("127.0.0.1:0".parse().expect("an address"), "test");

@@ -372,8 +372,8 @@ impl Service {
     }
 }
 
-/// What is told of all of them: of each PE, what the apinit says that offers its node. What it says of PEs of other
-/// hosts does not count.
+/// What is told of all of them: of each PE, what the apinit says that offers its node. What it says
+/// of PEs of other hosts does not count.
 fn reply(known: Known, first: u32, told: &BTreeMap<LinkId, Told>) -> pb::ProcessesReply {
     let of_link = |(link, told): (&LinkId, &Told)| {
         let (link, answer) = (*link, told.as_ref().ok()?);

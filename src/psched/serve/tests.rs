@@ -41,6 +41,7 @@ pub(super) fn team(apid: u64, state: State) -> Apteam {
             terminal: true,
         },
         front: Some(FrontProcess::here(4711, 99)),
+        front_gone: false,
         places: PlacementList([Place { nid: Nid(3), processors: (0..8).collect(), pes: 4 }].into()),
         hosts: Default::default(),
         ticket: Ticket([7; 16]),

@@ -237,6 +237,25 @@ fn a_stranger_commands_nothing() {
     }
 }
 
+/// The psched that knew its front end, and would say that this has died on a login host, is obeyed
+/// no more.
+#[test]
+fn the_front_end_of_an_adopted_application_is_given_ten_seconds() {
+    for open in [true, false] {
+        let (mut agent, key) = with_stranger();
+        if !open {
+            go_through(&mut agent, 5 * S, [Event::StreamClosed(FRONT)]);
+        }
+        go_through(&mut agent, 6 * S, [command(Command::Adopt)]);
+        if open {
+            go_through(&mut agent, 6 * S, [Event::StreamClosed(FRONT)]);
+        }
+        let gone = |actions: Vec<Action>| actions.contains(&Action::KeepGone(key));
+        assert!(!gone(act(&mut agent, 5 * S + ns(AWAY_MAX) - 1, Event::Tick)));
+        assert!(gone(act(&mut agent, 6 * S + ns(AWAY_MAX), Event::Tick)));
+    }
+}
+
 #[test]
 fn adopted() {
     let (mut agent, key) = with_stranger();

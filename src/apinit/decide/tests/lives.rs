@@ -347,8 +347,8 @@ fn a_front_end_dies() {
     );
 }
 
-/// One of another host is watched there. When psched says that it is gone, what nobody reads is thrown away, for
-/// whatever reason the application has been ended before.
+/// The apinit of its host watches it. When psched says that it has died, its unread output is
+/// thrown away, for whatever reason the application has been ended before.
 #[test]
 fn a_front_end_of_another_host_is_given_up_when_psched_says_so() {
     let killed = || Cause::Kill { signal: 9, uid: OWNER };

@@ -136,7 +136,7 @@ fn the_head_has_programs_from_its_front_end() {
     assert_eq!(act(&mut agent, S, wants(key, &[0, 1])), [given(key, &all)]);
 }
 
-/// Whoever is root of another host has the ticket, and can ask for anything.
+/// Root of another host has the ticket, and can ask for anything.
 #[test]
 fn a_host_asks_in_vain_for_a_program_that_the_launch_does_not_have() {
     let (mut agent, key, _) = head();
@@ -168,6 +168,36 @@ fn a_host_asks_in_vain_for_a_program_that_the_launch_does_not_have() {
     }
     let asked = Event::ProgramAsked(key, wanted(2));
     assert_eq!(act(&mut agent, S, asked), [takes(key, 2, &hosts)]);
+}
+
+/// Nor does the apshepherd, which is its user's, and asks for what it likes.
+#[test]
+fn an_apshepherd_asks_in_vain_for_a_program_that_the_launch_does_not_have() {
+    let (mut agent, key, _) = head();
+    let programs = vec![
+        WantedProgram { size: 1 << 30, ..wanted(0) },
+        wanted(1),
+        WantedProgram { name: b"b.out".to_vec(), ..wanted(2) },
+        wanted(3),
+    ];
+    let asked = from_shepherd(key, FromShepherd::ProgramsWanted { programs });
+    assert_eq!(act(&mut agent, S, asked), [takes(key, 1, &[]), asks(1)]);
+    // A launch that allows no copies has none.
+    let (mut agent, key) = (linked(&[0]), key);
+    let launch = Box::new(Launch { copies: false, ..*allowing() });
+    let launch = ToApinit::Launch { key, ticket: TICKET, launch };
+    go_through(
+        &mut agent,
+        0,
+        [
+            placed(place(key, &[&[0], &[1]])),
+            Event::ShepherdSpawned(key),
+            opened(FRONT, OWNER),
+            Event::FrontMessage(FRONT, launch),
+        ],
+    );
+    assert_eq!(act(&mut agent, S, wants(key, &[0])), []);
+    assert_eq!(act(&mut agent, S, Event::ProgramAsked(key, wanted(0))), []);
 }
 
 /// What was not looked at when it was posted has no size, and no host wants a copy of it.

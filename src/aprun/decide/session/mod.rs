@@ -366,7 +366,7 @@ impl Front {
         Some(&host.host[..]).filter(|name| !name.is_empty())
     }
 
-    /// The same, unless it is the host of this process.
+    /// The host of a node, as [`Session::host_of`], if it is another one than that of this process.
     fn other_host_of(&self, nid: crate::machine::Nid) -> Option<&str> {
         let here = &self.placement.as_ref()?.front_host;
         self.host_of(nid).filter(|host| host != here)

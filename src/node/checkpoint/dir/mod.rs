@@ -78,8 +78,9 @@ fn system(doing: impl Into<String>, error: impl Into<std::io::Error>) -> Flaw {
     Flaw::System { doing: doing.into(), why: format!("{error}{cure}") }
 }
 
-/// A folder of this owner, if that is known, can't be opened: another user's by those who may not read it. (To read it is more than to write there, so that
-/// another folder to write to is no cure.)
+/// A folder of this owner, if that is known, can't be opened: another user's by those who may not
+/// read it. (To read it is more than to write there, so that another folder to write to is no
+/// cure.)
 fn unopened(shown: &str, owner: Option<u32>, error: Errno) -> Flaw {
     let doing = format!("opening {shown}");
     let another = owner.filter(|owner| *owner != rustix::process::geteuid().as_raw());

@@ -412,6 +412,7 @@ impl Scheduler {
             },
             owner: place.owner,
             front,
+            front_gone: old.as_ref().is_some_and(|team| team.front_gone),
             places: place.places,
             hosts: place.hosts,
             ticket: place.ticket,

@@ -18,7 +18,7 @@ use crate::variables::APPLICATION;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long one that is restored from a checkpoint had run.
+/// How long an application that is restored from a checkpoint had run.
 const RESTARTED_AFTER: Duration = Duration::from_secs(5);
 
 /// Which scheduler, and which nodes.
@@ -474,8 +474,8 @@ impl World {
         }
     }
 
-    /// What nodes have measured is of applications that are there: their reports may be late, and none has run for
-    /// longer than there was time.
+    /// What nodes have measured is of applications that are there: their reports may be late, and
+    /// none has run for longer than there was time.
     fn check_measured(&self) {
         let (measured, now) = (self.scheduler.measured(), self.now());
         for apid in self.kept.saved.keys().filter(|apid| self.scheduler.team(**apid).is_none()) {

@@ -7,8 +7,9 @@ use crate::apteam::Apid;
 use crate::apteam::choice::Choice;
 use crate::apteam::protocol::node::Command;
 use crate::apteam::record::Apteam;
+use crate::config;
 use crate::machine::Nid;
-use crate::psched::decide::Abilities;
+use crate::psched::decide::{Abilities, Origin};
 use std::collections::BTreeMap;
 
 fn flexible(number: u8, width: u32) -> Event {
@@ -197,4 +198,54 @@ fn one_that_lacks_contiguous_nodes_is_told_where_it_fits_with_flexible() {
     assert!(!why.to_string().contains("--flexible"), "{why}");
     let brief = why.brief(Apid(4), &|_| true).to_string();
     assert!(brief.starts_with("3 PEs need 3 processors; "), "{brief}");
+}
+
+/// A gap divides the region `ordinary`, so that what needs more than four contiguous processors is
+/// too wide for it. A flexible posting is not.
+const GAP: &str = "
+nodes:
+  - { nids: 0, processors: 2, flavors: [su, os] }
+  - { nids: 1-2, processors: 2 }
+  - { nids: 4-5, processors: 2 }
+  - { nids: 6-12, processors: 2, flavors: [os, su, ap] }
+regions:
+  - { name: ordinary, flavors: [ap] }
+  - { name: overflow, flavors: [os, su, ap], gates: { width: too wide for ordinary } }
+";
+
+#[test]
+fn the_cure_flexible_obeys_the_gates_of_a_flexible_posting() {
+    let machine = config::read(GAP).expect("a good file").machine;
+    let all: Vec<u32> = machine.nodes.keys().map(|nid| nid.0).collect();
+    let mut s = Scheduler::new(machine, alone());
+    link(&mut s, 1, &all, &[]);
+    let cure = |s: &Scheduler, apid: u64| {
+        let text = s.why(Apid(apid)).expect("it waits").to_string();
+        text.find("with --flexible").map(|at| text[at..].to_owned())
+    };
+    s.apply(at(1), posted(1, 5));
+    s.apply(at(1), posted(2, 5));
+    assert_eq!((nids(&s, 1), nids(&s, 2)), ("6-8".into(), "8-10".into()));
+    // The overflow region has nine free processors, of which five are contiguous.
+    report(&mut s, 1, ended(key(1, 1), &[6, 7, 8], None));
+    s.apply(at(1), posted(3, 6));
+    assert_eq!(cure(&s, 3).as_deref(), Some("with --flexible it fits on NIDs 1-2,4 now"));
+    s.apply(at(1), posted(4, 4));
+    assert_eq!(nids(&s, 4), "1-2");
+    assert_eq!(cure(&s, 3), None);
+}
+
+/// cpr posts an application again with the options that it had: its user can't add one.
+#[test]
+fn a_restart_is_not_told_to_be_flexible() {
+    let mut s = on_odd_ones(4, alone());
+    let Event::Posted { reply, mut posting, owner, front, secret } = posted(3, 2) else {
+        unreachable!()
+    };
+    posting.brings_images = true;
+    let origin = Origin::Waiting { apid: Apid(99), free: None };
+    s.apply(at(1), Event::Restarted { reply, posting, owner, front, secret, origin });
+    let waits = s.teams().find(|team| team.places.nids().next().is_none()).expect("it waits").apid;
+    let text = s.why(waits).expect("it waits").to_string();
+    assert!(text.contains("on contiguous nodes") && !text.contains("--flexible"), "{text}");
 }

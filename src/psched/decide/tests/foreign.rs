@@ -267,6 +267,24 @@ fn adopted_with_what_runs_there() {
     );
 }
 
+/// psched does not know its aprun, which may be alive: the head is told of no death, neither by the
+/// psched that has adopted the application nor after a restart of this psched.
+#[test]
+fn the_unknown_aprun_of_an_adopted_application_is_not_told_to_be_dead() {
+    let mut s = Scheduler::new(machine(2, 1), alone());
+    call(&mut s, 1, &[0, 1], vec![stranger(12, &[0, 1], Phase::Running)]);
+    order(&mut s, Manage::Adopt, &[0, 1]);
+    let mut again = started_again(&s, machine(2, 1));
+    for s in [&mut s, &mut again] {
+        link(s, 2, &[0, 1], &[(key(12, 1), Phase::Running)]);
+        let (reply, apids) = (ReplyId(8), vec![Apid(12)]);
+        s.apply(at(7), Event::Kill { reply, apids, signal: 0, uid: 0, administrator: true });
+        let back = brief(&link(s, 3, &[0, 1], &[(key(12, 1), Phase::Running)]));
+        let ends: Vec<_> = back.iter().filter(|said| said.contains("terminate")).collect();
+        assert_eq!(ends, ["-> 3 terminate 12.1 300"]);
+    }
+}
+
 /// Two that have changed places since the records were copied, and one that is here already.
 #[test]
 fn an_old_copy_follows_those_that_were_moved_since() {

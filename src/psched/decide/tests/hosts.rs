@@ -191,8 +191,8 @@ fn it_is_given_again_also_where_the_head_speaks_last() {
     assert_eq!(over[0], "save 1.1 ended");
 }
 
-/// A report that comes once more is of the time before the host was given the place again. (An apinit of a release
-/// before, which repeats no number of a question.)
+/// A report that comes once more is of the time before the host was given the place again. (An
+/// apinit of a release before, which repeats no number of a question.)
 #[test]
 fn an_application_that_runs_is_lost_only_by_a_host_that_was_asked_for_it() {
     let mut s = spread();
@@ -216,16 +216,16 @@ fn a_launch_that_was_lost_again_goes_with_its_front_end() {
     s.apply(at(1), posted(1, 2));
     report(&mut s, 1, Report::Launched(key(1, 1)));
     let gone = brief(&s.apply(at(2), Event::FrontGone { apid: Apid(1) }));
-    assert_eq!(gone, ["save 1.1 launching", "-> 1 terminate 1.1 5"]);
+    assert_eq!(gone, ["save 1.1 launching", "-> 1 terminate 1.1 2"]);
     let back = brief(&link(&mut s, 2, &[0], &[(key(1, 1), Phase::Placed)]));
-    assert!(back.contains(&"-> 2 terminate 1.1 5".to_owned()), "{back:?}");
+    assert!(back.contains(&"-> 2 terminate 1.1 2".to_owned()), "{back:?}");
 }
 
-/// A front end on psched's host is watched by an apinit there; of one on a login host psched tells the nodes, and
-/// so it does if PE 0 is on another host.
+/// A front end on psched's host is watched by an apinit there; of one on a login host psched tells
+/// the nodes, and so it does if PE 0 is on another host.
 #[test]
 fn a_running_application_ends_with_a_front_end_that_its_head_does_not_watch() {
-    let told = || vec!["-> 1 terminate 1.1 5"];
+    let told = || vec!["-> 1 terminate 1.1 2"];
     let cases = [
         ("", false, vec![]),
         ("login/boot", false, told()),
@@ -262,9 +262,8 @@ fn a_front_end_that_has_gone_with_its_head_is_no_cause() {
     assert!(s.team(Apid(1)).is_some_and(|team| team.doomed.is_none()));
 }
 
-/// Its head, which has been away meanwhile, is told so whatever it is ended for.
-#[test]
-fn a_front_end_that_is_gone_is_told_beside_the_cause() {
+/// An application of an aprun on a login host, which runs.
+fn of_login_host() -> Scheduler {
     let mut s = ready(1, 2);
     let mut event = posted(1, 2);
     if let Event::Posted { front, .. } = &mut event {
@@ -273,19 +272,47 @@ fn a_front_end_that_is_gone_is_told_beside_the_cause() {
     s.apply(at(1), event);
     report(&mut s, 1, Report::Launched(key(1, 1)));
     report(&mut s, 1, Report::Running(key(1, 1)));
-    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    s
+}
+
+fn kill(s: &mut Scheduler, signal: i32) -> Vec<Effect> {
     let (reply, apids) = (ReplyId(7), vec![Apid(1)]);
-    s.apply(at(3), Event::Kill { reply, apids, signal: 9, uid: 1000, administrator: true });
-    s.apply(at(3), Event::FrontGone { apid: Apid(1) });
-    let causes = |effects: Vec<Effect>| -> Vec<Cause> {
-        let cause = |effect| match effect {
-            Effect::Command { command: Command::Terminate { cause, .. }, .. } => Some(cause),
-            _ => None,
-        };
-        effects.into_iter().filter_map(cause).collect()
+    s.apply(at(3), Event::Kill { reply, apids, signal, uid: 1000, administrator: true })
+}
+
+fn causes(effects: Vec<Effect>) -> Vec<Cause> {
+    let cause = |effect| match effect {
+        Effect::Command { command: Command::Terminate { cause, .. }, .. } => Some(cause),
+        _ => None,
     };
-    let back = causes(link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]));
-    assert!(matches!(&back[..], [Cause::Kill { signal: 9, .. }, Cause::FrontGone]), "{back:?}");
+    effects.into_iter().filter_map(cause).collect()
+}
+
+/// Its head, which has been away meanwhile, is told so whatever it is ended for; also by a psched
+/// that has been started anew.
+#[test]
+fn a_front_end_that_is_gone_is_told_beside_the_cause() {
+    let mut s = of_login_host();
+    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    kill(&mut s, 9);
+    s.apply(at(3), Event::FrontGone { apid: Apid(1) });
+    let mut again = started_again(&s, machine(1, 2));
+    for s in [&mut s, &mut again] {
+        let back = causes(link(s, 2, &[0], &[(key(1, 1), Phase::Running)]));
+        assert!(matches!(&back[..], [Cause::Kill { signal: 9, .. }, Cause::FrontGone]), "{back:?}");
+    }
+}
+
+/// Whether the hosts are there when it is decided, or connect afterwards.
+#[test]
+fn each_cause_has_its_own_time_to_kill() {
+    let mut s = of_login_host();
+    let killed = brief(&kill(&mut s, 0));
+    assert!(killed.contains(&"-> 1 terminate 1.1 300".to_owned()), "{killed:?}");
+    let gone = brief(&s.apply(at(3), Event::FrontGone { apid: Apid(1) }));
+    assert_eq!(gone, ["save 1.1 running", "-> 1 terminate 1.1 300", "-> 1 terminate 1.1 2"]);
+    let back = brief(&link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]));
+    assert_eq!(back, ["-> 2 terminate 1.1 300", "-> 2 terminate 1.1 2"]);
 }
 
 /// However many reports come once more: only what answers the question counts.
