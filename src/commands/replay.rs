@@ -214,7 +214,7 @@ fn told(event: &Event) -> String {
             format!("{what} {}, by {}", joined(apids), by.name)
         }
         Event::Noted { link, notes, .. } => format!("link {}: {}", link.0, joined(notes)),
-        Event::LinkClosed { link } => format!("link {}", link.0),
+        Event::Revoked { link } | Event::LinkClosed { link } => format!("link {}", link.0),
         Event::Report { link, report } => format!("link {}, {report}", link.0),
         Event::StoreRefused { apid, why } => format!("application {apid}: {why}"),
         Event::RolledIn { key } => key.to_string(),

@@ -301,7 +301,7 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         ("Launched", moment(row.launched_at_ns, zone)),
     ];
     if !row.unreachable.is_empty() {
-        facts.push(("Unreachable", Cell::Text(unreachable(row))));
+        facts.push(("Suspect", Cell::Text(unreachable(row))));
     }
     if row.turn.is_some() {
         let [_, had, due, run] = share(row);
@@ -921,7 +921,7 @@ Apid ResId User  PEs Nodes     Age State   Turn   Next   Had   Due Run Command
         told.applications[0].unreachable = vec![pb::NidRange { first: 1, last: u32::MAX }];
         assert_eq!(word(&told), Cell::text("suspect"));
         let report = application(&told, Apid(7), &TimeZone::UTC).expect("it is there");
-        assert!(report.text().contains("\nUnreachable:   1\n"), "{}", report.text());
+        assert!(report.text().contains("\nSuspect:       1\n"), "{}", report.text());
         told.applications[0].kill_in_ns = Some(NOW);
         assert!(matches!(word(&told), Cell::Text(text) if text.starts_with("KILL in ")));
         told.applications[0] = pb::ApplicationRow {

@@ -30,7 +30,7 @@ const TURNS: &[Section] = &[
                 "Turn",
                 "leads or promoted: it runs in this slice; frozen: it waits for its slice; runs: it \
                  competes with no other application; held: an administrator holds it; stopped: its user \
-                 has stopped it; suspect: a node of it can't be reached",
+                 has stopped it; suspect: the apinit of a node of it does not answer",
             ),
             ("For", "time until Turn changes"),
             ("Had", "share of the time since its start in which it ran"),

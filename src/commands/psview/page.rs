@@ -116,7 +116,7 @@ pub fn user(row: &pb::ApplicationRow) -> String {
 }
 
 /// `leads`, `promoted`, `frozen`, `held`, or the state where it is not running; before that: `suspect`, of an
-/// application on a node that can't be reached, and `stopped`, of one that its user has stopped.
+/// application on a node whose apinit does not answer, and `stopped`, of one that its user has stopped.
 pub fn turn(row: &pb::ApplicationRow) -> &str {
     if !row.unreachable.is_empty() {
         return "suspect";
