@@ -5,3 +5,4 @@ pub mod stderr;
 pub mod stdout;
 pub mod svg;
 pub mod table;
+pub mod wrap;
