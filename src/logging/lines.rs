@@ -6,10 +6,11 @@
 //! terminal of the log's reader.
 //!
 //! # Approach
-//! The layer that makes lines hands each of them over whole. Every control character in it, except the line feed at
-//! its end, is written as JSON writes it (`\n`, `\u001b`): so one function does for lines and for JSON. The colours
+//! The layer that makes lines hands each of them over whole. Every character in it that steers ([`steers`]), except the
+//! line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so one function does for lines and for JSON. The colours
 //! that the layer itself has put in pass.
 
+use crate::steering::steers;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -21,11 +22,11 @@ pub fn escaped(line: &str, colours: bool) -> Cow<'_, str> {
         Some(text) => (text, "\n"),
         None => (line, ""),
     };
-    if !text.contains(char::is_control) {
+    if !text.contains(steers) {
         return Cow::Borrowed(line);
     }
     let (mut clean, mut rest) = (String::with_capacity(line.len() + 64), text);
-    while let Some(at) = rest.find(char::is_control) {
+    while let Some(at) = rest.find(steers) {
         clean.push_str(&rest[..at]);
         rest = &rest[at..];
         if colours && let Some(colour) = colour(rest) {
@@ -125,7 +126,7 @@ mod tests {
 
     /// What comes of a user's path and of a host's words.
     fn log() {
-        let path = "/x\n2026-11-30T16:00:00Z  WARN psched: FALSE \x1b[2J\u{9b}31m\r\t\x7f";
+        let path = "/x\n2026-11-30T16:00:00Z  WARN psched: FALSE \x1b[2J\u{9b}31m\r\t\x7f\x1b[31mRED\u{202e}";
         let span = tracing::info_span!("application", name = %path);
         span.in_scope(|| tracing::warn!(error = %path, "can't execute {path}"));
     }
@@ -147,7 +148,8 @@ mod tests {
                 "{text:?}"
             );
             assert!(!text.contains("\x1b[2J") && !text.contains('\u{9b}'), "{text:?}");
-            assert!(!text.contains(['\r', '\t', '\x7f']), "{text:?}");
+            assert!(!text.contains(['\r', '\t', '\x7f', '\u{202e}']), "{text:?}");
+            assert!(!text.contains("\x1b[31mRED"), "a quoted colour: {text:?}");
             // The layer's own colours stay.
             assert_eq!(text.contains("\x1b["), colours, "{text:?}");
         }
@@ -164,7 +166,7 @@ mod tests {
         assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
         let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let message = value["fields"]["message"].as_str().expect("a message");
-        assert!(message.contains("\u{9b}31m\r\t\x7f"), "{message:?}");
+        assert!(message.contains("\u{9b}31m\r\t\x7f\x1b[31mRED\u{202e}"), "{message:?}");
     }
 
     #[test]
