@@ -7,14 +7,17 @@
 //!
 //! # Approach
 //! The layer that makes lines hands each of them over whole. Every character in it that steers ([`steers`]), except the
-//! line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so one function does for lines and for JSON. The colours
-//! that the layer itself has put in pass.
+//! line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so one function does for lines and for JSON.
+//! The colours that the layer itself has put in pass. Those of a quotation are taken out before they are beside these:
+//! [`field`].
 
 use crate::steering::steers;
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::io::{self, Write};
+use tracing::field::Field;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format as fmt;
 
 /// A line without control characters, but for the line feed at its end. `colours`: those of the layer stay.
 pub fn escaped(line: &str, colours: bool) -> Cow<'_, str> {
@@ -62,6 +65,20 @@ fn colour(text: &str) -> Option<&'static str> {
     COLOURS.into_iter().find(|colour| text.starts_with(colour))
 }
 
+/// One field of an event or a span, for a layer that makes lines: what it quotes is written as [`escaped`] writes it before
+/// the layer puts in its colours, from which those of the quotation could not be told.
+pub fn field(writer: &mut fmt::Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let value = format!("{value:?}");
+    let value = escaped(&value, false);
+    match field.name() {
+        "message" => write!(writer, "{value}"),
+        name if writer.has_ansi_escapes() => {
+            write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
+        }
+        name => write!(writer, "{name}={value}"),
+    }
+}
+
 /// Writes lines in this way.
 pub struct Lines<T> {
     /// Where they go.
@@ -100,7 +117,8 @@ impl<W: Write> Write for Writer<W> {
 mod tests {
     use super::*;
     use std::sync::{Arc, Mutex, PoisonError};
-    use tracing_subscriber::fmt;
+    use tracing_subscriber::field::MakeExt as _;
+    use tracing_subscriber::fmt::format::debug_fn;
     use tracing_subscriber::layer::SubscriberExt;
 
     #[derive(Clone, Default)]
@@ -137,7 +155,8 @@ mod tests {
             let kept = Kept::default();
             let to = kept.clone();
             let to = Lines { to: move || to.clone(), colours };
-            let layer = fmt::layer().with_writer(to).with_ansi(colours);
+            let layer = tracing_subscriber::fmt::layer().with_writer(to).with_ansi(colours);
+            let layer = layer.fmt_fields(debug_fn(field).delimited(" "));
             tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
             let text = kept.text();
             assert_eq!(text.matches('\n').count(), 1, "{text:?}");
@@ -159,8 +178,9 @@ mod tests {
     fn an_event_as_json_stays_json() {
         let kept = Kept::default();
         let to = kept.clone();
-        let layer =
-            fmt::layer().json().with_writer(Lines { to: move || to.clone(), colours: false });
+        let layer = tracing_subscriber::fmt::layer()
+            .json()
+            .with_writer(Lines { to: move || to.clone(), colours: false });
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         let text = kept.text();
         assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
