@@ -161,7 +161,8 @@ impl Front {
         if self.apinit.up {
             return;
         }
-        if self.apinit.answers() {
+        let said = self.apinit.answers();
+        if said || self.is_told_of_head() {
             self.tell_apinit_answers();
         }
         self.step = self.step.max(Step::Launched);

@@ -57,6 +57,11 @@ impl Front {
         self.tell(format!("apinit does not answer ({text}); trying again"));
     }
 
+    /// The user was told of the host of PE 0, whatever has become of the attempts to reach it.
+    pub(super) fn is_told_of_head(&self) -> bool {
+        self.silent_hosts.hosts.contains(&0)
+    }
+
     /// It answers again, of which the user was told.
     pub(super) fn tell_apinit_answers(&mut self) {
         match self.silent_hosts.hosts.remove(&0) {
