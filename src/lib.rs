@@ -52,9 +52,9 @@
 //!   module uses a wing.
 //! - A wing does not use another one, with these exceptions: apinit and aprun use what apshepherd
 //!   knows of PMI, and `aprun --inside` uses `apinit::host::inside`.
-//! - Every module may use [`steering`]. `os` and `logging` use nothing else above; `certs` uses `machine` and `os`; `rpc` uses the shared
-//!   modules, `certs` and `os`; `node` uses
-//!   these and `rpc`; `console` uses `os` and the units of `variables`.
+//! - Every module may use [`steering`]. `os` and `logging` use nothing else above; `certs` uses
+//!   `machine` and `os`; `rpc` uses the shared modules, `certs` and `os`; `node` uses these and
+//!   `rpc`; `console` uses `os` and the units of `variables`.
 //! - `commands`, `simulate` and `torture` may use everything that they show or try; only
 //!   `commands` uses the other two.
 

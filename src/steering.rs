@@ -1,8 +1,9 @@
 //! Which characters of a text that others have written must not reach a terminal.
 //!
-//! Control characters begin lines and escape sequences (colours among them). The controls of bidirectional text show
-//! a text in another order than it is read by programs: `evil\u{202e}txt.sh` looks like `evilhs.txt`. U+2028 and
-//! U+2029 begin a line for some readers of a log.
+//! Control characters begin lines and escape sequences (colours among them). The controls of
+//! bidirectional text show a text in another order than it is read by programs:
+//! `evil\u{202e}txt.sh` looks like `evilhs.txt`. U+2028 and U+2029 begin a line for some readers of
+//! a log.
 
 /// Whether it steers a terminal, or what a person takes the text for.
 ///

@@ -3,13 +3,15 @@
 /// The least room in which a line is wrapped.
 const WRAPS_FROM: usize = 40;
 
-/// The text in lines of at most `columns` letters, broken at blanks; all but the first begin with `indent` blanks. A
-/// longer word stays whole: it may be a path. 0 columns: as it is, for it goes to no terminal.
+/// The text in lines of at most `columns` letters, broken at blanks; all but the first begin with
+/// `indent` blanks. A longer word stays whole: it may be a path. 0 columns: as it is, for it goes
+/// to no terminal.
 ///
 /// ```
 /// # use psched::console::wrap::at_blanks;
 /// let text = "psched: NID 3 is not in psched.yaml: change --nids or it";
-/// assert_eq!(at_blanks(text, 40, 2), "psched: NID 3 is not in psched.yaml:\n  change --nids or it");
+/// let wrapped = "psched: NID 3 is not in psched.yaml:\n  change --nids or it";
+/// assert_eq!(at_blanks(text, 40, 2), wrapped);
 /// assert_eq!(at_blanks(text, 0, 2), text);
 /// ```
 pub fn at_blanks(text: &str, columns: usize, indent: usize) -> String {

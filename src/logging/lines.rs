@@ -6,10 +6,10 @@
 //! terminal of the log's reader.
 //!
 //! # Approach
-//! The layer that makes lines hands each of them over whole. Every character in it that steers ([`steers`]), except the
-//! line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so one function does for lines and for JSON.
-//! The colours that the layer itself has put in pass. Those of a quotation are taken out before they are beside these:
-//! [`field`].
+//! The layer that makes lines hands each of them over whole. Every character in it that steers
+//! ([`steers`]), except the line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so
+//! one function does for lines and for JSON. The colours that the layer itself has put in pass.
+//! Those of a quotation are taken out before they are beside these: [`field`].
 
 use crate::steering::steers;
 use std::borrow::Cow;
@@ -65,8 +65,9 @@ fn colour(text: &str) -> Option<&'static str> {
     COLOURS.into_iter().find(|colour| text.starts_with(colour))
 }
 
-/// One field of an event or a span, for a layer that makes lines: what it quotes is written as [`escaped`] writes it before
-/// the layer puts in its colours, from which those of the quotation could not be told.
+/// One field of an event or a span, for a layer that makes lines: what it quotes is written as
+/// [`escaped`] writes it before the layer puts in its colours, from which those of the quotation
+/// could not be told.
 pub fn field(writer: &mut fmt::Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
     let value = format!("{value:?}");
     let value = escaped(&value, false);

@@ -321,7 +321,8 @@ impl Play {
         }
     }
 
-    /// Nothing goes between the host of an apinit and the hosts of all others for so long. (psched is reached.)
+    /// Nothing goes between the host of an apinit and the hosts of all others for so long. (psched
+    /// is reached.)
     pub fn cut_off_peers(&mut self, slot: usize, time: u64) {
         let until = self.world.now + time;
         let own = self.world.slots[slot].host;

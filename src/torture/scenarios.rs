@@ -931,9 +931,9 @@ fn slow_reader(play: &mut Play, form: u64) -> Played {
     play.ends(slow, 0)
 }
 
-/// The cable of a host of an application is out: of the host on which the head leads on, of the one beyond, or of both
-/// one after the other; for a moment, for 30 s, or for 30 s while the apinit of the head is killed. A line tells of it,
-/// and one of its end; of a moment nothing does.
+/// The cable of a host of an application is out: of the host on which the head leads on, of the one
+/// beyond, or of both one after the other; for a moment, for 30 s, or for 30 s while the apinit of
+/// the head is killed. A line tells of it, and one of its end; of a moment nothing does.
 fn silent_host(play: &mut Play, form: u64) -> Played {
     let (slots, how): (&[usize], _) = match form % 3 {
         0 => (&[1], form / 3),

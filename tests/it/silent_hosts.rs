@@ -1,4 +1,5 @@
-//! What aprun says of a host of its application that does not answer, with the cable of the host out.
+//! What aprun says of a host of its application that does not answer, with the cable of the host
+//! out.
 
 use crate::support::cables::*;
 use crate::support::hosts::Cluster;

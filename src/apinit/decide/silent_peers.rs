@@ -1,10 +1,11 @@
 //! Which hosts of an application do not answer, as its front end is told.
 //!
-//! The user of an application whose output stays away wants to know why. The head knows which of the other hosts it
-//! has lost, and tells the front end all of them each time that the list changes: what was told before a break of the
-//! front end's stream need not be known, and a list that is told twice does no harm. A host that is being restarted is
-//! back within [`SILENT_AFTER`], and nothing is told. Between two lists there are [`SILENT_PAUSE`] at least: of a host
-//! that comes and goes a few lines tell.
+//! The user of an application whose output stays away wants to know why. The head knows which of
+//! the other hosts it has lost, and tells the front end all of them each time that the list
+//! changes: what was told before a break of the front end's stream need not be known, and a list
+//! that is told twice does no harm. A host that is being restarted is back within [`SILENT_AFTER`],
+//! and nothing is told. Between two lists there are [`SILENT_PAUSE`] at least: of a host that comes
+//! and goes a few lines tell.
 
 use super::application::App;
 use super::peer::Peer;
@@ -44,8 +45,8 @@ impl Peer {
         Some(since.saturating_add(ns(SILENT_AFTER)))
     }
 
-    /// It has answered since the front end came back. (In a new life of this apinit every host counts as one that has
-    /// the launch.)
+    /// It has answered since the front end came back. (In a new life of this apinit every host
+    /// counts as one that has the launch.)
     fn answers(&self) -> bool {
         self.done || self.open && self.accepted && !self.asked_again
     }

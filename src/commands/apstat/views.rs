@@ -268,8 +268,8 @@ fn said(notices: &[String]) -> impl Iterator<Item = String> {
     notices.iter().map(|notice| format!("psched: {notice}"))
 }
 
-/// What psched has to say, and with `nodes` what its nodes can't do, each thing once: the news first, newest before
-/// older, and then what has no time.
+/// What psched has to say, and with `nodes` what its nodes can't do, each thing once: the news
+/// first, newest before older, and then what has no time.
 pub fn notices(reply: &pb::ListReply, nodes: bool) -> Vec<String> {
     let mut lines: Vec<String> = said(&reply.notices).collect();
     let mut noted: BTreeMap<&str, (u64, Vec<Nid>)> = BTreeMap::new();

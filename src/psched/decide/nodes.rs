@@ -132,7 +132,8 @@ impl Scheduler {
         self.refused.extend(nids.map(|nid| (*nid, why.clone())).collect::<Vec<_>>());
     }
 
-    /// The certificate of this link's host has been revoked: no apinit of it offers its nodes before it has another.
+    /// The certificate of this link's host has been revoked: no apinit of it offers its nodes
+    /// before it has another.
     pub(super) fn is_revoked(&mut self, link: LinkId) {
         let Some(Link { hello, .. }) = self.links.get(&link) else { return };
         let host = &hello.host;

@@ -295,7 +295,8 @@ variants! {
     Done,
 }
 
-/// The notice that an aprun of release 0.1 does not know is beside the message, where that one does not look.
+/// The notice that an aprun of release 0.1 does not know is beside the message, where that one does
+/// not look.
 impl From<FromApinit> for pb::FromApinit {
     fn from(message: FromApinit) -> Self {
         use pb::from_apinit::Message;

@@ -1287,8 +1287,8 @@ fn output_is_not_copied() {
     assert!(bounds.contains(&output.data.as_ptr()));
 }
 
-/// aprun of release 0.1 takes a kind of notice that it does not know for nonsense, and closes the stream. This one skips
-/// what a later release adds.
+/// aprun of release 0.1 takes a kind of notice that it does not know for nonsense, and closes the
+/// stream. This one skips what a later release adds.
 #[test]
 fn a_newer_notice_says_nothing_to_those_who_do_not_know_it() {
     use pb::from_apinit::Message;

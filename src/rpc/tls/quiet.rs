@@ -1,8 +1,9 @@
 //! Notices that nothing comes on a connection any more.
 //!
-//! HTTP/2's own keepalive waits for the answer to its question, which may stand behind much that is being sent. Here
-//! each byte that comes is a sign of life, so the bound can be shorter: the question is sent after
-//! [`KEEPALIVE`](super::KEEPALIVE), and its answer has the rest of [`QUIET`].
+//! HTTP/2's own keepalive waits for the answer to its question, which may stand behind much that is
+//! being sent. Here each byte that comes is a sign of life, so the bound can be shorter: the
+//! question is sent after [`KEEPALIVE`](super::KEEPALIVE), and its answer has the rest of
+//! [`QUIET`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,11 +11,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long an apinit on another host may send nothing. The kernel sends a lost question again after 0.2, 0.6 and
+/// How long an apinit on another host may send nothing. The kernel sends a lost question again
+/// after 0.2, 0.6 and
 /// 1.4 s: three losses in a row are tolerated.
 pub(super) const QUIET: Duration = Duration::from_secs(8);
 
-/// A timer that rings so much later tells of this host, which stood still, and not of the other one.
+/// A timer that rings so much later tells of this host, which stood still, and not of the other
+/// one.
 const LATE: Duration = Duration::from_secs(1);
 
 /// How long nothing has come.
@@ -37,8 +40,8 @@ impl Quiet {
         self.heard = Instant::now();
     }
 
-    /// Notes whether the connection takes bytes to be sent. It takes more after it was full only if the other side
-    /// has acknowledged some.
+    /// Notes whether the connection takes bytes to be sent. It takes more after it was full only if
+    /// the other side has acknowledged some.
     pub fn takes(&mut self, bytes: bool) {
         if bytes && self.full {
             self.heard();

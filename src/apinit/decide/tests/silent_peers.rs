@@ -108,7 +108,8 @@ fn one_that_has_ended_there_is_not_missed() {
     assert_eq!(lists(&mut agent, 60 * S, Event::Tick), NONE);
 }
 
-/// Only the front end knows what it was told in a former life of its apinit, or before its stream broke.
+/// Only the front end knows what it was told in a former life of its apinit, or before its stream
+/// broke.
 #[test]
 fn a_front_end_that_comes_back_is_told_all() {
     let (mut agent, key) = four_hosts();

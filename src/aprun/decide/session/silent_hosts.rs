@@ -11,7 +11,8 @@ const OWN_PAUSE_NS: u64 = 10 * SECOND_NS;
 /// What the user was told.
 #[derive(Debug, Default)]
 pub(super) struct SilentHosts {
-    /// By their index in the placement; the first is that of PE 0, to which this process has a connection.
+    /// By their index in the placement; the first is that of PE 0, to which this process has a
+    /// connection.
     hosts: BTreeSet<u32>,
     /// That of PE 0 is not reached.
     head_is_away: bool,
@@ -34,8 +35,8 @@ impl Front {
         self.tell_back(&(&before - &now));
     }
 
-    /// Notes whether what keeps the apinit of PE 0 away is its host, and not an apinit that has said why, nor the one
-    /// of this host.
+    /// Notes whether what keeps the apinit of PE 0 away is its host, and not an apinit that has
+    /// said why, nor the one of this host.
     pub(super) fn head_is_away(&mut self, away: bool) {
         self.silent_hosts.head_is_away = away;
     }

@@ -187,7 +187,8 @@ fn after_a_start_nodes_are_their_apinits() {
     assert_eq!(calls(&mut s, 116, 1, 1, &[1, 2]), "welcome");
 }
 
-/// A revoked host does not come back by itself: what is told of its node says so, and what waits for it.
+/// A revoked host does not come back by itself: what is told of its node says so, and what waits
+/// for it.
 #[test]
 fn of_a_revoked_host_it_is_told_why_it_is_away() {
     let mut machine = machine(2, 1);

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// An application with nodes on five hosts, each of two nodes but the last; it goes. This process is on `here`.
+/// An application with nodes on five hosts, each of two nodes but the last; it goes. This process
+/// is on `here`.
 fn on_hosts(here: &str, quiet: bool) -> Session {
     let host = |number: u32| HostPart {
         nids: if number < 4 { vec![Nid(2 * number), Nid(2 * number + 1)] } else { vec![Nid(8)] },
