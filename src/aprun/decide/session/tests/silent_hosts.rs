@@ -11,7 +11,6 @@ fn on_hosts(here: &str, quiet: bool) -> Session {
         host: format!("h{number}"),
         address: format!("h{number}:7001"),
         host_id: format!("h{number}/boot"),
-        ..HostPart::default()
     };
     let hosts = (0..5).map(host).collect();
     let placement = Box::new(Placement { hosts, front_host: here.to_owned(), ..*placement(1) });
