@@ -17,6 +17,7 @@
 //! | [`occupancy`] | which application uses which processors and memory | pure |
 //! | [`placement`] | where an application goes | pure |
 //! | [`gang`] | when an application runs: competitors, parties, slice plans | pure |
+//! | [`steering`] | characters that must not reach a terminal | pure |
 //! | `psched_pure::pairs` | maps with keys that are no text, for JSON | pure |
 //!
 //! Each process has a wing. `decide` is what it decides: `apply(now, event) -> effects`. `drive`
@@ -51,9 +52,9 @@
 //!   module uses a wing.
 //! - A wing does not use another one, with these exceptions: apinit and aprun use what apshepherd
 //!   knows of PMI, and `aprun --inside` uses `apinit::host::inside`.
-//! - `os` and `logging` use nothing above; `certs` uses `machine` and `os`; `rpc` uses the shared
-//!   modules, `certs` and `os`; `node` uses
-//!   these and `rpc`; `console` uses `os` and the units of `variables`.
+//! - Every module may use [`steering`]. `os` and `logging` use nothing else above; `certs` uses
+//!   `machine` and `os`; `rpc` uses the shared modules, `certs` and `os`; `node` uses these and
+//!   `rpc`; `console` uses `os` and the units of `variables`.
 //! - `commands`, `simulate` and `torture` may use everything that they show or try; only
 //!   `commands` uses the other two.
 
@@ -86,5 +87,7 @@ pub mod psched {
     pub use psched_pure::psched::{decide, drive, reason};
 }
 
-pub use psched_pure::{apteam, checkpoint, config, gang, machine, occupancy, placement, variables};
+pub use psched_pure::{
+    apteam, checkpoint, config, gang, machine, occupancy, placement, steering, variables,
+};
 pub use psched_worlds::{simulate, torture};

@@ -13,7 +13,7 @@ mod journal;
 mod lines;
 mod queue;
 
-use lines::Lines;
+use lines::{Lines, field};
 use queue::{Queue, Sink};
 use std::borrow::Cow;
 use std::io::Write;
@@ -21,6 +21,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
 use std::time::Duration;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
@@ -92,14 +94,22 @@ fn begin(program: &'static str, daemon: bool) {
             let to = Lines { to: queue, colours: colours && !json };
             match json {
                 true => fmt::layer().json().with_writer(to).boxed(),
-                false => fmt::layer().with_writer(to).with_ansi(colours).boxed(),
+                false => fmt::layer()
+                    .fmt_fields(debug_fn(field).delimited(" "))
+                    .with_writer(to)
+                    .with_ansi(colours)
+                    .boxed(),
             }
         }
         None => {
             let to = Lines { to: std::io::stderr, colours: colours && !json };
             match json {
                 true => fmt::layer().json().with_writer(to).boxed(),
-                false => fmt::layer().with_writer(to).with_ansi(colours).boxed(),
+                false => fmt::layer()
+                    .fmt_fields(debug_fn(field).delimited(" "))
+                    .with_writer(to)
+                    .with_ansi(colours)
+                    .boxed(),
             }
         }
     };

@@ -24,6 +24,7 @@ pub mod machine;
 pub mod occupancy;
 mod pairs;
 pub mod placement;
+pub mod steering;
 // Each process has a wing: what it decides, and what carries that out.
 pub mod apinit {
     //! What apinit decides, and what carries it out.

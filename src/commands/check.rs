@@ -6,6 +6,8 @@
 use super::question::asked;
 use crate::config::{self, Config, SIZE_MAX};
 use crate::console::stdout::write_out;
+use crate::console::table::terminal_columns;
+use crate::console::wrap::at_blanks;
 use crate::psched::serve::people::unknown;
 use crate::rpc::connect::{SOCKET_VARIABLE, connect, socket_path, status_text};
 use crate::rpc::pb;
@@ -57,6 +59,8 @@ async fn check(args: &CheckArgs) -> Result<(), Vec<String>> {
     if args.diff {
         told += &differences(text, &config).await.map_err(|why| vec![why])?;
     }
+    let columns = terminal_columns();
+    let told: String = told.lines().map(|line| at_blanks(line, columns, 4) + "\n").collect();
     write_out(&told).map_err(|why| vec![why])
 }
 

@@ -15,6 +15,7 @@ use crate::machine::nids_text;
 use crate::psched::decide::{Effect, Event, Looked, Record, Scheduler};
 use crate::psched::drive::recorder::form::Reader;
 use crate::psched::drive::recorder::{Gave, Step, Told};
+use crate::steering::steers;
 use clap::Args;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -214,7 +215,7 @@ fn told(event: &Event) -> String {
             format!("{what} {}, by {}", joined(apids), by.name)
         }
         Event::Noted { link, notes, .. } => format!("link {}: {}", link.0, joined(notes)),
-        Event::LinkClosed { link } => format!("link {}", link.0),
+        Event::Revoked { link } | Event::LinkClosed { link } => format!("link {}", link.0),
         Event::Report { link, report } => format!("link {}, {report}", link.0),
         Event::StoreRefused { apid, why } => format!("application {apid}: {why}"),
         Event::RolledIn { key } => key.to_string(),
@@ -316,7 +317,7 @@ fn list(apids: &[Apid]) -> String {
 
 /// The text with a blank for each control character: a hostile recording can't steer the terminal.
 fn one_line(text: String) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }
 
 /// One line, whatever is in the text.

@@ -6,3 +6,4 @@ pub mod stderr;
 pub mod stdout;
 pub mod svg;
 pub mod table;
+pub mod wrap;

@@ -1,5 +1,6 @@
 //! Tables of typed cells, written as text or as JSON.
 
+use crate::steering::{is_bidi_control, steers};
 use crate::variables::units::format_duration;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 /// What a user typed must not steer another's terminal.
 pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
 /// JSON for programs, and for terminals: serde_json lets DEL and the control characters above ASCII
@@ -20,7 +21,10 @@ pub fn json_text(value: &Value) -> String {
     let mut out = String::with_capacity(text.len() + 1);
     for letter in text.chars() {
         match letter {
-            '\u{7f}'..='\u{9f}' => {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(letter));
+            }
+            _ if is_bidi_control(letter) => {
                 let _ = write!(out, "\\u{:04x}", u32::from(letter));
             }
             _ => out.push(letter),

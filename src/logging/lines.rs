@@ -6,14 +6,18 @@
 //! sequence steered the terminal of the log's reader.
 //!
 //! # Approach
-//! The layer that makes lines hands each of them over whole. Every control character in it, except
-//! the line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so one function does
-//! for lines and for JSON. The colours that the layer itself has put in pass.
+//! The layer that makes lines hands each of them over whole. Every character in it that steers
+//! ([`steers`]), except the line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so
+//! one function does for lines and for JSON. The colours that the layer itself has put in pass.
+//! Those of a quotation are taken out before they are beside these: [`field`].
 
+use crate::steering::steers;
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
 use std::io::{self, Write};
+use tracing::field::Field;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format as fmt;
 
 /// A line without control characters, but for the line feed at its end. `colours`: those of the
 /// layer stay.
@@ -22,11 +26,11 @@ pub fn escaped(line: &str, colours: bool) -> Cow<'_, str> {
         Some(text) => (text, "\n"),
         None => (line, ""),
     };
-    if !text.contains(char::is_control) {
+    if !text.contains(steers) {
         return Cow::Borrowed(line);
     }
     let (mut clean, mut rest) = (String::with_capacity(line.len() + 64), text);
-    while let Some(at) = rest.find(char::is_control) {
+    while let Some(at) = rest.find(steers) {
         clean.push_str(&rest[..at]);
         rest = &rest[at..];
         if colours && let Some(colour) = colour(rest) {
@@ -60,6 +64,21 @@ const COLOURS: [&str; 9] = [
 /// That with which a text begins.
 fn colour(text: &str) -> Option<&'static str> {
     COLOURS.into_iter().find(|colour| text.starts_with(colour))
+}
+
+/// One field of an event or a span, for a layer that makes lines: what it quotes is written as
+/// [`escaped`] writes it before the layer puts in its colours, from which those of the quotation
+/// could not be told.
+pub fn field(writer: &mut fmt::Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let value = format!("{value:?}");
+    let value = escaped(&value, false);
+    match field.name() {
+        "message" => write!(writer, "{value}"),
+        name if writer.has_ansi_escapes() => {
+            write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
+        }
+        name => write!(writer, "{name}={value}"),
+    }
 }
 
 /// Writes lines in this way.
@@ -100,7 +119,8 @@ impl<W: Write> Write for Writer<W> {
 mod tests {
     use super::*;
     use std::sync::{Arc, Mutex, PoisonError};
-    use tracing_subscriber::fmt;
+    use tracing_subscriber::field::MakeExt as _;
+    use tracing_subscriber::fmt::format::debug_fn;
     use tracing_subscriber::layer::SubscriberExt;
 
     #[derive(Clone, Default)]
@@ -126,7 +146,7 @@ mod tests {
 
     /// What comes of a user's path and of a host's words.
     fn log() {
-        let path = "/x\n2026-11-30T16:00:00Z  WARN psched: FALSE \x1b[2J\u{9b}31m\r\t\x7f";
+        let path = "/x\n2026-11-30T16:00:00Z  WARN psched: FALSE \x1b[2J\u{9b}31m\r\t\x7f\x1b[31mRED\u{202e}";
         let span = tracing::info_span!("application", name = %path);
         span.in_scope(|| tracing::warn!(error = %path, "can't execute {path}"));
     }
@@ -137,7 +157,8 @@ mod tests {
             let kept = Kept::default();
             let to = kept.clone();
             let to = Lines { to: move || to.clone(), colours };
-            let layer = fmt::layer().with_writer(to).with_ansi(colours);
+            let layer = tracing_subscriber::fmt::layer().with_writer(to).with_ansi(colours);
+            let layer = layer.fmt_fields(debug_fn(field).delimited(" "));
             tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
             let text = kept.text();
             assert_eq!(text.matches('\n').count(), 1, "{text:?}");
@@ -148,7 +169,8 @@ mod tests {
                 "{text:?}"
             );
             assert!(!text.contains("\x1b[2J") && !text.contains('\u{9b}'), "{text:?}");
-            assert!(!text.contains(['\r', '\t', '\x7f']), "{text:?}");
+            assert!(!text.contains(['\r', '\t', '\x7f', '\u{202e}']), "{text:?}");
+            assert!(!text.contains("\x1b[31mRED"), "a quoted colour: {text:?}");
             // The layer's own colours stay.
             assert_eq!(text.contains("\x1b["), colours, "{text:?}");
         }
@@ -158,14 +180,15 @@ mod tests {
     fn an_event_as_json_stays_json() {
         let kept = Kept::default();
         let to = kept.clone();
-        let layer =
-            fmt::layer().json().with_writer(Lines { to: move || to.clone(), colours: false });
+        let layer = tracing_subscriber::fmt::layer()
+            .json()
+            .with_writer(Lines { to: move || to.clone(), colours: false });
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), log);
         let text = kept.text();
         assert!(!text.trim_end_matches('\n').contains(char::is_control), "{text:?}");
         let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         let message = value["fields"]["message"].as_str().expect("a message");
-        assert!(message.contains("\u{9b}31m\r\t\x7f"), "{message:?}");
+        assert!(message.contains("\u{9b}31m\r\t\x7f\x1b[31mRED\u{202e}"), "{message:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! freezer when that sleep ends; until then it runs no instruction of its program either.
 
 use crate::machine::Nid;
+use crate::steering::steers;
 use std::fs;
 
 /// Name and state in the text of /proc/PID/stat.
@@ -112,7 +113,7 @@ impl Wait {
 
 /// A program gives itself its name, and terminals obey what they are sent.
 fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    name.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
 fn words(

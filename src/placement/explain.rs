@@ -275,9 +275,9 @@ impl NoRoom {
         }
         if !silent.is_empty() {
             let closed = nids_text(silent.iter().copied());
-            let is = if silent.len() == 1 { "is" } else { "are" };
-            stand.push(format!("{closed} {is} offered by no apinit"));
-            until.push(format!("an apinit offers {closed} again"));
+            let (is, its) = if silent.len() == 1 { ("is", "its") } else { ("are", "their") };
+            stand.push(format!("{closed} {is} suspect ({its} apinit does not answer)"));
+            until.push(format!("the apinit of {closed} answers"));
         }
         if !foreign.is_empty() {
             let (is, list) =

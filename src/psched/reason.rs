@@ -283,6 +283,8 @@ pub enum There {
         nids: Vec<Nid>,
         /// Their hosts, as far as psched.yaml names them.
         hosts: Vec<String>,
+        /// Why psched takes no connection of theirs, where it knows that.
+        why: Vec<String>,
     },
     /// It has ended.
     Ended,

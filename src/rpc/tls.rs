@@ -13,6 +13,7 @@
 mod expected;
 mod handshakes;
 mod names;
+mod quiet;
 mod refusals;
 
 use crate::certs::faults::{kind, sentence, tls_error};
@@ -22,6 +23,7 @@ use expected::ExpectedHost;
 use handshakes::Handshakes;
 use hyper_util::rt::TokioIo;
 pub use names::addresses_for_user;
+use quiet::{QUIET, Quiet};
 pub use refusals::{Refusal, RefusalLog};
 use rustls::pki_types::ServerName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -220,6 +222,8 @@ pub struct HostStream {
     hung_up: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Until when it has to say something. None: it has, or is not waited for.
     silent: Option<Pin<Box<Sleep>>>,
+    /// How long nothing has come, where that has a bound.
+    quiet: Option<Quiet>,
     _slot: Option<Slot>,
 }
 
@@ -254,7 +258,8 @@ impl HostStream {
             revoked: keyring.revocations(),
         };
         let hung_up = Box::pin(hang_up.cancelled_owned());
-        let mut new = HostStream { stream, first, peer, hung_up, silent: None, _slot: None };
+        let (silent, quiet) = (None, None);
+        let mut new = HostStream { stream, first, peer, hung_up, silent, quiet, _slot: None };
         if let Some((slot, counts, log)) = accepted {
             new.peer.log = log;
             new.peer.users = Arc::new(UsersPlace { counts, taken: OnceLock::new() });
@@ -274,6 +279,13 @@ impl HostStream {
             Poll::Ready(()) => Err(io::ErrorKind::ConnectionAborted.into()),
             Poll::Pending => Ok(()),
         }
+    }
+
+    fn takes(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Some(quiet) = &mut self.quiet {
+            quiet.takes(written.is_ready());
+        }
+        written
     }
 }
 
@@ -305,6 +317,14 @@ impl AsyncRead for HostStream {
             return Poll::Ready(Ok(()));
         }
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Some(quiet) = &mut self.quiet {
+            if read.is_ready() {
+                quiet.heard();
+            } else if quiet.poll_over(cx).is_ready() {
+                let text = format!("it has sent nothing for {} s", QUIET.as_secs());
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+            }
+        }
         match &mut self.silent {
             None => read,
             Some(_) if read.is_ready() => {
@@ -323,7 +343,8 @@ impl AsyncWrite for HostStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.connected(cx)?;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.takes(written)
     }
 
     fn poll_write_vectored(
@@ -332,7 +353,8 @@ impl AsyncWrite for HostStream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.connected(cx)?;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.takes(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -774,10 +796,12 @@ async fn connect_by(
         let (at, expect, keyring) = (at.clone(), expect.clone(), Arc::clone(&keyring));
         let cut = follows.clone();
         async move {
-            let stream = match ready {
+            let mut stream = match ready {
                 Some(stream) => stream,
                 None => open(&at, &expect, &keyring).await?,
             };
+            // (An apinit counts heartbeats on its link to psched.)
+            stream.quiet = (expect.role == Role::Node).then(|| Quiet::new(QUIET));
             cut.follow(&stream);
             Ok::<_, DialError>(TokioIo::new(stream))
         }

@@ -264,6 +264,10 @@ impl Play {
     fn lose(&mut self, which: impl Fn(&[Who; 2]) -> bool) {
         let ids: Vec<WireId> =
             self.world.wires.iter().filter(|(_, w)| which(&w.ends)).map(|(id, _)| *id).collect();
+        self.lose_wires(ids);
+    }
+
+    fn lose_wires(&mut self, ids: Vec<WireId>) {
         for id in ids {
             for side in 0..2 {
                 if let Some(wire) = self.world.wires.get_mut(&id) {
@@ -315,6 +319,30 @@ impl Play {
                 self.lose_link(slot);
             }
         }
+    }
+
+    /// Nothing goes between the host of an apinit and the hosts of all others for so long. (psched
+    /// is reached.)
+    pub fn cut_off_peers(&mut self, slot: usize, time: u64) {
+        let until = self.world.now + time;
+        let own = self.world.slots[slot].host;
+        let others = self.world.slots.iter().map(|slot| slot.host).filter(|host| *host != own);
+        for host in others.collect::<Vec<_>>() {
+            for way in [(own, host), (host, own)] {
+                self.world.cuts.insert(way, until);
+            }
+            self.world.checks.cut(own, host, until);
+        }
+        self.lose_peers_of(own);
+    }
+
+    /// Streams between apinits, of this host and others, lose all that is on its way, and break.
+    fn lose_peers_of(&mut self, host: usize) {
+        let wires = self.world.wires.iter().filter(|(_, wire)| {
+            matches!(wire.ends[0], Who::ApinitPeer(..)) && wire.hosts.contains(&host)
+        });
+        let ids: Vec<WireId> = wires.map(|(id, _)| *id).collect();
+        self.lose_wires(ids);
     }
 
     /// A report comes to psched, whoever has said it, and when.

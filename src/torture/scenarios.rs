@@ -52,7 +52,7 @@ const fn scenario(
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 26] = [
+pub const SCENARIOS: [Scenario; 27] = [
     scenario("claimed-uid", "a client's claimed uid is believed", 1, claimed_uid),
     scenario("open-agent-port", "an agent's port lets anybody in", 1, open_agent_port),
     scenario(
@@ -143,6 +143,12 @@ pub const SCENARIOS: [Scenario; 26] = [
         "an aprun that does not read its output holds up the application of another user",
         6,
         slow_reader,
+    ),
+    scenario(
+        "silent-host",
+        "a host does not answer, and the user of its application does not hear why output stays away",
+        9,
+        silent_host,
     ),
 ];
 
@@ -925,6 +931,45 @@ fn slow_reader(play: &mut Play, form: u64) -> Played {
     play.ends(slow, 0)
 }
 
+/// The cable of a host of an application is out: of the host on which the head leads on, of the one
+/// beyond, or of both one after the other; for a moment, for 30 s, or for 30 s while the apinit of
+/// the head is killed. A line tells of it, and one of its end; of a moment nothing does.
+fn silent_host(play: &mut Play, form: u64) -> Played {
+    let (slots, how): (&[usize], _) = match form % 3 {
+        0 => (&[1], form / 3),
+        1 => (&[2], form / 3),
+        _ => (&[1, 2], form / 3),
+    };
+    let aprun = play.posts(USER, ALL, sleeps(100 * SECOND));
+    play.until("it runs", |w| w.runs(aprun) == ALL as usize)?;
+    let time = if how == 0 { 200 * MS } else { 30 * SECOND };
+    for slot in slots {
+        play.cut_off_peers(*slot, time);
+    }
+    let lines = |w: &World, words: &str| {
+        let of_hosts = |line: &&String| line.starts_with("aprun: NID") && line.contains(words);
+        w.checks.all_said_by(aprun).iter().filter(of_hosts).count()
+    };
+    let (silent, again) = ("not answer; ", " again");
+    if how == 0 {
+        play.throughout(20 * SECOND, "of a moment nothing is told", |w| lines(w, "NID") == 0)?;
+        return play.ends(aprun, 0);
+    }
+    let begun = play.world.now;
+    play.until("it is told", |w| lines(w, silent) > 0)?;
+    expect("soon", play.world.now < begun + 12 * SECOND)?;
+    if how == 2 {
+        play.world.kill_apinit(0);
+    }
+    play.until("it is told that it is back", |w| lines(w, again) > 0)?;
+    expect("not before it is", play.world.now >= begun + time)?;
+    play.ends(aprun, 0)?;
+    // (Both are lost in one moment, but not found again in one.)
+    let most = slots.len();
+    let told = [silent, again].map(|words| lines(&play.world, words));
+    expect(&format!("each is told once: {told:?}"), told.iter().all(|lines| *lines <= most))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -974,5 +1019,6 @@ mod tests {
         a_login_host_may_be_away_for_a_while: "login-host-away",
         what_a_restarted_login_host_leaves_behind_is_named: "login-host-restarted",
         a_slow_reader_holds_up_its_own_writers_alone: "slow-reader",
+        the_user_of_a_silent_host_is_told_once: "silent-host",
     }
 }

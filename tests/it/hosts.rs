@@ -309,10 +309,18 @@ fn a_revoked_host_is_out_of_the_cluster() {
     eventually(BOUND, "its node is suspect", || cluster.states() == ["free", "suspect"]);
     eventually(BOUND, "it is told why", || cluster.said("1").contains("has been revoked"));
     eventually(BOUND, "psched says why", || cluster.said("psched").contains("has been revoked"));
+    let nodes = run(&mut cluster.command(0, "apstat", words("-n"))).expect(0);
+    let why = "the certificate of h1 was revoked";
+    assert!(nodes.out().contains(why), "{nodes:?}");
+    let waits = script(&cluster, 0, "-q -n 4", "true");
+    let apid = cluster.wait_for("posted", 1)[0].to_string();
+    let told = run(&mut cluster.command(0, "apstat", ["--why", &apid])).expect(0);
+    assert!(told.out().contains(why), "{told:?}");
     // It gets another certificate.
     cluster.certs("host h1 --role node,login").expect(0);
     cluster.copy_certificates(1);
     cluster.wait_until_up();
+    waits.wait(BOUND).expect(0);
     script(&cluster, 1, "-q -n 4", "true").wait(BOUND).expect(0);
 }
 

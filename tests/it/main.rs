@@ -68,6 +68,7 @@ mod retries;
 mod saving;
 mod several;
 mod shepherd;
+mod silent_hosts;
 mod simulate;
 mod slow_readers;
 mod snflv;

@@ -308,6 +308,7 @@ impl Agent {
             // in this tick.
             self.peers_tick(now, key, out);
             self.barrier_tick(now, key, out);
+            self.silence_tick(now, key, out);
             self.settle(now, key, out);
         }
     }

@@ -26,6 +26,7 @@ use super::moving::Moving;
 use super::out_stage::OutStage;
 use super::peer::Peer;
 use super::programs::Programs;
+use super::silent_peers::SilentPeers;
 use super::streams::Stream;
 
 /// The largest window of output that there can be: the most of the variable `output_max`.
@@ -145,6 +146,8 @@ pub(super) struct App {
     pub front: Front,
     /// The other hosts, where this one is the head; `peers[i]` is host i + 1.
     pub peers: Vec<Peer>,
+    /// (Head.) What the front end was told of those that do not answer.
+    pub silent_peers: SilentPeers,
     /// The barriers in which the PEs here have arrived.
     pub arrivals: Arrivals,
     /// (Head.) The last complete one, for hosts that have not heard of it.
@@ -221,6 +224,7 @@ impl App {
             ran_asked_ns: None,
             front: Front::None,
             peers,
+            silent_peers: SilentPeers::default(),
             arrivals: Arrivals::default(),
             barrier_out: Vec::new(),
             programs: Programs::default(),
@@ -419,6 +423,7 @@ impl App {
             self.grace_ns(),
             self.backstop_ns(),
             self.dump_until_ns(),
+            self.silence_due_ns(),
             self.barrier_again.as_ref().map(|again| again.at_ns),
         ];
         [report, limit, peers].into_iter().chain(waits).flatten()

@@ -393,6 +393,9 @@ impl Agent {
             return self.refuse(stream, text, Some(Cause::FrontGone), out);
         }
         self.take_stream(key, stream, out);
+        if let Some(app) = self.apps.get_mut(&key) {
+            app.silent_peers.front_is_back();
+        }
         for one in taken {
             let Some(app) = self.apps.get(&key) else { return };
             let one = app.shifted_taken(*one);

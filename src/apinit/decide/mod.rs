@@ -64,6 +64,7 @@ mod rebind;
 mod restores;
 mod shepherds;
 mod signals;
+mod silent_peers;
 mod stranger;
 mod streams;
 pub mod switcher;
@@ -87,5 +88,5 @@ pub use rebind::Rebind;
 pub use turns::TURN_WAIT;
 pub use waits::{
     AWAY_MAX, BACKSTOP, BACKSTOP_AGAIN, BARRIER_AGAIN, LAUNCH_WAIT, LINGER, PEER_AGAIN,
-    REPORT_AGAIN,
+    REPORT_AGAIN, SILENT_AFTER, SILENT_PAUSE,
 };

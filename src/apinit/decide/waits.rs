@@ -25,3 +25,9 @@ pub const PEER_AGAIN: Duration = Duration::from_millis(250);
 
 /// Hosts that say a complete barrier again within this time are answered together.
 pub const BARRIER_AGAIN: Duration = Duration::from_millis(100);
+
+/// A host of an application that has been lost for so long does not answer, as its user is told.
+pub const SILENT_AFTER: Duration = Duration::from_secs(3);
+
+/// Between two messages about hosts that do not answer.
+pub const SILENT_PAUSE: Duration = Duration::from_secs(10);

@@ -10,6 +10,7 @@
 //! the kernel does not look at it either: such a program has no known MPI.
 
 use crate::apteam::posting::Mpi;
+use crate::steering::steers;
 
 /// Program headers that are looked at.
 pub const PHDRS_MAX: usize = 1024;
@@ -373,7 +374,7 @@ pub fn no_interpreter(name: &str) -> String {
 }
 
 fn visible(c: char) -> String {
-    if c.is_control() { c.escape_default().to_string() } else { c.to_string() }
+    if steers(c) { c.escape_default().to_string() } else { c.to_string() }
 }
 
 #[cfg(test)]

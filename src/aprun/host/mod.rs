@@ -37,6 +37,7 @@ use crate::console::stdout::write_out;
 use crate::os::{instance, name};
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
+use crate::steering::steers;
 use from_checkpoint::Recovery;
 use inside::Home;
 use shell::Restart;
@@ -327,7 +328,7 @@ fn shown(parts: &[Part]) -> String {
         words.join(" ")
     };
     let text = parts.iter().map(of).collect::<Vec<String>>().join(" : ");
-    text.chars().take(COMMAND_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().take(COMMAND_MAX).map(|c| if steers(c) { ' ' } else { c }).collect()
 }
 
 fn random() -> Result<[u8; 16], Failure> {

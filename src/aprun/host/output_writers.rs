@@ -19,7 +19,9 @@ use crate::aprun::decide::session::{Event, Loss};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
 use crate::apteam::protocol::attach::Output;
+use crate::console::stderr::columns;
 use crate::console::table::clean;
+use crate::console::wrap::at_blanks;
 use crate::os::standard::closed_at_start;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,6 +34,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// What a pipe or a terminal that is ready takes without waiting.
 const AT_ONCE: usize = 4096;
+/// Blanks before what a terminal has no room for on a line of aprun's own.
+const INDENT: usize = 8;
 
 /// One thing to write, or to tell when all before it is written.
 #[derive(Debug)]
@@ -223,7 +227,10 @@ impl Writer {
             }
             Job::Line(line) => {
                 // Where stderr is closed there is nobody left to tell.
-                let _ = write_all(io::stderr().as_fd(), format!("{line}\n").as_bytes());
+                let _ = write_all(
+                    io::stderr().as_fd(),
+                    (at_blanks(&line, columns(), INDENT) + "\n").as_bytes(),
+                );
             }
             Job::Output(output) => {
                 if let Some(loss) = self.output(&output) {

@@ -24,6 +24,7 @@
 use super::{Action, after};
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::apteam::protocol::stacks::{AT_ONCE, Answer, Placed, Question, TEXT_MAX, WITHIN};
+use crate::steering::steers;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -397,7 +398,7 @@ pub fn stacks_in(tool: Tool, said: &[u8], cut: bool) -> Result<(String, bool), S
 
 /// What a terminal may be given: names are the program's.
 fn shown(c: char) -> char {
-    if c.is_control() && c != '\t' { '?' } else { c }
+    if steers(c) && c != '\t' { '?' } else { c }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use crate::apteam::protocol::stacks::{AT_ONCE, Made, TEXT_MAX};
 use crate::node::tracer::tracer as tracer_of;
 use crate::os::fork::{Failure, Program, SetLimit};
 use crate::os::host::hostname;
+use crate::steering::steers;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{AccessFlags, Pid, access};
 use std::collections::BTreeMap;
@@ -532,7 +533,7 @@ fn looked(pe: &Pe, frozen: bool) -> Looked {
 fn named(pid: i32) -> String {
     let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = String::from_utf8_lossy(&name);
-    let name: String = name.trim().chars().filter(|c| !c.is_control()).take(16).collect();
+    let name: String = name.trim().chars().filter(|c| !steers(*c)).take(16).collect();
     if name.is_empty() { format!("process {pid}") } else { format!("{name} (process {pid})") }
 }
 

@@ -23,6 +23,11 @@ pub enum Notice {
     MemoryNotLimited,
     /// The apinit of this node can't be reached: the output from there may not be complete.
     Unreachable(Nid),
+    /// These hosts do not answer, and all others do: their output comes later.
+    Silent {
+        /// A node of each.
+        nids: Vec<Nid>,
+    },
     /// Its apshepherd is of a release that its apinit does not understand: why, and what would cure it.
     Unheard(String),
     /// It has been launched already: this launch is not taken.

@@ -8,6 +8,7 @@ use crate::console::stdout::write_out;
 use crate::console::table::json_text;
 use crate::rpc::pb;
 use crate::rpc::pb::psched_client::PschedClient;
+use crate::steering::steers;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tonic::transport::Channel;
@@ -138,7 +139,7 @@ fn value(row: &pb::StacksRow) -> Value {
 
 /// What a terminal may be given: names in it are of the program's making, which may be another user's.
 fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\t' { '?' } else { c }).collect()
+    text.chars().map(|c| if steers(c) && c != '\t' { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

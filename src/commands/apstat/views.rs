@@ -268,17 +268,24 @@ fn said(notices: &[String]) -> impl Iterator<Item = String> {
     notices.iter().map(|notice| format!("psched: {notice}"))
 }
 
-/// What psched has to say, and with `nodes` what its nodes can't do, each thing once.
+/// What psched has to say, and with `nodes` what its nodes can't do, each thing once: the news
+/// first, newest before older, and then what has no time.
 pub fn notices(reply: &pb::ListReply, nodes: bool) -> Vec<String> {
     let mut lines: Vec<String> = said(&reply.notices).collect();
-    let mut noted: BTreeMap<&str, Vec<Nid>> = BTreeMap::new();
+    let mut noted: BTreeMap<&str, (u64, Vec<Nid>)> = BTreeMap::new();
     for node in reply.nodes.iter().filter(|_| nodes) {
-        for note in &node.notes {
-            noted.entry(note).or_default().push(Nid(node.nid));
+        for (n, note) in node.notes.iter().enumerate() {
+            let at_ns = node.notes_at_ns.get(n).copied().unwrap_or(0);
+            let (newest_ns, nids) = noted.entry(note).or_default();
+            *newest_ns = at_ns.max(*newest_ns);
+            nids.push(Nid(node.nid));
         }
     }
-    lines
-        .extend(noted.into_iter().map(|(note, nids)| format!("NID {}: {note}", format_nids(nids))));
+    let mut noted: Vec<_> = noted.into_iter().collect();
+    noted.sort_by_key(|(_, (at_ns, _))| std::cmp::Reverse(*at_ns));
+    let line =
+        |(note, (_, nids)): (&str, (u64, Vec<Nid>))| format!("NID {}: {note}", format_nids(nids));
+    lines.extend(noted.into_iter().map(line));
     lines
 }
 
@@ -301,7 +308,7 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
         ("Launched", moment(row.launched_at_ns, zone)),
     ];
     if !row.unreachable.is_empty() {
-        facts.push(("Unreachable", Cell::Text(unreachable(row))));
+        facts.push(("Suspect", Cell::Text(unreachable(row))));
     }
     if row.turn.is_some() {
         let [_, had, due, run] = share(row);
@@ -921,7 +928,7 @@ Apid ResId User  PEs Nodes     Age State   Turn   Next   Had   Due Run Command
         told.applications[0].unreachable = vec![pb::NidRange { first: 1, last: u32::MAX }];
         assert_eq!(word(&told), Cell::text("suspect"));
         let report = application(&told, Apid(7), &TimeZone::UTC).expect("it is there");
-        assert!(report.text().contains("\nUnreachable:   1\n"), "{}", report.text());
+        assert!(report.text().contains("\nSuspect:       1\n"), "{}", report.text());
         told.applications[0].kill_in_ns = Some(NOW);
         assert!(matches!(word(&told), Cell::Text(text) if text.starts_with("KILL in ")));
         told.applications[0] = pb::ApplicationRow {

@@ -30,13 +30,15 @@ const TURNS: &[Section] = &[
                 "Turn",
                 "leads or promoted: it runs in this slice; frozen: it waits for its slice; runs: it \
                  competes with no other application; held: an administrator holds it; stopped: its user \
-                 has stopped it; suspect: a node of it can't be reached",
+                 has stopped it; suspect: the apinit of a node of it does not answer",
             ),
             ("For", "time until Turn changes"),
-            ("Had", "share of the time since its start in which it ran"),
+            ("Had", "part of the time since its start in which it ran, as leader or promoted"),
             (
                 "Due",
-                "share that its weight entitles it to, among the applications it takes turns with",
+                "part of the time that is due to it: that of its user by weight, among the users whose \
+                 applications it takes turns with, divided by the user's applications there; Had is more where \
+                 it is promoted",
             ),
             ("Run", "time that it ran"),
             ("Part", "time in which it ran on some of its nodes and not on others"),

@@ -115,8 +115,9 @@ pub fn user(row: &pb::ApplicationRow) -> String {
     if owner.name.is_empty() { owner.uid.to_string() } else { owner.name }
 }
 
-/// `leads`, `promoted`, `frozen`, `held`, or the state where it is not running; before that: `suspect`, of an
-/// application on a node that can't be reached, and `stopped`, of one that its user has stopped.
+/// `leads`, `promoted`, `frozen`, `held`, or the state where it is not running; before that:
+/// `suspect`, of an application on a node whose apinit does not answer, and `stopped`, of one that
+/// its user has stopped.
 pub fn turn(row: &pb::ApplicationRow) -> &str {
     if !row.unreachable.is_empty() {
         return "suspect";

@@ -28,6 +28,8 @@ mod topology;
 
 use super::pages;
 use crate::config;
+use crate::console::stderr::columns;
+use crate::console::wrap::at_blanks;
 use crate::machine::{Machine, Nid, format_nids};
 use crate::os::instance::{self, Member};
 use crate::os::wait;
@@ -138,7 +140,10 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> StartError {
 /// One line of `psched start` for its caller.
 fn say(text: &str) {
     // With stderr closed there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "psched start: {text}");
+    let columns = columns();
+    let text = format!("psched start: {text}");
+    let lines: String = text.lines().map(|line| at_blanks(line, columns, 2) + "\n").collect();
+    let _ = std::io::stderr().write_all(lines.as_bytes());
 }
 
 /// Runs it, and gives the status to exit with.

@@ -63,6 +63,7 @@ fn of_event(event: &Event) -> &'static str {
         Event::Flavors { .. } => "order: flavors",
         Event::Hold { .. } => "order: hold, release",
         Event::Noted { .. } => "notes of a node",
+        Event::Revoked { .. } => "certificate revoked",
         Event::LinkClosed { .. } => "link closed",
         Event::Report { report, .. } => report.kind(),
         Event::StoreRefused { .. } => "posting refused by the store",

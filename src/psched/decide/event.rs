@@ -77,6 +77,8 @@ pub enum Event {
         #[serde(default)]
         clock: ClockTold,
     },
+    /// The certificate of its host has been revoked, and its connection is about to close.
+    Revoked { link: LinkId },
     /// Its connection has gone.
     LinkClosed { link: LinkId },
     /// It reports.

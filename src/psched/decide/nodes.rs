@@ -154,6 +154,16 @@ impl Scheduler {
         self.refused.extend(nids.map(|nid| (*nid, why.clone())).collect::<Vec<_>>());
     }
 
+    /// The certificate of this link's host has been revoked: no apinit of it offers its nodes
+    /// before it has another.
+    pub(super) fn is_revoked(&mut self, link: LinkId) {
+        let Some(Link { hello, .. }) = self.links.get(&link) else { return };
+        let host = &hello.host;
+        let why = format!("the certificate of {host} was revoked");
+        let own = |nid: &&Nid| self.offered.get(nid) == Some(&link);
+        self.refused.extend(hello.nids.iter().filter(own).map(|nid| (*nid, why.clone())));
+    }
+
     /// The linked apinits that would be refused with this configuration, in a sentence each: they
     /// offer nodes that it has and nodes that it has not.
     pub fn apinits_refused_by(&self, machine: &Machine) -> Vec<String> {

@@ -384,6 +384,7 @@ impl Scheduler {
                 }
                 self.note_roll_out(link);
             }
+            Event::Revoked { link } => self.is_revoked(link),
             Event::LinkClosed { link } => self.link_closed(now, link, out),
             Event::Report { link, report } => self.report(now, link, *report, out),
             Event::StoreRefused { apid, why } => self.store_refused(now, apid, &why, out),

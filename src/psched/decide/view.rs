@@ -109,7 +109,10 @@ impl Scheduler {
             let hosts: BTreeSet<&String> =
                 hosts.map(|node| &node.host).filter(|host| !host.is_empty()).collect();
             let hosts = hosts.into_iter().cloned().collect();
-            return There::Away { nids: away, hosts }.into();
+            let why: BTreeSet<&String> =
+                away.iter().filter_map(|nid| self.refused.get(nid)).collect();
+            let why = why.into_iter().cloned().collect();
+            return There::Away { nids: away, hosts, why }.into();
         }
         let held = match team.state {
             State::TakingBack | State::Ended => None,

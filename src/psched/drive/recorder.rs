@@ -258,6 +258,7 @@ fn bytes(event: &Event) -> usize {
         Event::Compact { region, .. } => region.len(),
         Event::Looked { .. }
         | Event::FrontGone { .. }
+        | Event::Revoked { .. }
         | Event::LinkClosed { .. }
         | Event::RolledIn { .. }
         | Event::Tick => 0,

@@ -368,8 +368,13 @@ impl There {
                 )
             }
             There::Stuck(said) => plain(format!("it is being ended, and {}", said.join("; "))),
-            There::Away { nids, hosts } => {
+            There::Away { nids, hosts, why } => {
                 let away = on(nids);
+                let (is, its) = if nids.len() == 1 { ("is", "its") } else { ("are", "their") };
+                let why = match why.is_empty() {
+                    true => format!("{its} apinit does not answer"),
+                    false => why.join("; "),
+                };
                 let hosts = match &hosts[..] {
                     [] => String::new(),
                     [host] => format!(" (host {host})"),
@@ -379,7 +384,7 @@ impl There {
                 let first = nids.first().map_or(0, |nid| nid.0);
                 with_cure(
                     format!(
-                        "{away}{hosts} can't be reached: its PEs there may run on, and their output \
+                        "{away}{hosts} {is} suspect ({why}): its PEs there may run on, and their output \
                          and their ends are not heard"
                     ),
                     format!(

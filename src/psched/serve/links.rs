@@ -100,15 +100,20 @@ impl Presence {
         self.apinit = Some(apinit.clone());
     }
 
+    fn is_revoked(&self) -> bool {
+        self.host.as_ref().is_some_and(HostPeer::is_revoked)
+    }
+
     fn ended(self, link: LinkId, how: Result<(), Status>) {
         let why = how.err().map(|status| status.message().to_owned());
+        let revoked = self.is_revoked();
         match self.apinit {
             Some(apinit) => {
-                let why = match self.host.is_some_and(|host| host.is_revoked()) {
+                let why = match revoked {
                     true => "the certificate of its host has been revoked".to_owned(),
                     false => why.unwrap_or_else(|| "it has closed its connection".to_owned()),
                 };
-                tracing::warn!("{} has gone: {why}", apinit.1);
+                tracing::warn!("{} has gone: {why}; its nodes are suspect", apinit.1);
                 self.lost.add(apinit);
             }
             None => tracing::info!(link = link.0, why, "an apinit's connection has ended"),
@@ -136,7 +141,12 @@ impl pb::nodes_server::Nodes for Nodes {
             let mut presence = Presence { lost, apinit: None, host };
             let talk = listen(incoming, link, from, sender, &inputs, &questions, &mut presence);
             tokio::select! {
-                ended = talk => presence.ended(link, ended),
+                ended = talk => {
+                    if presence.is_revoked() {
+                        let _ = inputs.send(Input::Event(Box::new(Event::Revoked { link }))).await;
+                    }
+                    presence.ended(link, ended);
+                }
                 () = stop.cancelled() => {}
             }
             questions.closed(link);

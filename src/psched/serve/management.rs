@@ -130,7 +130,7 @@ impl Service {
             )));
         }
         // It is shown on one line of somebody's terminal.
-        let reason = reason.trim().replace(char::is_control, " ");
+        let reason = reason.trim().replace(crate::steering::steers, " ");
         let to = match pb::NodesTo::try_from(to) {
             Ok(pb::NodesTo::Open) => NodesTo::Resume,
             Ok(pb::NodesTo::Drained) => NodesTo::Close(Closed::Drained),

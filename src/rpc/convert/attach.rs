@@ -13,6 +13,7 @@ use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part, Strace
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
+use crate::apteam::protocol::notice::Notice;
 use crate::apteam::protocol::programs::ProgramOf;
 use crate::rpc::pb;
 use bytes::Bytes;
@@ -281,7 +282,7 @@ impl TryFrom<pb::ToApinit> for ToApinit {
 }
 
 variants! {
-    FromApinit = FromApinit.message: from_apinit::Message;
+    FromApinit = from_apinit::Message, in FromApinit.message;
     Accepted,
     NotNow(not_now: Text),
     Refused { text: Text, cause: Optional } = Refused,
@@ -292,4 +293,29 @@ variants! {
     Notice(notice: Inner),
     ProgramWanted(program_wanted: Same),
     Done,
+}
+
+/// The notice that an aprun of release 0.1 does not know is beside the message, where that one does
+/// not look.
+impl From<FromApinit> for pb::FromApinit {
+    fn from(message: FromApinit) -> Self {
+        use pb::from_apinit::Message;
+        match message {
+            FromApinit::Notice(notice @ Notice::Silent { .. }) => {
+                Self { message: Some(Message::SignalsTaken(0)), newer_notice: Some(notice.into()) }
+            }
+            message => Self { message: Some(message.into()), newer_notice: None },
+        }
+    }
+}
+
+impl TryFrom<pb::FromApinit> for FromApinit {
+    type Error = Malformed;
+    fn try_from(wire: pb::FromApinit) -> Result<Self, Malformed> {
+        match wire.newer_notice {
+            // (One of a later release is none for this one: its message says nothing.)
+            Some(notice) if notice.notice.is_some() => Ok(FromApinit::Notice(notice.try_into()?)),
+            _ => Field("FromApinit", "message").variant(wire.message)?.try_into(),
+        }
+    }
 }

@@ -23,6 +23,7 @@ variants! {
     Unheard(unheard: Text),
     LaunchedAlready,
     NotCopied { nid: NodeId, why: Text } = NotCopied,
+    Silent { nids: NodeId } = SilentHosts,
 }
 
 variants! {

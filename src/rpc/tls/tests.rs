@@ -260,6 +260,21 @@ async fn a_connection_is_cut_at_once() {
     assert!(ended.is_ok(), "the connection is still open");
 }
 
+/// A host whose cable is out sends nothing, and the kernel tells nobody of it for long.
+#[tokio::test]
+async fn a_connection_on_which_nothing_comes_breaks() {
+    let place = Place::cluster("tls-quiet");
+    let (address, _keyring, _server) = serve(place.path()).await;
+    let client = Keyring::open(&place.host("n1", "node")).expect("good");
+    let mut stream = super::open(&address, &control(), &client).await.expect("connected");
+    stream.quiet = Some(Quiet::new(Duration::from_millis(20)));
+    let mut rest = Vec::new();
+    let ended = timeout(HANDSHAKE, stream.read_to_end(&mut rest)).await.expect("it ends");
+    let error = ended.expect_err("by an error");
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert!(error.to_string().contains("sent nothing"), "{error}");
+}
+
 /// The steps of psched-certs(8), with connections all the time.
 #[tokio::test]
 async fn authorities_are_replaced_while_hosts_talk() {

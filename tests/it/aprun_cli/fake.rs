@@ -74,7 +74,7 @@ impl Attached {
     }
 
     pub fn say(&self, message: From) {
-        let _ = self.says.send(Ok(pb::FromApinit { message: Some(message) }));
+        let _ = self.says.send(Ok(pb::FromApinit { message: Some(message), newer_notice: None }));
     }
 
     /// Ends the conversation so.

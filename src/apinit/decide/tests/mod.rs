@@ -14,6 +14,7 @@ mod programs;
 mod psched;
 mod random;
 mod restores;
+mod silent_peers;
 mod spread;
 mod turns;
 mod versions;

@@ -459,10 +459,12 @@ fn another_host_is_reached_again_or_given_up() {
             ticket: TICKET,
             taken: vec![OutputTaken { source: 1, offset: 0 }],
         };
-        assert_eq!(
-            act(&mut agent, n * S + S / 2, Event::Tick),
-            [open.clone(), to_peer(key, resume)]
-        );
+        // Its user is told once.
+        let silent = FromApinit::Notice(Notice::Silent { nids: vec![Nid(2)] });
+        let told = (n == 6).then(|| Action::SendFront(FRONT, silent));
+        let actions: Vec<_> =
+            [open.clone(), to_peer(key, resume)].into_iter().chain(told).collect();
+        assert_eq!(act(&mut agent, n * S + S / 2, Event::Tick), actions);
     }
 }
 

@@ -67,6 +67,7 @@ impl Front {
         // (A stream that says that it can't be had now is closed just after.)
         if self.apinit.retry_at.is_none() {
             self.apinit.down(now_ns, text, self.setup.spread);
+            self.head_is_away(connected);
         }
         // Whether the launch has come there is not known: a resumption tells.
         self.resuming |= connected;
@@ -160,8 +161,9 @@ impl Front {
         if self.apinit.up {
             return;
         }
-        if self.apinit.answers() {
-            self.tell("apinit answers again");
+        let said = self.apinit.answers();
+        if said || self.is_told_of_head() {
+            self.tell_apinit_answers();
         }
         self.step = self.step.max(Step::Launched);
         self.unknown_there = false;
@@ -199,6 +201,7 @@ impl Front {
     fn not_now(&mut self, now_ns: u64, text: String) {
         let looks = self.step == Step::Attaching && !self.resuming;
         self.apinit_down(now_ns, text, true);
+        self.head_is_away(false);
         if looks {
             self.resuming = false;
             self.apinit.retry_at = None;
@@ -209,6 +212,7 @@ impl Front {
 
     pub(super) fn apinit_refused(&mut self, now_ns: u64, text: String, cause: Option<Cause>) {
         self.apinit.up = false;
+        self.head_is_away(false);
         // Its silence was taken for its death, and what had not been written was thrown away.
         // (Also where its word that it took the launch never came here.)
         self.given_up |= cause == Some(Cause::FrontGone);

@@ -44,6 +44,7 @@ mod report;
 mod report_row;
 mod retried;
 mod signals;
+mod silent_hosts;
 mod stdin;
 
 use crate::apteam::ending::{Cause, STATUS_FAILED, STATUS_STDOUT_CLOSED};
@@ -57,6 +58,7 @@ use output::Received;
 use report::Reports;
 pub use report_row::ReportRow;
 use signals::{Kept, Withdrawal};
+use silent_hosts::SilentHosts;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -169,6 +171,7 @@ pub struct Front {
     look_again: bool,
     look_at: Option<u64>,
     apinit: Peer,
+    silent_hosts: SilentHosts,
     /// The last connection began with a resumption.
     resuming: bool,
     refusals: u32,
@@ -241,6 +244,7 @@ impl Front {
             look_again: false,
             look_at: None,
             apinit: Peer::default(),
+            silent_hosts: SilentHosts::default(),
             resuming: false,
             refusals: 0,
             refused: None,
@@ -397,7 +401,7 @@ impl Front {
             self.psched.retry_at,
             self.psched.say_at(),
             self.apinit.retry_at,
-            self.apinit.say_at(),
+            self.apinit_say_at(),
             self.look_at,
             self.wait_say_at,
             self.give_up_at(),
@@ -491,10 +495,9 @@ impl Front {
             self.psched.said = true;
             self.tell(self.psched_silence());
         }
-        if due(self.apinit.say_at(), now_ns) {
+        if due(self.apinit_say_at(), now_ns) {
             self.apinit.said = true;
-            let text = self.apinit.text.clone();
-            self.tell(format!("apinit does not answer ({text}); trying again"));
+            self.tell_apinit_silent(now_ns);
         }
         if due(self.give_up_at(), now_ns) {
             let time = format_duration(self.setup.answer_within.unwrap_or_default());

@@ -27,6 +27,7 @@ impl Front {
             Notice::Unreachable(nid) => self.tell_of_loss(format!(
                 "{named}: the apinit of NID {nid} can't be reached; its output may not be complete"
             )),
+            Notice::Silent { nids } => self.silent_hosts(&nids),
             Notice::Unheard(why) => self.tell(format!(
                 "{named}: apinit can't talk to its apshepherd: {why}; until it can, the apshepherd keeps the \
                  output and the exit status"

@@ -28,6 +28,7 @@ impl Front {
         self.refused = None;
         self.refusals = 0;
         self.received = Received::default();
+        self.silent_hosts = SilentHosts::default();
         // (Nothing has been read: what the next apshepherd allows is its own to say.)
         self.stdin = stdin::Unreceived::default();
         (self.resuming, self.launch_again, self.done, self.given_up) = (false, false, false, false);

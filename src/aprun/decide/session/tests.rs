@@ -1,3 +1,5 @@
+mod silent_hosts;
+
 use super::apinit::{HOLES_MAX, REFUSALS_MAX};
 use super::signals::{SIGINT, SIGTERM, SIGUSR1};
 use super::*;

@@ -152,6 +152,34 @@ x86_64      3  2    0   2     0    1
     }
 
     #[test]
+    fn the_newest_note_comes_first() {
+        let with = |nid, notes: &[(&str, u64)]| pb::NodeRow {
+            notes: notes.iter().map(|(note, _)| (*note).to_owned()).collect(),
+            notes_at_ns: notes.iter().map(|(_, at_ns)| *at_ns).collect(),
+            ..node(nid, "free", 0, &[])
+        };
+        let of_before = pb::NodeRow {
+            notes: vec!["not isolated".into(), "a release before".into()],
+            ..node(2, "free", 0, &[])
+        };
+        let nodes = vec![
+            with(0, &[("not isolated", 0), ("drained by ann", 5)]),
+            with(1, &[("not isolated", 0), ("suspect: it is away", 9), ("drained by ann", 6)]),
+            of_before,
+        ];
+        let reply = pb::ListReply { nodes, ..pb::ListReply::default() };
+        assert_eq!(
+            notices(&reply, true),
+            [
+                "NID 1: suspect: it is away",
+                "NID 0-1: drained by ann",
+                "NID 2: a release before",
+                "NID 0-2: not isolated",
+            ]
+        );
+    }
+
+    #[test]
     fn narrow_nodes() {
         let mut reply = reply();
         for node in &mut reply.nodes {

@@ -186,3 +186,36 @@ fn after_a_start_nodes_are_their_apinits() {
     let mut s = restored(records);
     assert_eq!(calls(&mut s, 116, 1, 1, &[1, 2]), "welcome");
 }
+
+/// A revoked host does not come back by itself: what is told of its node says so, and what waits
+/// for it.
+#[test]
+fn of_a_revoked_host_it_is_told_why_it_is_away() {
+    let mut machine = machine(2, 1);
+    machine.nodes.get_mut(&Nid(1)).expect("there").host = "h3".to_owned();
+    let mut s = Scheduler::new(machine, alone());
+    link(&mut s, 1, &[0], &[]);
+    let of_h3 = || Box::new(Hello { host: "h3".into(), remote: true, ..*hello(&[1]) });
+    s.apply(at(1), Event::LinkOpened { link: LinkId(2), hello: of_h3() });
+    inventory(&mut s, 1, 2, &[]);
+    s.apply(at(1), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
+    s.apply(at(2), Event::Revoked { link: LinkId(2) });
+    s.apply(at(2), Event::LinkClosed { link: LinkId(2) });
+    let why = "the certificate of h3 was revoked";
+    assert!(told(&s)[1].starts_with("1 suspect") && told(&s)[1].contains(why), "{:?}", told(&s));
+    let says =
+        |s: &Scheduler, apid| s.why(Apid(apid)).map(|why| why.to_string()).unwrap_or_default();
+    assert!(says(&s, 1).contains(why), "what runs there: {}", says(&s, 1));
+    s.apply(at(3), posted(2, 2));
+    assert!(says(&s, 2).contains(why), "what waits: {}", says(&s, 2));
+    // It has another certificate.
+    s.apply(at(4), Event::LinkOpened { link: LinkId(3), hello: of_h3() });
+    inventory(&mut s, 4, 3, &[(key(1, 1), Phase::Running)]);
+    assert!(!told(&s)[1].contains("revoked") && !says(&s, 1).contains("revoked"));
+    // A link that is none any more says nothing of the node.
+    s.apply(at(5), Event::Revoked { link: LinkId(2) });
+    s.apply(at(5), Event::LinkClosed { link: LinkId(3) });
+    assert!(told(&s)[1].contains("its apinit does not answer"), "{:?}", told(&s));
+}

@@ -1,0 +1,111 @@
+//! Notices that nothing comes on a connection any more.
+//!
+//! HTTP/2's own keepalive waits for the answer to its question, which may stand behind much that is
+//! being sent. Here each byte that comes is a sign of life, so the bound can be shorter: the
+//! question is sent after [`KEEPALIVE`](super::KEEPALIVE), and its answer has the rest of
+//! [`QUIET`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How long an apinit on another host may send nothing. The kernel sends a lost question again
+/// after 0.2, 0.6 and
+/// 1.4 s: three losses in a row are tolerated.
+pub(super) const QUIET: Duration = Duration::from_secs(8);
+
+/// A timer that rings so much later tells of this host, which stood still, and not of the other
+/// one.
+const LATE: Duration = Duration::from_secs(1);
+
+/// How long nothing has come.
+pub(super) struct Quiet {
+    most: Duration,
+    heard: Instant,
+    timer: Pin<Box<Sleep>>,
+    /// The connection took no more bytes.
+    full: bool,
+}
+
+impl Quiet {
+    /// Of a connection on which nothing may come for so long.
+    pub fn new(most: Duration) -> Quiet {
+        Quiet { most, heard: Instant::now(), timer: Box::pin(sleep(most)), full: false }
+    }
+
+    /// Something has come.
+    pub fn heard(&mut self) {
+        self.heard = Instant::now();
+    }
+
+    /// Notes whether the connection takes bytes to be sent. It takes more after it was full only if
+    /// the other side has acknowledged some.
+    pub fn takes(&mut self, bytes: bool) {
+        if bytes && self.full {
+            self.heard();
+        }
+        self.full = !bytes;
+    }
+
+    /// Ready once nothing has come for too long.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let now = Instant::now();
+            if now > self.timer.deadline() + LATE {
+                self.heard = now;
+            }
+            let until = self.heard + self.most;
+            if until <= now {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(until);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::time::{advance, timeout};
+
+    async fn is_over(quiet: &mut Quiet, within: Duration) -> bool {
+        timeout(within, poll_fn(|cx| quiet.poll_over(cx))).await.is_ok()
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_over_when_nothing_has_come_for_so_long() {
+        let mut quiet = Quiet::new(8 * SECOND);
+        assert!(!is_over(&mut quiet, 7 * SECOND).await);
+        quiet.heard();
+        assert!(!is_over(&mut quiet, 7 * SECOND).await, "from what has come");
+        assert!(is_over(&mut quiet, 2 * SECOND).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_acknowledged_is_a_sign_of_life() {
+        let mut quiet = Quiet::new(8 * SECOND);
+        assert!(!is_over(&mut quiet, 5 * SECOND).await);
+        quiet.takes(true);
+        assert!(!is_over(&mut quiet, 2 * SECOND).await);
+        quiet.takes(false);
+        quiet.takes(true);
+        assert!(!is_over(&mut quiet, 7 * SECOND).await, "it was full, and takes more");
+        quiet.takes(true);
+        assert!(is_over(&mut quiet, 2 * SECOND).await, "there was room before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_standstill_of_this_host_is_no_silence_of_the_other() {
+        let mut quiet = Quiet::new(8 * SECOND);
+        assert!(!is_over(&mut quiet, SECOND).await);
+        advance(60 * SECOND).await;
+        assert!(!is_over(&mut quiet, 7 * SECOND).await);
+        assert!(is_over(&mut quiet, 2 * SECOND).await);
+    }
+}
