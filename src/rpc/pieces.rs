@@ -109,9 +109,8 @@ mod tests {
             says.send(Bytes::from(data)).expect("read");
         }
         drop(says);
-        let mut cx = Context::from_waker(Waker::noop());
         let mut all = Vec::new();
-        while let Poll::Ready(Some(frame)) = Pin::new(&mut pieces).poll_frame(&mut cx) {
+        while let Poll::Ready(Some(frame)) = bodies::poll(&mut pieces) {
             all.push(frame.expect("no error").into_data().expect("data"));
         }
         assert_eq!(all, ["a", "b"]);
