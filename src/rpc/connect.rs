@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+use super::caller::RELAY_SOCKET;
 use super::listen::PATH_MAX;
 use super::tls::DialError;
 use hyper_util::rt::TokioIo;
@@ -60,7 +61,7 @@ fn path_of(variable: Option<OsString>) -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// There is no socket, or it is nobody's any more.
-    #[error("no psched answers on {0}: {cure}", cure = cure(.0))]
+    #[error("no {} answers on {0}: {cure}", whose(.0), cure = cure(.0))]
     NobodyAnswers(PathBuf),
     /// The socket, or a directory above it, is closed to the caller.
     #[error(
@@ -101,8 +102,22 @@ pub enum ConnectError {
     },
 }
 
-/// What to do where no psched answers on this socket: the machine's is its administrator's.
+/// Whether this is the socket on which apinit passes on to the hosts of PE 0.
+fn is_relay(socket: &Path) -> bool {
+    socket.file_name() == Some(RELAY_SOCKET.as_ref())
+}
+
+/// Who listens on this socket.
+fn whose(socket: &Path) -> &'static str {
+    if is_relay(socket) { "apinit" } else { "psched" }
+}
+
+/// What to do where nothing answers on this socket: the machine's is its administrator's.
 fn cure(socket: &Path) -> &'static str {
+    if is_relay(socket) {
+        return "it is being restarted, or does not run on this host; ask the administrator of this host \
+                (systemctl status apinit)";
+    }
     match socket == Path::new(SOCKET_DEFAULT) {
         true => {
             "psched is being restarted, or does not run on this machine; ask its administrator \

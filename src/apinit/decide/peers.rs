@@ -3,7 +3,7 @@
 use super::application::App;
 use super::peer::Peer;
 use super::streams::Told;
-use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, branches, ns};
+use super::{AWAY_MAX, Action, Agent, Front, Out, PEER_AGAIN, PEER_AGAIN_MAX, branches, ns};
 use crate::apteam::Key;
 use crate::apteam::ending::Cause;
 use crate::apteam::protocol::attach::OutputTaken;
@@ -182,7 +182,8 @@ impl Agent {
             return;
         }
         let since = *peer.lost_since_ns.get_or_insert(now);
-        peer.again_ns = Some(now.saturating_add(ns(PEER_AGAIN)));
+        let wait = (now.saturating_sub(since) / 4).clamp(ns(PEER_AGAIN), ns(PEER_AGAIN_MAX));
+        peer.again_ns = Some(now.saturating_add(wait));
         // Before it has the launch nothing runs there, and waiting for ever would help nobody.
         // Afterwards only psched can say that the host is lost.
         if !peer.accepted && now >= since.saturating_add(ns(AWAY_MAX)) {

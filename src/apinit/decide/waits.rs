@@ -20,8 +20,10 @@ pub const BACKSTOP: Duration = Duration::from_secs(5);
 /// And again, as long as it is not over.
 pub const BACKSTOP_AGAIN: Duration = Duration::from_secs(30);
 
-/// Between two attempts to reach another host's apinit.
+/// Between two attempts to reach another host's apinit: at first, and at most. The time grows with that for which it has
+/// not been reached.
 pub const PEER_AGAIN: Duration = Duration::from_millis(250);
+pub const PEER_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Hosts that say a complete barrier again within this time are answered together.
 pub const BARRIER_AGAIN: Duration = Duration::from_millis(100);

@@ -264,6 +264,11 @@ async fn nobody_there_is_said_with_the_cure() {
     let error = soon(connect(&path)).await.expect_err("stale");
     assert_eq!(error.to_string(), said);
 
+    let error = soon(connect(&folder.path().join("relay.sock"))).await.expect_err("nothing there");
+    let said = error.to_string();
+    assert!(said.starts_with("no apinit answers on "), "{said}");
+    assert!(said.ends_with("(systemctl status apinit)"), "{said}");
+
     let error = soon(connect(&folder.path().join("x".repeat(200)))).await.expect_err("too long");
     assert!(matches!(&error, ConnectError::TooLong(_)) && !error.may_pass(), "{error}");
 }

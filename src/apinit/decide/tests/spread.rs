@@ -513,6 +513,26 @@ fn what_may_pass_is_no_refusal() {
     );
 }
 
+#[test]
+fn a_host_that_is_away_for_long_is_called_less_often() {
+    let (mut agent, key, _) = head();
+    act(&mut agent, S, from_peer(key, FromPeer::Accepted));
+    let (mut at, mut waits) = (2 * S, Vec::new());
+    while at < 20 * S {
+        act(&mut agent, at, Event::PeerLost { key, index: 1, text: "refused".into() });
+        let calls = |agent: &mut Agent, at: u64| {
+            let actions = act(agent, at, Event::Tick);
+            actions.iter().any(|action| matches!(action, Action::OpenPeer { index: 1, .. }))
+        };
+        let wait = (1..=20).map(|n| n * S / 8).find(|wait| calls(&mut agent, at + wait));
+        waits.push(wait.expect("it is called") * 8 / S);
+        at += waits[waits.len() - 1] * S / 8;
+    }
+    // In eighths of a second.
+    assert!(waits.is_sorted(), "{waits:?}");
+    assert_eq!((waits[0], waits[waits.len() - 1]), (2, 16), "{waits:?}");
+}
+
 /// An apinit that waits for psched's word is asked for as long as it takes: only one that can't be
 /// reached is given up.
 #[test]
