@@ -30,15 +30,14 @@ const TURNS: &[Section] = &[
                 "Turn",
                 "leads or promoted: it runs in this slice; frozen: it waits for its slice; runs: it \
                  competes with no other application; held: an administrator holds it; stopped: its user \
-                 has stopped it; suspect: the apinit of a node of it does not answer",
+                 has stopped it; suspect: a node of it does not answer",
             ),
             ("For", "time until Turn changes"),
-            ("Had", "part of the time since its start in which it ran, as leader or promoted"),
+            ("Had", "part of the time since its start in which it ran"),
             (
                 "Due",
-                "part of the time that is due to it: that of its user by weight, among the users whose \
-                 applications it takes turns with, divided by the user's applications there; Had is more where \
-                 it is promoted",
+                "its user's part by weight among the users it takes turns with, shared evenly among that \
+                 user's applications",
             ),
             ("Run", "time that it ran"),
             ("Part", "time in which it ran on some of its nodes and not on others"),
@@ -133,6 +132,9 @@ mod tests {
                 assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             }
         }
+        // A terminal of 24 rows has all of it that is about applications.
+        let turns = text(&help(Page::Turns, 80));
+        assert!(turns.lines().take(23).any(|line| line.starts_with("Memory ")), "{turns}");
         let turns = text(&help(Page::Turns, 40));
         assert!(turns.contains("\nFor         time until Turn changes\n"), "{turns}");
         // A column that is there only if nodes are on other hosts.
