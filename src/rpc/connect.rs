@@ -61,7 +61,7 @@ fn path_of(variable: Option<OsString>) -> PathBuf {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// There is no socket, or it is nobody's any more.
-    #[error("no {} answers on {0}: {cure}", whose(.0), cure = cure(.0))]
+    #[error("no {who} answers on {0}: {cure}", who = whose(.0), cure = cure(.0))]
     NobodyAnswers(PathBuf),
     /// The socket, or a directory above it, is closed to the caller.
     #[error(
