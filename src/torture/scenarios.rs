@@ -889,7 +889,7 @@ fn login_host_restarted(play: &mut Play, form: u64) -> Played {
     let ended = |w: &World| w.on_disk(aprun).is_some_and(|team| team.state == State::Ended);
     play.until("its application has ended", ended)?;
     let named = |text: &String| {
-        text.contains("the login host front1 was restarted: 1 application posted there")
+        text.contains("the login host front1 was restarted: the aprun of 1 application there")
     };
     expect("psched names the host", play.world.checks.warnings.iter().any(named))?;
     match before {

@@ -101,7 +101,7 @@ impl Checks {
         let text = left.map(|left| left.words(std::time::Duration::from_nanos(AWAY_MAX)));
         let text = text.unwrap_or_default();
         let count = gone.len();
-        let mut right = text.contains(&format!(": {count} application"));
+        let mut right = text.contains(&format!(" of {count} application"));
         for apid in gone {
             let front = self.courses.get(apid).map_or(0, |course| course.front);
             let Some((host, boots)) = self.logins.fronts.get(&front) else { continue };
