@@ -452,7 +452,7 @@ fn another_host_is_reached_again_or_given_up() {
 
     // One that runs PEs is never given up from here: only psched knows whether it is lost.
     let (mut agent, key) = running_head();
-    for n in 3..60 {
+    for n in (3..60).step_by(3) {
         assert_eq!(act(&mut agent, n * S, lost()), []);
         let resume = ToPeer::Resume {
             key,
@@ -464,7 +464,7 @@ fn another_host_is_reached_again_or_given_up() {
         let told = (n == 6).then(|| Action::SendFront(FRONT, silent));
         let actions: Vec<_> =
             [open.clone(), to_peer(key, resume)].into_iter().chain(told).collect();
-        assert_eq!(act(&mut agent, n * S + S / 2, Event::Tick), actions);
+        assert_eq!(act(&mut agent, n * S + ns(PEER_AGAIN_MAX), Event::Tick), actions);
     }
 }
 
@@ -663,13 +663,14 @@ fn another_host_whose_pes_wait_is_not_given_up() {
     act(&mut agent, 3 * S, Event::Command(2, Command::AcknowledgeEnd(key)));
     let lost = || Event::PeerLost { key, index: 1, text: "refused".into() };
     let asks = reported(end(key), &[0, 1]);
-    for n in 4..60 {
+    for n in (4..60).step_by(3) {
         act(&mut agent, n * S, lost());
-        let actions = act(&mut agent, n * S + S / 2, Event::Tick);
+        let at = n * S + ns(PEER_AGAIN_MAX);
+        let actions = act(&mut agent, at, Event::Tick);
         let is_open = |a: &Action| matches!(a, Action::OpenPeer { .. });
         assert!(actions.iter().any(is_open), "at {n} s: {actions:?}");
-        assert_eq!(actions.contains(&asks), n >= 14, "at {n} s: {actions:?}");
-        act(&mut agent, n * S + S / 2, Event::Command(n, Command::AcknowledgeEnd(key)));
+        assert_eq!(actions.contains(&asks), at >= 14 * S, "at {n} s: {actions:?}");
+        act(&mut agent, at, Event::Command(n, Command::AcknowledgeEnd(key)));
     }
     // It is back, and its PEs are let out of the barrier that those of the head have left.
     let actions = act(&mut agent, 61 * S, from_peer(key, FromPeer::Accepted));
