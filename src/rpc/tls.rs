@@ -283,7 +283,11 @@ impl HostStream {
 
     fn takes(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Some(quiet) = &mut self.quiet {
-            quiet.takes(written.is_ready());
+            let taken = match &written {
+                Poll::Ready(taken) => Some(*taken.as_ref().unwrap_or(&0)),
+                Poll::Pending => None,
+            };
+            quiet.takes(taken);
         }
         written
     }
