@@ -32,7 +32,7 @@ use crate::rpc::bodies::{Hook, Hooked};
 use crate::rpc::kept::Kept;
 use crate::rpc::listen::Peer;
 use crate::rpc::relayed::{self, Sent};
-use crate::rpc::tls::HostPeer;
+use crate::rpc::tls::{HostPeer, Refusal, RefusalLog};
 use bytes::Bytes;
 use http_body::Frame;
 use std::any::Any;
@@ -89,10 +89,9 @@ const HEADER_EXTRA: usize = 128;
 const MESSAGE_TIME: Duration = Duration::from_secs(60);
 /// What has come of a message lets it take longer, by a second for so many bytes: the slowest
 /// connection on which large messages are of use. (The largest one, of 64 MiB, may take two hours
-/// and a half.)
+/// and a quarter.)
 const MESSAGE_RATE: u64 = 8 * 1024;
-/// One wait counts for so long at most, if it ends: nobody may have looked for the part that has
-/// come meanwhile.
+/// At most so much of one wait counts. (A part may have come long before its body was polled.)
 const WAIT_COUNTS: Duration = Duration::from_secs(30);
 
 impl HostLimits {
@@ -183,16 +182,17 @@ impl PartialMessages {
     pub fn bound(&self, request: Request<Body>) -> Request<Body> {
         let own = nix::unistd::geteuid().as_raw();
         let uid = request.extensions().get::<Peer>().map(|peer| peer.uid);
-        let host = request.extensions().get::<HostPeer>().map(|host| Arc::clone(&host.name));
+        let of_host = |host: &HostPeer| (Arc::clone(&host.name), host.log.clone());
+        let host = request.extensions().get::<HostPeer>().map(of_host);
         let bound = match (uid.filter(|uid| *uid != 0 && *uid != own), host) {
             (Some(uid), _) => self.place(uid).map(Bound::OfUser),
-            (None, Some(host)) => self.place_of_host(host).map(Bound::OfHost),
+            (None, Some((host, log))) => self.place_of_host(host, log).map(Bound::OfHost),
             (None, None) => return request,
         };
         match bound {
             Ok(Bound::OfUser(hook)) => request.map(|body| Body::new(Hooked::new(body, hook))),
             Ok(Bound::OfHost(hook)) => request.map(|body| Body::new(Hooked::new(body, hook))),
-            Err(why) => refused(request, why),
+            Err(why) => refuse(request, why),
         }
     }
 
@@ -210,8 +210,13 @@ impl PartialMessages {
         let of_user = uid.map(|uid| {
             let of = self.of(uid);
             let all = Arc::clone(&of.headers);
-            HeldBytes::new(&all, of, bytes, self.limits.headers)
-                .ok_or_else(|| MANY_REQUESTS.to_owned())
+            HeldBytes::new(&all, of, bytes, self.limits.headers).ok_or_else(|| {
+                format!(
+                    "you have requests with {} MiB of headers, the maximum of one user: try \
+                         again later",
+                    self.limits.headers >> 20
+                )
+            })
         });
         let of_host = host.map(|host| {
             let of = self.of_host(&host);
@@ -235,15 +240,15 @@ impl PartialMessages {
             }
             (_, Err(why)) | (Err(why), _) => {
                 *request.headers_mut() = HeaderMap::new();
-                refused(request, why)
+                refuse(request, why)
             }
         }
     }
 
-    fn place_of_host(&self, host: Arc<str>) -> Result<Weighed, String> {
+    fn place_of_host(&self, host: Arc<str>, log: RefusalLog) -> Result<Weighed, String> {
         let of = self.of_host(&host);
         match Arc::clone(&of.requests).try_acquire_owned() {
-            Ok(request) => Ok(Weighed::new(host, of, self.of_hosts.bytes, request)),
+            Ok(request) => Ok(Weighed::new((host, log), of, self.of_hosts.bytes, request)),
             Err(_) => Err(format!(
                 "the host {host} has the maximum of unfinished requests of one host ({}): try \
                  again later",
@@ -290,11 +295,22 @@ enum Bound {
 }
 
 /// The request without what takes memory: what is read of it is why it is refused.
-fn refused(mut request: Request<Body>, why: String) -> Request<Body> {
+fn refuse(mut request: Request<Body>, why: String) -> Request<Body> {
     if let Some(peer) = request.extensions_mut().get_mut::<Peer>() {
         peer.groups = Vec::new();
     }
+    request.extensions_mut().insert(Beyond(why.clone()));
     request.map(|_| Body::new(Refused(why)))
+}
+
+/// Why a request is refused, for a service that does not read its body.
+#[derive(Clone)]
+struct Beyond(String);
+
+/// Why this request is refused, if it is beyond a bound.
+pub fn refused<B>(request: &Request<B>) -> Option<Status> {
+    let Beyond(why) = request.extensions().get::<Beyond>()?;
+    Some(relayed::unavailable(why.clone(), Sent::No))
 }
 
 /// What is read of a request beyond the bound: why. (Its service has seen nothing of it.)
@@ -358,6 +374,7 @@ impl MessageTime {
 /// What a host says on a stream, which is broken off if too much of that host is not whole.
 struct Weighed {
     host: Arc<str>,
+    log: RefusalLog,
     lengths: Lengths,
     time: MessageTime,
     /// Bytes of the message that is not whole.
@@ -371,13 +388,13 @@ struct Weighed {
 
 impl Weighed {
     fn new(
-        host: Arc<str>,
+        (host, log): (Arc<str>, RefusalLog),
         of: Arc<HostPlaces>,
         most: u64,
         request: OwnedSemaphorePermit,
     ) -> Weighed {
         let (lengths, time) = (Lengths::default(), MessageTime::default());
-        Weighed { host, lengths, time, counted: 0, of, most, fits: true, _request: request }
+        Weighed { host, log, lengths, time, counted: 0, of, most, fits: true, _request: request }
     }
 
     /// False: it is more than may be.
@@ -413,7 +430,8 @@ impl Hook for Weighed {
             "the host {} has begun messages of more than {} bytes, and ended none of them",
             self.host, self.most
         );
-        tracing::warn!("a stream is broken off: {text}");
+        let of = self.host.to_string();
+        self.log.request(&Refusal { kind: "half said", of, why: text.clone() });
         let sent = if self.lengths.any { Sent::Maybe } else { Sent::No };
         Poll::Ready(Err(relayed::unavailable(text, sent)))
     }

@@ -1,4 +1,5 @@
-//! What the apinit of a login host says of a request that it could not pass on: whether psched may have it.
+//! What a daemon says of a request that it did not take, or could not pass on: whether psched may
+//! have it.
 //!
 //! A program on that host is connected, with its apinit, and hears of a psched that can't be reached only in an
 //! answer. Whether it may ask again, it can't know from the text: psched may have done already what it was asked.
@@ -18,7 +19,7 @@ pub enum Sent {
     Maybe,
 }
 
-/// The answer to a request that was not passed on, or not answered.
+/// The answer to a request that was not taken, not passed on, or not answered.
 pub fn unavailable(text: String, sent: Sent) -> Status {
     let word = match sent {
         Sent::No => "no",
@@ -29,7 +30,7 @@ pub fn unavailable(text: String, sent: Sent) -> Status {
     Status::with_metadata(Code::Unavailable, text, metadata)
 }
 
-/// Whether psched may have got the request to which this is the answer; `None`: no relay says so.
+/// Whether psched may have got the request to which this is the answer; `None`: that is not said.
 pub fn sent(status: &Status) -> Option<Sent> {
     let word = status.metadata().get(HEADER).filter(|_| status.code() == Code::Unavailable)?;
     match word.as_bytes() {

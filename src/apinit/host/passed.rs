@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::Frame;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, PollSemaphore, WaitForCancellationFutureOwned};
@@ -31,6 +31,8 @@ pub(super) struct Passes {
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Where it goes to a user: how that proceeds, and the place of the request.
     to_user: Option<ToUser>,
+    /// Where it goes to a host: why it has ended here.
+    why: Arc<OnceLock<Status>>,
 }
 
 struct ToUser {
@@ -45,10 +47,11 @@ struct ToUser {
 }
 
 impl Passed {
-    /// A user's request.
-    pub fn to_host(body: Body, over: CancellationToken) -> Passed {
+    /// A user's request. `why`: set before an error that is the request's own, of which the client
+    /// on the connection to the other host tells no more than that it was one.
+    pub fn to_host(body: Body, over: CancellationToken, why: Arc<OnceLock<Status>>) -> Passed {
         let over = Box::pin(over.cancelled_owned());
-        Hooked::new(Pieces::new(body), Passes { over, to_user: None })
+        Hooked::new(Pieces::new(body), Passes { over, to_user: None, why })
     }
 
     /// The answer to a user's request. `from`: who gives the answer, in words. The request keeps its
@@ -62,7 +65,7 @@ impl Passed {
         let over = Box::pin(over.cancelled_owned());
         let room = PollSemaphore::new(Arc::new(Semaphore::new(GIVEN_MAX / PIECE)));
         let to_user = Some(ToUser { from, room, next: None, place: Arc::new(place) });
-        Hooked::new(Pieces::new(body), Passes { over, to_user })
+        Hooked::new(Pieces::new(body), Passes { over, to_user, why: Arc::default() })
     }
 }
 
@@ -114,7 +117,7 @@ impl Hook for Passes {
     fn breaks(&mut self, why: Status) -> Status {
         match &self.to_user {
             Some(to_user) => to_user.broke(why),
-            None => why,
+            None => self.why.get_or_init(|| why).clone(),
         }
     }
 
@@ -180,7 +183,7 @@ mod tests {
         drop(pieces);
         assert_eq!(given(&mut body).len(), GIVEN_MAX / PIECE);
         // What goes to a host is bounded by its windows.
-        let mut body = Passed::to_host(endless(), over.clone());
+        let mut body = Passed::to_host(endless(), over.clone(), Arc::default());
         let at_once = (0..3 * GIVEN_MAX / PIECE).map(|_| poll(&mut body)).collect::<Vec<_>>();
         assert!(at_once.iter().all(|frame| matches!(frame, Poll::Ready(Some(Ok(_))))));
         over.cancel();
@@ -329,15 +332,17 @@ mod tests {
         let why = "psched on n0 can't be reached from this host any more: ";
         assert!(status.message().starts_with(why), "{status}");
         assert!(matches!(poll(&mut body), Poll::Ready(None)));
-        let mut body = Passed::to_host(breaks(), CancellationToken::new());
+        let why = Arc::new(OnceLock::new());
+        let mut body = Passed::to_host(breaks(), CancellationToken::new(), Arc::clone(&why));
         assert!(matches!(poll(&mut body), Poll::Ready(Some(Err(_)))));
+        assert_eq!(why.get().map(Status::message), Some("h2 protocol error"), "for its user");
     }
 
     #[tokio::test]
     async fn a_request_that_waits_ends_with_the_role() {
         let never = || bodies::from_fn(|_| Poll::Pending);
         let over = CancellationToken::new();
-        let mut body = Passed::to_host(never(), over.clone());
+        let mut body = Passed::to_host(never(), over.clone(), Arc::default());
         let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let (frame, ()) = tokio::join!(next, async { over.cancel() });
         assert!(frame.is_some_and(|frame| frame.is_err()));

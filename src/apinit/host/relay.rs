@@ -28,7 +28,7 @@ use crate::rpc::caller::{self, HEAD_HEADER, RELAY_SOCKET, RELAYED_MAX};
 use crate::rpc::connect;
 use crate::rpc::kept::Kept;
 use crate::rpc::listen::{Bounds, ListenError, Peer, admitted, incoming_within, listen};
-use crate::rpc::partial_messages::{HEADERS, Limits, PartialMessages};
+use crate::rpc::partial_messages::{HEADERS, Limits, PartialMessages, refused};
 use crate::rpc::relayed::{self, Sent};
 use crate::rpc::tls::{self, Counted, Expect, HOST_USERS_MAX, Slot};
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::UnixListener;
@@ -231,6 +231,9 @@ impl Relay {
                 false => withdrawn(),
             });
         }
+        if let Some(why) = refused(request) {
+            return Err(why);
+        }
         let place = self.requests.take(peer.uid)?;
         Ok(Begun { peer, place })
     }
@@ -311,10 +314,17 @@ impl Relay {
             let sent = if connect::is_not_connected(&error) { Sent::No } else { sent };
             away(&connect::status_text(Status::from_error(Box::new(error))), sent)
         };
-        let request = request.map(|body| Body::new(Passed::to_host(body, self.over.clone())));
+        // (What is wrong with one request says nothing of the connection.)
+        let own = Arc::new(OnceLock::new());
+        let ended = |error: tonic::transport::Error| match own.get() {
+            Some(why) => Status::clone(why),
+            None => broken(error, Sent::Maybe),
+        };
+        let passes = |body| Body::new(Passed::to_host(body, self.over.clone(), Arc::clone(&own)));
+        let request = request.map(passes);
         let passed = async {
             let ready = channel.ready().await.map_err(|error| broken(error, Sent::No))?;
-            ready.call(request).await.map_err(|error| broken(error, Sent::Maybe))
+            ready.call(request).await.map_err(ended)
         };
         let passed = self.over.run_until_cancelled(passed).await;
         let response = passed.unwrap_or_else(|| Err(withdrawn_meanwhile()))?;

@@ -75,7 +75,7 @@ impl RefusalLog {
     }
 
     /// Logs that a request is refused, likewise.
-    pub(super) fn request(&self, refusal: &Refusal) {
+    pub fn request(&self, refusal: &Refusal) {
         self.say("request", refusal);
     }
 
