@@ -17,7 +17,7 @@ use super::{MS, SECOND, US};
 use crate::apinit::decide::clock::Reading;
 use crate::apinit::decide::exchanges::Exchanges;
 use crate::apinit::decide::switcher::{Event as TurnEvent, Switcher};
-use crate::apinit::decide::{Agent, Conn, Event, Found, Me, Rebind};
+use crate::apinit::decide::{Agent, Conn, Event, Found, Me, Rebind, Watch};
 use crate::apinit::drive::{Driver, Heard, Left};
 use crate::apteam::Key;
 use crate::apteam::protocol::node::{Hello, PROTOCOL, PlaceCommand, RollOut, Welcome};
@@ -657,10 +657,10 @@ impl World {
         // The kernel of another host tells nothing of a front end's death.
         let hosts = self.wires.get(&wire).map(|wire| wire.hosts);
         let here = hosts.is_some_and(|hosts| hosts[0] == hosts[1]).then_some(front);
-        let watched = here.is_some();
+        let watch = if here.is_some() { Watch::Here } else { Watch::No };
         let proc = self.slots[slot].proc.as_mut()?;
         proc.fronts.insert(conn, Front { wire: Some(wire), process: here });
-        let opened = Event::FrontOpened { conn, uid, watched };
+        let opened = Event::FrontOpened { conn, uid, watch };
         let who = self.apinit_stream_opened(wire, slot, conn, opened);
         if here.is_some_and(|pid| !self.fronts.contains_key(&pid)) {
             let life = self.slots[slot].life;

@@ -187,8 +187,8 @@ impl Agent {
             Event::Counted(commits) => self.counted(commits, o),
             Event::Clock(reading) => self.clock_read(reading, o),
             Event::Command(seq, command) => self.command(now_ns, seq, command, o),
-            Event::FrontOpened { conn, uid, watched } => {
-                self.front_opened(now_ns, conn, uid, watched, o);
+            Event::FrontOpened { conn, uid, watch } => {
+                self.front_opened(now_ns, conn, uid, watch, o);
             }
             Event::FrontMessage(conn, message) => self.front_message(now_ns, conn, message, o),
             Event::FrontDied(conn) => self.front_died(now_ns, conn, o),

@@ -1,6 +1,6 @@
 //! One application as its apinit sees it.
 
-use super::events::Conn;
+use super::events::{Conn, Watch};
 use super::waits::{AWAY_MAX, LINGER, REPORT_AGAIN};
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
@@ -62,8 +62,8 @@ pub(super) enum Front {
         conn: Conn,
         /// Since when.
         since_ns: u64,
-        /// Its death would be noticed.
-        watched: bool,
+        /// By whom its process is watched.
+        watch: Watch,
     },
     /// Its process is dead.
     Gone,
@@ -144,6 +144,9 @@ pub(super) struct App {
     /// When that was last asked because of its time limit, until it is answered.
     pub ran_asked_ns: Option<u64>,
     pub front: Front,
+    /// The psched that is obeyed has adopted it, and may not know its front end: nobody tells of
+    /// the death of one on another host.
+    pub adopted: bool,
     /// The other hosts, where this one is the head; `peers[i]` is host i + 1.
     pub peers: Vec<Peer>,
     /// (Head.) What the front end was told of those that do not answer.
@@ -223,6 +226,7 @@ impl App {
             ran: None,
             ran_asked_ns: None,
             front: Front::None,
+            adopted: false,
             peers,
             silent_peers: SilentPeers::default(),
             arrivals: Arrivals::default(),
@@ -400,7 +404,9 @@ impl App {
                 self.over_with_psched().then(|| since_ns.saturating_add(ns(LINGER)))
             }
             // A head is waited for as long as its application is to go on.
-            Front::Away { since_ns, watched: false, .. } if self.head() || self.doom.is_some() => {
+            Front::Away { since_ns, watch: Watch::No, .. }
+                if self.head() || self.doom.is_some() =>
+            {
                 Some(since_ns.saturating_add(ns(AWAY_MAX)))
             }
             _ => None,

@@ -4,7 +4,7 @@ use super::application::{App, End, Shepherd};
 use super::out_stage::OutStage;
 use super::streams::Told;
 use super::switcher::Event as TurnEvent;
-use super::{Action, Agent, Found, Front, Out, ns, own_nids};
+use super::{Action, Agent, Found, Front, Out, Watch, ns, own_nids};
 use crate::apteam::Key;
 use crate::apteam::ending::{Cause, Decisive, HostEnd, NOT_THE_PROGRAM};
 use crate::apteam::fault::Fault;
@@ -221,9 +221,13 @@ impl Agent {
                 app.first = Some(Decisive { at_ns: now, cause: Cause::FrontGone });
             }
         } else if let Some(conn) = front {
-            app.front = Front::Away { conn, since_ns: now, watched: app.head() };
+            app.front = Front::Away {
+                conn,
+                since_ns: now,
+                watch: if app.head() { Watch::Here } else { Watch::No },
+            };
         } else if app.launched_ns.is_some() {
-            app.front = Front::Away { conn: super::NO_CONN, since_ns: now, watched: false };
+            app.front = Front::Away { conn: super::NO_CONN, since_ns: now, watch: Watch::No };
         }
         app.ran = ran_ns.filter(|_| app.going_ns.is_some()).map(|ran| (ran, now));
         if app.going_ns.is_some() {

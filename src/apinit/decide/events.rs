@@ -19,6 +19,24 @@ pub struct Conn(pub u64);
 /// The stream of a front end of which nothing is known any more.
 pub const NO_CONN: Conn = Conn(u64::MAX);
 
+/// By whom the process of a front end is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// By nobody that would tell of its death.
+    No,
+    /// By this apinit: [`Event::FrontDied`] comes when it dies.
+    Here,
+    /// By the apinit of its own host, which tells psched, which tells this one.
+    Elsewhere,
+}
+
+impl Watch {
+    /// The same, where psched does not know the front end.
+    pub fn of_adopted(self) -> Watch {
+        if self == Watch::Elsewhere { Watch::No } else { self }
+    }
+}
+
 /// What happens to an apinit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -39,8 +57,8 @@ pub enum Event {
         conn: Conn,
         /// Its uid, as the kernel says.
         uid: u32,
-        /// Its process is watched: [`Event::FrontDied`] comes when it dies.
-        watched: bool,
+        /// By whom its process is watched.
+        watch: Watch,
     },
     /// It said this.
     FrontMessage(Conn, ToApinit),

@@ -158,16 +158,7 @@ impl Agent {
     pub(super) fn stranger_says(&mut self, now: u64, command: Command, out: &mut Out) {
         match command {
             Command::Adopt if !self.is_purged() => {
-                // Its numbers of moves are its own.
-                let keys: Vec<Key> = self.apps.keys().copied().collect();
-                for key in keys {
-                    if let Some(app) = self.apps.get_mut(&key) {
-                        app.not_moved = None;
-                    }
-                    // Whose front ends on login hosts it may not know: it does not say when they
-                    // die.
-                    self.front_stays_away(key);
-                }
+                self.adopt_fronts(now);
                 if let Some(stranger) = self.stranger.take() {
                     self.obey(now, stranger.welcome, out);
                 }

@@ -3,7 +3,7 @@
 use super::application::{App, End, Shepherd};
 use super::bounds::NoRoom;
 use super::streams::{First, FrontEnd, HeadStream, Heard, Opening, Purpose, Stream, Told};
-use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out};
+use super::{Action, Agent, Conn, Front, LAUNCH_WAIT, Out, Watch};
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
 use crate::apteam::protocol::attach::{FromApinit, OutputTaken, PSCHED_SIGNALS, ToApinit};
@@ -34,7 +34,7 @@ impl Agent {
         now: u64,
         conn: Conn,
         uid: u32,
-        watched: bool,
+        watch: Watch,
         out: &mut Out,
     ) {
         if let Some(text) = self.too_many_fronts(uid) {
@@ -44,7 +44,7 @@ impl Agent {
                 false => self.refuse(Stream::Front(conn), text, None, out),
             };
         }
-        self.fronts.insert(conn, FrontEnd { uid, watched, opening: Opening::new(now) });
+        self.fronts.insert(conn, FrontEnd { uid, watch, opening: Opening::new(now) });
     }
 
     /// Another apinit, it says.
@@ -335,7 +335,7 @@ impl Agent {
         }
         self.set_purpose(stream, Purpose::Has(key));
         if let Stream::Front(conn) = stream
-            && self.fronts.get(&conn).is_some_and(|front| front.watched)
+            && self.fronts.get(&conn).is_some_and(|front| front.watch != Watch::No)
             && before != Front::Open(stream)
         {
             out.push(Action::KeepFront(key, conn));
@@ -394,7 +394,7 @@ impl Agent {
         }
         self.take_stream(key, stream, out);
         if let Some(app) = self.apps.get_mut(&key) {
-            app.silent_peers.front_is_back();
+            app.silent_peers.front_is_back(now);
         }
         for one in taken {
             let Some(app) = self.apps.get(&key) else { return };
@@ -472,7 +472,7 @@ impl Agent {
                     return tell(app, ToShepherd::Stdin(piece));
                 };
                 // Nothing of ours does this.
-                app.front = Front::Away { conn, since_ns: now, watched: false };
+                app.front = Front::Away { conn, since_ns: now, watch: Watch::No };
                 self.refuse(front, text.into(), None, out);
             }
             ToApinit::StdinEnd(length) if length == app.stdin_passed => {
@@ -484,7 +484,7 @@ impl Agent {
                     "output is acknowledged up to byte {}, which was never sent",
                     taken.offset
                 );
-                app.front = Front::Away { conn, since_ns: now, watched: false };
+                app.front = Front::Away { conn, since_ns: now, watch: Watch::No };
                 self.refuse(front, text, None, out);
             }
             ToApinit::OutputTaken(taken) => self.output_taken(key, taken, out),
@@ -542,11 +542,10 @@ impl Agent {
 
     /// A stream of either kind is closed.
     pub(super) fn stream_closed(&mut self, now: u64, conn: Conn, out: &mut Out) {
-        let (stream, purpose, watched) = match (self.fronts.remove(&conn), self.heads.remove(&conn))
-        {
-            (Some(front), _) => (Stream::Front(conn), front.opening.purpose, front.watched),
+        let (stream, purpose, watch) = match (self.fronts.remove(&conn), self.heads.remove(&conn)) {
+            (Some(front), _) => (Stream::Front(conn), front.opening.purpose, front.watch),
             // (A head that is restarted comes back.)
-            (None, Some(head)) => (Stream::Head(conn), head.opening.purpose, false),
+            (None, Some(head)) => (Stream::Head(conn), head.opening.purpose, Watch::No),
             (None, None) => return,
         };
         let app = match purpose {
@@ -558,7 +557,8 @@ impl Agent {
             return;
         };
         let key = app.key();
-        app.front = Front::Away { conn, since_ns: now, watched };
+        let watch = if app.adopted { watch.of_adopted() } else { watch };
+        app.front = Front::Away { conn, since_ns: now, watch };
         if app.done_said {
             // It has all there is, and has gone home.
             app.front = Front::Gone;
@@ -604,14 +604,32 @@ impl Agent {
     pub(super) fn front_stays_away(&mut self, key: Key) {
         let Some(app) = self.apps.get_mut(&key).filter(|app| app.head()) else { return };
         match &mut app.front {
-            Front::Away { watched, .. } => *watched = false,
+            Front::Away { watch, .. } => *watch = Watch::No,
             // (What psched has not heard of: it is given up once it has gone.)
             Front::Open(Stream::Front(conn)) => {
                 if let Some(front) = self.fronts.get_mut(conn) {
-                    front.watched = false;
+                    front.watch = Watch::No;
                 }
             }
             Front::Open(Stream::Head(_)) | Front::None | Front::Gone => {}
+        }
+    }
+
+    /// Another psched has adopted what is here. From now on nobody tells of the deaths of front
+    /// ends on other hosts, so each that is away has so long to come back as one that can't be
+    /// watched.
+    pub(super) fn adopt_fronts(&mut self, now: u64) {
+        let keys: Vec<Key> = self.apps.keys().copied().collect();
+        for key in keys {
+            let Some(app) = self.apps.get_mut(&key) else { continue };
+            // Its numbers of moves are its own.
+            app.not_moved = None;
+            app.adopted = true;
+            if let Front::Away { since_ns, watch, .. } = &mut app.front
+                && *watch == Watch::Elsewhere
+            {
+                (*since_ns, *watch) = (now, Watch::No);
+            }
         }
     }
 

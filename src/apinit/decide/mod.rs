@@ -83,7 +83,7 @@ use application::Front;
 pub use back::{Back, CameBack};
 pub use branches::branches;
 pub use dumping::{DumpWord, NAME_WAIT, PARTS_WAIT};
-pub use events::{Conn, Event, Found, NO_CONN};
+pub use events::{Conn, Event, Found, NO_CONN, Watch};
 pub use rebind::Rebind;
 pub use turns::TURN_WAIT;
 pub use waits::{

@@ -32,9 +32,10 @@ impl Default for SilentPeers {
 }
 
 impl SilentPeers {
-    /// A front end has come back, perhaps to another life of this apinit.
-    pub fn front_is_back(&mut self) {
-        *self = SilentPeers { told: None, not_before_ns: 0 };
+    /// A front end has come back, perhaps to another life of this apinit. If this host was cut off,
+    /// its connections to the other hosts come back in a moment, too.
+    pub fn front_is_back(&mut self, now: u64) {
+        *self = SilentPeers { told: None, not_before_ns: now.saturating_add(ns(SILENT_AFTER)) };
     }
 }
 
@@ -67,7 +68,7 @@ impl App {
                 let change = |peer: &Peer| match (told.contains(&peer.index), peer.silent_from_ns())
                 {
                     (false, from) => from,
-                    (true, None) => Some(0),
+                    (true, None) => peer.answers().then_some(0),
                     (true, Some(_)) => None,
                 };
                 self.peers.iter().filter_map(change).min()

@@ -6,7 +6,7 @@
 //! common to both ([`Opening`]), and so are most answers ([`Told`]).
 
 use super::actions::Action;
-use super::events::Conn;
+use super::events::{Conn, Watch};
 use super::waits::LAUNCH_WAIT;
 use crate::apteam::ending::Cause;
 use crate::apteam::launch::Launch;
@@ -253,6 +253,6 @@ pub(super) struct HeadStream {
 pub(super) struct FrontEnd {
     /// As the kernel says.
     pub uid: u32,
-    pub(super) watched: bool,
+    pub(super) watch: Watch,
     pub opening: Opening<ToApinit>,
 }

@@ -5,7 +5,7 @@ use super::events::{Events, TaskEvent};
 use super::programs;
 use super::runtime::Process;
 use super::stream_sender::{FRONT_WORDS_MAX, FrontSender, StreamSender};
-use crate::apinit::decide::Conn;
+use crate::apinit::decide::{Conn, Watch};
 use crate::apteam::protocol::programs::ProgramOf;
 use crate::rpc::convert::Malformed;
 use crate::rpc::listen::Peer;
@@ -24,6 +24,15 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status, Streaming};
+
+/// By whom the process of a front end is watched.
+pub(super) fn watch_of(peer: &Peer) -> Watch {
+    match (&peer.relayed, &peer.pidfd) {
+        (Some(_), _) => Watch::Elsewhere,
+        (None, Some(_)) => Watch::Here,
+        (None, None) => Watch::No,
+    }
+}
 
 /// The largest message from a front end: a launch with all that one execve may be given.
 const MESSAGE_MAX: usize = 8 * 1024 * 1024;

@@ -6,7 +6,7 @@
 //! not at all, and ends with 0. Nothing outlives the process: to psched its end is that of the hosts, whose boot is
 //! another one when it comes back.
 
-use super::attach::Front;
+use super::attach::{Front, watch_of};
 use super::events::{Events, TaskEvent};
 use super::hardware;
 use super::network::Psched;
@@ -388,12 +388,12 @@ impl Fake {
             TaskEvent::Clock(reading) => Event::Clock(reading),
             TaskEvent::Commanded(seq, command) => Event::Command(seq, command),
             TaskEvent::FrontOpened { conn, peer, sender, listening } => {
-                let watched = peer.pidfd.is_some() || peer.relayed.is_some();
+                let watch = watch_of(&peer);
                 let (sender, listening) = (Some(sender), Some(listening));
                 let front =
                     Front::new(conn, sender, None, peer.pidfd, listening, &self.events.clone());
                 self.fronts.insert(conn, front);
-                Event::FrontOpened { conn, uid: peer.uid, watched }
+                Event::FrontOpened { conn, uid: peer.uid, watch }
             }
             TaskEvent::FrontSaid(conn, message) => Event::FrontMessage(conn, message),
             TaskEvent::FrontDied(conn) => Event::FrontDied(conn),

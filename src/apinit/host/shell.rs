@@ -20,7 +20,7 @@ mod restores;
 mod stacks;
 mod switching_task;
 
-use super::attach::Front;
+use super::attach::{Front, watch_of};
 use super::claims::Claims;
 use super::events::{Events, TaskEvent};
 use super::link;
@@ -516,13 +516,12 @@ impl Shell {
             TaskEvent::FrontOpened { conn, peer, sender, listening } => {
                 let process = Process { pid: peer.pid, started: peer.started };
                 let process = (peer.started > 0 && peer.relayed.is_none()).then_some(process);
-                // (The apinit of another host watches its own.)
-                let watched = peer.pidfd.is_some() || peer.relayed.is_some();
+                let watch = watch_of(&peer);
                 let (sender, listening) = (Some(sender), Some(listening));
                 let events = &self.events;
                 let front = Front::new(conn, sender, process, peer.pidfd, listening, events);
                 self.fronts.insert(conn, front);
-                Event::FrontOpened { conn, uid: peer.uid, watched }
+                Event::FrontOpened { conn, uid: peer.uid, watch }
             }
             TaskEvent::FrontSaid(conn, message) => Event::FrontMessage(conn, message),
             TaskEvent::HeadOpened { conn, uid, host, head } => {

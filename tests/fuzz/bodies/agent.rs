@@ -10,7 +10,7 @@ use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
 use prost::Message;
 use psched::apinit::decide::switcher::News;
-use psched::apinit::decide::{Action, Agent, CameBack, Conn, Event, Found, Me};
+use psched::apinit::decide::{Action, Agent, CameBack, Conn, Event, Found, Me, Watch};
 use psched::apteam::ending::{Cause, Decisive, HostEnd};
 use psched::apteam::launch::{Launch, Part};
 use psched::apteam::place::{HostPart, Place};
@@ -226,7 +226,11 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
             let uid = *u.choose(&[1000, 1000, 0, 5])?;
             match u.ratio(1, 3)? {
                 true => Event::HeadOpened { conn, uid, host: "n1".into() },
-                false => Event::FrontOpened { conn, uid, watched: u.arbitrary()? },
+                false => Event::FrontOpened {
+                    conn,
+                    uid,
+                    watch: *u.choose(&[Watch::No, Watch::Here, Watch::Elsewhere])?,
+                },
             }
         }
         10..=14 => match u.ratio(1, 3)? {

@@ -238,21 +238,36 @@ fn a_stranger_commands_nothing() {
 }
 
 /// The psched that knew its front end, and would say that this has died on a login host, is obeyed
-/// no more.
+/// no more. What is watched here is not concerned.
 #[test]
 fn the_front_end_of_an_adopted_application_is_given_ten_seconds() {
-    for open in [true, false] {
+    let opened = |conn, watch| Event::FrontOpened { conn, uid: OWNER, watch };
+    let resume = |conn, key| {
+        Event::FrontMessage(conn, ToApinit::Resume { key, ticket: TICKET, taken: Vec::new() })
+    };
+    for (watch, open, ends) in [
+        (Watch::Elsewhere, true, true),
+        (Watch::Elsewhere, false, true),
+        (Watch::Here, true, false),
+        (Watch::Here, false, false),
+    ] {
         let (mut agent, key) = with_stranger();
+        let (second, third) = (Conn(71), Conn(72));
+        go_through(&mut agent, 6 * S, [opened(second, watch), resume(second, key)]);
         if !open {
-            go_through(&mut agent, 5 * S, [Event::StreamClosed(FRONT)]);
+            // Long before.
+            go_through(&mut agent, 7 * S, [Event::StreamClosed(second)]);
         }
-        go_through(&mut agent, 6 * S, [command(Command::Adopt)]);
-        if open {
-            go_through(&mut agent, 6 * S, [Event::StreamClosed(FRONT)]);
-        }
+        let at = 60 * S;
+        go_through(&mut agent, at, [command(Command::Adopt), Event::Tick]);
         let gone = |actions: Vec<Action>| actions.contains(&Action::KeepGone(key));
-        assert!(!gone(act(&mut agent, 5 * S + ns(AWAY_MAX) - 1, Event::Tick)));
-        assert!(gone(act(&mut agent, 6 * S + ns(AWAY_MAX), Event::Tick)));
+        if open {
+            // Also one that comes once more.
+            go_through(&mut agent, at, [opened(third, watch), resume(third, key)]);
+            go_through(&mut agent, at, [Event::StreamClosed(second), Event::StreamClosed(third)]);
+        }
+        assert!(!gone(act(&mut agent, at + ns(AWAY_MAX) - 1, Event::Tick)), "{watch:?} {open}");
+        assert_eq!(gone(act(&mut agent, at + ns(AWAY_MAX), Event::Tick)), ends, "{watch:?} {open}");
     }
 }
 

@@ -387,7 +387,7 @@ fn a_front_end_of_another_host_is_given_up_when_psched_says_so() {
 #[test]
 fn a_front_end_that_cannot_be_watched_is_given_ten_seconds() {
     let (mut agent, key) = with_placed();
-    let unwatched = Event::FrontOpened { conn: FRONT, uid: OWNER, watched: false };
+    let unwatched = Event::FrontOpened { conn: FRONT, uid: OWNER, watch: Watch::No };
     go_through(&mut agent, S, [unwatched, launch(FRONT, key), Event::StreamClosed(FRONT)]);
     assert_eq!(act(&mut agent, 11 * S - 1, Event::Tick), []);
     let actions = act(&mut agent, 11 * S, Event::Tick);

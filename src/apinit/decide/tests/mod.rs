@@ -209,7 +209,7 @@ fn head_not_now(conn: Conn, text: &str) -> Vec<Action> {
 }
 
 fn opened(conn: Conn, uid: u32) -> Event {
-    Event::FrontOpened { conn, uid, watched: true }
+    Event::FrontOpened { conn, uid, watch: Watch::Here }
 }
 
 fn numbered(number: u64, signal: i32) -> NumberedSignal {

@@ -245,14 +245,15 @@ fn any_of_programs() -> impl Strategy<Value = Event> {
 fn any_step() -> impl Strategy<Value = Step> {
     let lost = |key| Event::ShepherdLost { key, text: String::new() };
     let uid = prop_oneof![Just(OWNER), Just(0), Just(5)];
+    let watch = prop_oneof![Just(Watch::No), Just(Watch::Here), Just(Watch::Elsewhere)];
     let event = prop_oneof![
         1 => Just(Event::Linked(Box::new(welcome()))),
         1 => Just(Event::Unlinked),
         1 => Just(Event::Linked(Box::new(Welcome { epoch: 1, ..welcome() }))),
         1 => Just(Event::Linked(Box::new(Welcome { store_id: "ffff".into(), ..welcome() }))),
         8 => (1..99u64, any_command()).prop_map(|(seq, c)| Event::Command(seq, c)),
-        6 => (any_conn(), uid, any::<bool>()).prop_map(|(conn, uid, watched)| {
-            Event::FrontOpened { conn, uid, watched }
+        6 => (any_conn(), uid, watch).prop_map(|(conn, uid, watch)| {
+            Event::FrontOpened { conn, uid, watch }
         }),
         10 => (any_conn(), any_to_apinit()).prop_map(|(c, m)| Event::FrontMessage(c, m)),
         2 => any_conn().prop_map(Event::StreamClosed),

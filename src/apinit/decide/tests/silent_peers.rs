@@ -116,12 +116,13 @@ fn a_front_end_that_comes_back_is_told_all() {
     go_through(&mut agent, 10 * S, [lost(key, 2), Event::StreamClosed(FRONT)]);
     assert_eq!(lists(&mut agent, 20 * S, Event::Tick), NONE, "nobody hears it");
     go_through(&mut agent, 21 * S, [opened(AGAIN, OWNER), resume(AGAIN, key, &[])]);
-    assert_eq!(lists(&mut agent, 21 * S, Event::Tick), [[2]]);
+    assert_eq!(lists(&mut agent, 24 * S - 1, Event::Tick), NONE, "this host may have been away");
+    assert_eq!(lists(&mut agent, 24 * S, Event::Tick), [[2]]);
     go_through(&mut agent, 40 * S, [back(key, 2), Event::StreamClosed(AGAIN)]);
     go_through(&mut agent, 41 * S, [opened(FRONT, OWNER), resume(FRONT, key, &[])]);
     for index in 1..4 {
-        assert_eq!(lists(&mut agent, 41 * S, Event::Tick), NONE, "host {index} has not answered");
-        go_through(&mut agent, 41 * S, [back(key, index)]);
+        assert_eq!(lists(&mut agent, 44 * S, Event::Tick), NONE, "host {index} has not answered");
+        go_through(&mut agent, 44 * S, [back(key, index)]);
     }
-    assert_eq!(lists(&mut agent, 41 * S, Event::Tick), [[0; 0]]);
+    assert_eq!(lists(&mut agent, 44 * S, Event::Tick), [[0; 0]]);
 }
