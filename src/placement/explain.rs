@@ -189,8 +189,8 @@ impl NoRoom {
         self.holders.iter().copied().filter(|apid| !alone.contains(apid)).collect()
     }
 
-    /// The words for the end of all that hold nodes: `others`, and those that have nodes to
-    /// themselves. None if there are none.
+    /// In words, the end of all applications that hold nodes: `others`, and those that have nodes
+    /// to themselves. None if there are none.
     fn ended(&self, others: &[Apid], name: impl Fn(Apid) -> String) -> Option<String> {
         let alone = &self.exclusive_holders;
         let all: Vec<Apid> = alone.iter().chain(others).copied().collect();

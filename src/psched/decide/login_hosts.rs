@@ -104,7 +104,8 @@ pub enum Task {
     },
 }
 
-/// Front ends of a login host that count as dead though no apinit has reported their death, and why.
+/// Front ends of a login host that count as dead though no apinit has reported their death, and
+/// why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftBehind {
     /// Name of the host.
@@ -166,8 +167,8 @@ impl fmt::Display for Refused {
         let (host, [own, other]) = (&self.host, &self.folders);
         write!(
             f,
-            "on {host} the apinit with --runtime {other} watches the front ends of all users, and psched accepts no \
-             second apinit for this; it accepts that with --runtime {own} when the first one has gone"
+            "on {host} the apinit with --runtime {other} watches the front ends of all users; the apinit with \
+             --runtime {own} takes over when that one has ended"
         )
     }
 }

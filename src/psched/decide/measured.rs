@@ -108,8 +108,9 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// What an apinit tells. `apinits` is on how many of them an application is: 0 if it is not known,
-    /// not in this incarnation, or not on this apinit. `touch`: whether an apinit is in touch with psched.
+    /// What an apinit tells. `apinits` is on how many of them an application is: 0 if it is not
+    /// known, not in this incarnation, or not on this apinit. `touch`: whether an apinit is in
+    /// touch with psched.
     pub(super) fn take(
         &mut self,
         apinit: Nid,
@@ -126,7 +127,7 @@ impl Measured {
         let mut changed = BTreeSet::new();
         for mut switch in told.switches {
             figures.take(&switch);
-            // (A hostile one names thousands, which would be kept.)
+            // (An apinit may name thousands that are not there: these are not kept.)
             for gang in [&mut switch.started, &mut switch.stopped] {
                 let mut named = BTreeSet::new();
                 gang.retain(|key| apinits(*key) > 0 && named.insert(*key));

@@ -80,8 +80,9 @@ impl Scheduler {
         told.ran.retain(|(key, _)| nids.iter().any(|nid| sits(key, nid)));
         told.idle.retain(|(key, _)| nids.iter().any(|nid| sits(key, nid)));
         let (ran, idle) = (std::mem::take(&mut told.ran), std::mem::take(&mut told.idle));
-        // (Many changes of few applications: each is looked up once.)
-        let mut here = told.changed();
+        // (Many changes of few applications: the nodes of each are looked at once.)
+        let changed = told.switches.iter().flat_map(|s| s.started.iter().chain(&s.stopped));
+        let mut here: BTreeSet<Key> = changed.filter(|key| team(key).is_some()).copied().collect();
         here.retain(|key| nids.iter().any(|nid| sits(key, nid)));
         here.extend(told.peaks.iter().map(|(key, ..)| *key));
         let of = |switch: &Switch| {

@@ -38,6 +38,9 @@ const REFUSED_MAX: usize = 100;
 /// What is said of an application that was lost because its apinit does not have it.
 pub const LACKS: &str = "its apinit no longer knows it";
 
+/// With what the reason of a node ends whose host does not call again by itself.
+pub(super) const REVOKED: &str = "was revoked";
+
 /// Bytes of a list of nodes in what is said of an apinit that is refused.
 const NIDS_SHOWN: usize = 200;
 
@@ -159,7 +162,7 @@ impl Scheduler {
     pub(super) fn is_revoked(&mut self, link: LinkId) {
         let Some(Link { hello, .. }) = self.links.get(&link) else { return };
         let host = &hello.host;
-        let why = format!("the certificate of {host} was revoked");
+        let why = format!("the certificate of {host} {REVOKED}");
         let own = |nid: &&Nid| self.offered.get(nid) == Some(&link);
         self.refused.extend(hello.nids.iter().filter(own).map(|nid| (*nid, why.clone())));
     }
@@ -692,15 +695,15 @@ impl Scheduler {
         }
     }
 
-    /// Asks a host whether it has its part of an application that runs. The question is the command to
-    /// give the part back: a host gives back only what has not begun.
+    /// Asks a host whether it has its part of an application that runs. The question is the command
+    /// to give the part back: a host gives back only what has not begun.
     fn ask_whether_it_has(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) {
         let number = self.say_take_back(link, key, out);
         self.placed_again.entry(key).or_default().insert(link, number);
     }
 
-    /// Tells a host to give its part of an application back. The command has a number, never 0, that
-    /// no other such command has had: the host may still answer one of a psched before this.
+    /// Tells a host to give its part of an application back. The command has a number, never 0,
+    /// that no other such command has had: the host may still answer one of a psched before this.
     pub(super) fn say_take_back(&mut self, link: LinkId, key: Key, out: &mut Vec<Effect>) -> u64 {
         self.take_backs += 1;
         let number = self.born_ns.saturating_add(self.take_backs);

@@ -14,6 +14,7 @@
 //! What is in force is made in one place, [`Scheduler::machine_anew`], of what is configured, of the
 //! flavors that administrators have ordered, and of what is in use.
 
+use super::nodes::REVOKED;
 use super::retired::{leaving, with_retired};
 use super::{Effect, LinkId, Now, Scheduler, domain, flavor_orders};
 use crate::apteam::Apid;
@@ -37,8 +38,8 @@ fn told<'a>(
 impl Scheduler {
     pub(super) fn reconfigured(&mut self, now: Now, machine: Machine, out: &mut Vec<Effect>) {
         self.configured = machine;
-        // Who was refused calls again.
-        self.refused.clear();
+        // Who was refused calls again, unless its certificate was revoked.
+        self.refused.retain(|_, why| why.ends_with(REVOKED));
         self.machine_anew(now, out);
     }
 

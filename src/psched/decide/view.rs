@@ -10,7 +10,7 @@ use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, State};
-use crate::machine::Nid;
+use crate::machine::{Nid, nids_text};
 use crate::occupancy::{Occupancy, Rules};
 use crate::placement::packing::SITS_MAX;
 use crate::placement::{self, NAMED_MAX, Shut, Wanted, try_place_among};
@@ -34,7 +34,8 @@ pub enum When {
     Held,
 }
 
-/// Processes that outlive their KILL that are named of an application: it may be on a thousand hosts.
+/// Processes that outlive their KILL that are named of an application: it may be on a thousand
+/// hosts.
 const STUCK_SHOWN: usize = 16;
 
 /// The first [`STUCK_SHOWN`] of these texts, and how many there are beside.
@@ -111,7 +112,12 @@ impl Scheduler {
             let hosts = hosts.into_iter().cloned().collect();
             let why: BTreeSet<&String> =
                 away.iter().filter_map(|nid| self.refused.get(nid)).collect();
-            let why = why.into_iter().cloned().collect();
+            let mut why: Vec<String> = why.into_iter().cloned().collect();
+            let silent: Vec<Nid> =
+                away.iter().copied().filter(|nid| !self.refused.contains_key(nid)).collect();
+            if !why.is_empty() && !silent.is_empty() {
+                why.push(format!("the apinit of {} does not answer", nids_text(silent)));
+            }
             return There::Away { nids: away, hosts, why }.into();
         }
         let held = match team.state {

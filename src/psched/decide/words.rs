@@ -31,8 +31,9 @@ use crate::apteam::protocol::node::Report;
 use crate::machine::{Nid, NidSet};
 use std::time::Duration;
 
-/// By so much the clock of psched's host may have been set since a posting.
-pub(super) const CLOCK_SET: Duration = Duration::from_secs(60);
+/// By so much the clock of psched's host may have been set back since a posting: psched-hosts(7)
+/// says that a clock which is wrong by less than an hour does no harm.
+pub(super) const CLOCK_SET: Duration = Duration::from_secs(3_600);
 
 impl Scheduler {
     /// What counts of a report; `None`: nothing.
@@ -86,8 +87,8 @@ impl Scheduler {
         }
     }
 
-    /// How long an application has run at most by now: since it was posted, and before that what it brings from its
-    /// checkpoint.
+    /// How long an application has run at most by now: since it was posted, and before that what it
+    /// brings from its checkpoint.
     fn ran_at_most(&self, now: Now, key: Key) -> Duration {
         let Some(team) = self.teams.get(&key.apid) else { return CLOCK_SET };
         let since = Duration::from_nanos(now.wall_ns.saturating_sub(team.posted_at_ns));

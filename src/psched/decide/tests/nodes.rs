@@ -208,6 +208,14 @@ fn of_a_revoked_host_it_is_told_why_it_is_away() {
     let says =
         |s: &Scheduler, apid| s.why(Apid(apid)).map(|why| why.to_string()).unwrap_or_default();
     assert!(says(&s, 1).contains(why), "what runs there: {}", says(&s, 1));
+    s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
+    let both = format!("suspect ({why}; the apinit of NID 0 does not answer)");
+    assert!(says(&s, 1).contains(&both), "{}", says(&s, 1));
+    link(&mut s, 9, &[0], &[(key(1, 1), Phase::Running)]);
+    // A reload does not change that.
+    let machine = s.machine().clone();
+    s.apply(at(2), Event::Machine(Box::new(machine)));
+    assert!(told(&s)[1].contains(why), "{:?}", told(&s));
     s.apply(at(3), posted(2, 2));
     assert!(says(&s, 2).contains(why), "what waits: {}", says(&s, 2));
     // It has another certificate.

@@ -213,7 +213,7 @@ impl Scheduler {
         let told = told.filter(|note| match note.about {
             NoteAbout::Host => true,
             NoteAbout::Isolation => configured.is_none(),
-            // (One that is on other hosts only is none of its business.)
+            // (A note about an application of other hosts only does not count.)
             NoteAbout::App(key) => {
                 !self.teams.contains_key(&key.apid) || self.is_on(key, &NidSet::of(&hello.nids))
             }
