@@ -26,6 +26,9 @@ const HEADER: &str = "psched-caller-bin";
 const OURS: &str = "psched-";
 /// Supplementary groups that are passed on.
 pub const GROUPS_MAX: usize = 20_000;
+/// The longest folder of the sockets of a login host's apinit that psched takes, in bytes, with its
+/// inode and device: it goes into refusals of others.
+pub const FOLDER_MAX: usize = 192;
 /// Requests that the apinit of a login host passes on at once, of all its users: two of each aprun
 /// for which there is a connection (`connections_max`). (Those of root and of its own user are not
 /// counted.)

@@ -13,6 +13,7 @@ use super::network::Psched;
 use crate::apinit::decide::login::{LoginWatch, Opened, ProcessId, WATCHED_MAX};
 use crate::os::peer::open_process;
 use crate::os::signal_helper::SignalHelper;
+use crate::rpc::caller::FOLDER_MAX;
 use crate::rpc::connect::status_text;
 use crate::rpc::pb;
 use crate::rpc::pb::from_login::Message as Said;
@@ -21,7 +22,7 @@ use crate::rpc::pb::to_login::Message as Told;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -35,14 +36,14 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(50), Duration::fro
 const QUEUE: usize = 1_024;
 
 /// Keeps a connection to psched for ever, while this apinit serves the users of this host.
-/// `folder`: of its sockets.
+/// `directory`: of its sockets.
 pub(super) async fn keep(
     psched: Psched,
-    folder: String,
+    directory: PathBuf,
     helper: Arc<Option<SignalHelper>>,
     serves: watch::Receiver<bool>,
 ) {
-    let run = || connected(psched.clone(), folder.clone(), Arc::clone(&helper));
+    let run = || connected(psched.clone(), end_of(folder(&directory)), Arc::clone(&helper));
     while_serving(serves, run).await;
 }
 
@@ -62,7 +63,7 @@ where
 
 /// The folder of sockets as psched is told of it. Its path is not enough: another mount namespace
 /// may have another folder there.
-pub(super) fn folder(directory: &Path) -> String {
+fn folder(directory: &Path) -> String {
     use std::os::unix::fs::MetadataExt;
     let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     match std::fs::metadata(&path) {
@@ -72,6 +73,12 @@ pub(super) fn folder(directory: &Path) -> String {
         // (Its sockets can't be made, either.)
         Err(_) => path.display().to_string(),
     }
+}
+
+/// The end of a text, which says more than its beginning: psched takes [`FOLDER_MAX`] bytes.
+fn end_of(mut text: String) -> String {
+    let from = text.ceil_char_boundary(text.len().saturating_sub(FOLDER_MAX));
+    text.split_off(from)
 }
 
 /// Connects to psched again and again.

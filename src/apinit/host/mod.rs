@@ -374,8 +374,8 @@ fn for_users(
                 let has;
                 (tasks, has) = relay::Relay::serve(&network, psched.address(), &directory, &bounds);
                 if serves {
-                    let folder = login::folder(&directory);
-                    let kept = login::keep(psched.clone(), folder, Arc::clone(&helper), has);
+                    let directory = directory.clone();
+                    let kept = login::keep(psched.clone(), directory, Arc::clone(&helper), has);
                     let away = psched.address().is_some();
                     tasks.extend(away.then(|| AbortOnDropHandle::new(tokio::spawn(kept))));
                 } else {

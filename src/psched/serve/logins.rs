@@ -8,6 +8,7 @@ use super::input::Input;
 use crate::apteam::record::FrontProcess;
 use crate::certs::Role;
 use crate::psched::decide::login_hosts::LoginSays;
+use crate::rpc::caller::FOLDER_MAX;
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
 use std::pin::Pin;
@@ -26,9 +27,6 @@ const QUEUE: usize = 4_096;
 const PROCESSES_MAX: usize = 65_536;
 /// The longest boot id, in bytes.
 const BOOT_MAX: usize = 64;
-/// The longest folder of an apinit's sockets, in bytes: the path of a socket has 107 at most, and
-/// its inode and device are told with it. It goes into refusals of others.
-const FOLDER_MAX: usize = 192;
 
 /// What comes of it for the loop.
 pub struct LoginEvent {
