@@ -41,6 +41,9 @@ const BACKDATED: Duration = Duration::hours(1);
 pub fn read(path: &Path) -> Result<Vec<u8>, CertsError> {
     let failed = |error: io::Error| {
         let cure = match error.kind() {
+            io::ErrorKind::NotFound if path.ends_with(AUTHORITY_KEY) => {
+                ": make certificates on the host where `psched certs init` has made it"
+            }
             io::ErrorKind::NotFound => ": `psched certs` makes it",
             io::ErrorKind::PermissionDenied => ": it belongs to another user",
             _ => "",

@@ -131,7 +131,7 @@ fn done(command: Command) -> Result<String, CertsError> {
         Command::Host { name, role, days, folder } => {
             let workshop = Workshop::new(&folder.folder);
             let old = certificate(&workshop.of_host(&name).join(HOST)).ok();
-            // (Read before: what is made is told of.)
+            // (Read first: if it fails nothing has been made.)
             let revoked = revoked(&folder.folder)?;
             let made = workshop.issue(&name, &role, days.days, false)?;
             Ok(copy_it(&name, &made)

@@ -9,7 +9,7 @@
 //! The layer that makes lines hands each of them over whole. Every character in it that steers
 //! ([`steers`]), except the line feed at its end, is written as JSON writes it (`\n`, `\u001b`): so
 //! one function does for lines and for JSON. The colours that the layer itself has put in pass.
-//! Those of a quotation are taken out before they are beside these: [`field`].
+//! Colours in a quotation are escaped before the layer adds its own: [`field`].
 
 use crate::steering::steers;
 use std::borrow::Cow;

@@ -40,7 +40,7 @@ pub trait Hook {
         why
     }
 
-    /// The body ends for this reason, its own or this hook's: the last that goes on.
+    /// The body ends for this reason, its own or this hook's: its last frame.
     ///
     /// # Errors
     /// The reason, where the reader is told by an error.

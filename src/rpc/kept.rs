@@ -2,8 +2,8 @@
 //!
 //! A caller that has nothing any more is to be forgotten, and a look at all callers with each
 //! request would make all of them pay for their number. So the map is looked through only when it
-//! has doubled since the last look: that costs each new caller a constant time on average, and at
-//! most half of the entries, and [`ALWAYS`], are of callers that have nothing.
+//! has doubled since the last look: that costs each new caller a constant time on average. There
+//! are never more than [`ALWAYS`] entries, or twice as many as had something at the last look.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,13 +35,13 @@ impl<K, V> Default for Kept<K, V> {
 }
 
 impl<K: Ord, V> Kept<K, V> {
-    /// The entry of a caller, made by `new` if there is none. It is kept at least as long as
-    /// somebody has it.
+    /// The entry of a caller, made by `new` if there is none. It is kept at least until the last
+    /// returned reference is dropped.
     pub fn of(&self, key: K, new: impl FnOnce() -> V) -> Arc<V> {
         self.of_unless(key, new, |_| true)
     }
 
-    /// Likewise. An entry that nobody has is forgotten only if it is `idle`.
+    /// The same; without references, too, an entry is forgotten only if it is `idle`.
     pub fn of_unless(&self, key: K, new: impl FnOnce() -> V, idle: impl Fn(&V) -> bool) -> Arc<V> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = entries.of.get(&key) {

@@ -34,9 +34,10 @@ impl http_body::Body for Pieces {
     type Data = Bytes;
     type Error = Status;
 
-    /// The next piece, or what the body ends with. No piece is empty: a frame without data and without the end of its
-    /// stream counts as an attack, of which a connection bears a hundred, and a client may end each of its requests
-    /// with a frame that is empty when it comes from here.
+    /// The next piece, or what the body ends with. No piece is empty: a frame without data and
+    /// without the end of its stream counts as an attack, of which a connection bears a hundred,
+    /// and a client may end each of its requests with a frame that is empty when it comes from
+    /// here.
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

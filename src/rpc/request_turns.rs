@@ -11,9 +11,9 @@
 //! down by that, since the queue is empty then. Only the beginning of a request is in turns: a request that waits for
 //! something holds up no other one.
 //!
-//! A caller is a user of this host, or another host with all of its users: that host is believed
-//! who its users are, and could name one for each request. (An honest login host has a bound for
-//! each user before it passes requests on.) Root and our own user on this host have no turns.
+//! A caller is a user of this host, or another host with all of its users: it says who its users
+//! are, and could name another one for each request. (An honest login host has a bound for each
+//! user before it passes requests on.) Root and our own user on this host have no turns.
 
 use crate::rpc::kept::Kept;
 use crate::rpc::listen::Peer;

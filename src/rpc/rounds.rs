@@ -70,7 +70,7 @@ impl Rounds {
         if self.used.fetch_add(1, Ordering::AcqRel) + 1 < self.round {
             return;
         }
-        // (Nobody else counts before there are turns again.)
+        // (No other task counts before there are turns again.)
         self.used.store(0, Ordering::Release);
         #[cfg(test)]
         self.over.fetch_add(1, Ordering::AcqRel);

@@ -63,9 +63,10 @@ fn a_program_of_one_host_runs_on_all() {
     large(&cluster, 2, "/bin/hostname");
     let all: [&str; 6] = ["h0", "h1", "h2", "h3", "h4", "h5"];
     let sent = || [0, 1, 2, 3, 4, 5].map(|host| cluster.sent_bytes(host));
-    // The third host, where aprun is, gives one to the first, where PE 0 is, and executes its own file. The first gives one
-    // to each of the other three among its four next, and the second gives one to the last. (If the second has not heard
-    // of the program in time, as on a busy machine, the last has it from the first: then the launch is tried again.)
+    // The third host, where aprun is, gives one to the first, where PE 0 is, and executes its own
+    // file. The first gives one to each of the other three among its four next, and the second
+    // gives one to the last. (If the second has not heard of the program in time, as on a busy
+    // machine, the last has it from the first: then the launch is tried again.)
     let (by_the_tree, by_the_head) = ([3, 1, 1, 0, 0, 0], [4, 0, 1, 0, 0, 0]);
     let copies_of_a_launch = || {
         let arguments = words("-q -n 6 -N 1").chain([PROGRAM]);

@@ -196,8 +196,9 @@ fn dies_in_a_launch(
     let once = format!("mkdir {folder}/{name}.$ALPS_APP_PE || exit 9; echo $ALPS_APP_PE");
     cluster.stand_still(Some(held), true);
     let aprun = script(cluster, 0, "-n 10", &once);
-    // (Its apshepherd is there a moment before its apinit has the application on record. An apinit that is started
-    // again without that record is given the place once more, and the launch goes on.)
+    // (Its apshepherd is there a moment before its apinit has the application on record. An apinit
+    // that is started again without that record is given the place once more, and the launch goes
+    // on.)
     eventually(BOUND, "the launch has come to the second host", || {
         is_on_record(cluster, 1) && until(&cluster.others(1))
     });
@@ -229,8 +230,8 @@ fn a_host_on_the_way_dies_in_the_middle_of_a_launch() {
         return;
     }
     let mut cluster = Cluster::start(5, 1);
-    // (An apinit stands still until the launch has come so far, however long that takes: its silence is not to end
-    // its connection before.)
+    // (An apinit stands still until the launch has come so far, however long that takes: its
+    // silence is not to end its connection before.)
     cluster.set("fan_out=2 host_silence=5m");
     let count =
         |all: &[(i32, String)], of: &str| all.iter().filter(|(_, line)| line.contains(of)).count();

@@ -134,8 +134,8 @@ fn the_death_of_an_aprun_is_noticed_on_every_host() {
     cluster.wait_until_up();
 }
 
-/// Wherever PE 0 is, though its host does not watch an aprun of another host. Unread output of its PEs keeps no
-/// node.
+/// Wherever PE 0 is, though its host does not watch an aprun of another host. Unread output of its
+/// PEs keeps no node.
 #[test]
 fn an_application_ends_with_its_aprun_though_its_output_waits() {
     if !may_be("hosts::an_application_ends_with_its_aprun_though_its_output_waits") {

@@ -415,8 +415,8 @@ fn streams_of(socket: &Path) -> (u32, UnixStream) {
     (u32::from_be_bytes([most[2], most[3], most[4], most[5]]), stream)
 }
 
-/// What nobody reads takes memory for each request: a user has many connections, or many requests
-/// on one.
+/// An unread answer takes memory for each request: a user has many connections, or many requests on
+/// one of them.
 #[test]
 fn a_user_with_many_connections_has_few_requests_on_the_last_ones() {
     let test = "a_user_with_many_connections_has_few_requests_on_the_last_ones";

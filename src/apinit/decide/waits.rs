@@ -20,8 +20,8 @@ pub const BACKSTOP: Duration = Duration::from_secs(5);
 /// And again, as long as it is not over.
 pub const BACKSTOP_AGAIN: Duration = Duration::from_secs(30);
 
-/// Between two attempts to reach another host's apinit: at first, and at most. The time grows with that for which it has
-/// not been reached.
+/// Between two attempts to reach another host's apinit: at first, and at most. The longer it has
+/// not been reached, the longer is this time.
 pub const PEER_AGAIN: Duration = Duration::from_millis(250);
 pub const PEER_AGAIN_MAX: Duration = Duration::from_secs(2);
 

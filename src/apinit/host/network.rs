@@ -25,9 +25,9 @@ use tower::util::MapRequestLayer;
 /// The runtime directory where psched is on another host and no other is named.
 const RUNTIME_DEFAULT: &str = "/run/psched";
 /// Requests on one connection of another host: its apinit has one for each application that it is
-/// the head of here, and passes on those of one user on each of its other connections (4,096). A
-/// reserve of four times the usual `applications_max`; an apinit with more waits with the others.
-pub(super) const STREAMS_MAX: u32 = 16_384;
+/// the head of here (`applications_max` at most), and passes on those of one user on each of its
+/// other connections (4,096).
+pub(super) const STREAMS_MAX: u32 = 65_536;
 /// Other hosts to which connections are kept.
 const HOSTS_MAX: usize = 8_192;
 

@@ -26,7 +26,8 @@ pub const PROTOCOL: u32 = 1;
 pub const SAID_MAX: usize = 1_024;
 /// Notes of a host at most (there may be one for each of its applications). More are left out.
 pub const NOTES_MAX: usize = 256;
-/// Processes of an application that outlive their KILL, that a host tells of at most. More are left out.
+/// Processes of an application that outlive their KILL, that a host tells of at most. More are left
+/// out.
 pub const STUCK_MAX: usize = 64;
 /// Limits of a host, and means of checkpoints, at most. More are left out.
 pub const MEANS_MAX: usize = 64;

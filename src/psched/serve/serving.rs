@@ -37,13 +37,13 @@ pub(super) const FEW: u32 = 8;
 /// Connections of one kind.
 pub(super) type Connections = Pin<Box<dyn Stream<Item = io::Result<PeerStream>> + Send>>;
 
-/// What is accepted, by what serves it.
+/// The accepted connections, by what serves them.
 pub(super) struct Split {
-    /// Those of users, for the thread that accepts them.
+    /// Connections of users, for the thread that accepts them.
     pub users: Connections,
-    /// Those of users that have many already, for the same thread: each takes [`FEW`] requests.
+    /// Further connections of users with many, for the same thread: each takes [`FEW`] requests.
     pub few: Connections,
-    /// Those of psched's own user, which settle in the runtime in which they are taken.
+    /// Connections of psched's own user, which belong to the runtime that takes them.
     pub own: Connections,
 }
 

@@ -178,8 +178,8 @@ impl Codec<Option<String>, String> for Cut {
     }
 }
 
-/// What a host says of itself in words: so many texts at most, each of [`SAID_MAX`] bytes at most. What is
-/// beyond is left out on both sides: psched keeps them, and shows them to everybody.
+/// What a host says of itself in words: so many texts at most, each of [`SAID_MAX`] bytes at most.
+/// Both sides leave out the rest, because psched keeps these texts and shows them to all users.
 pub(super) struct Said(pub usize);
 
 impl Codec<Vec<String>, Vec<String>> for Said {

@@ -27,7 +27,8 @@ use crate::variables::{Isolation, Variables};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Bytes of the name of a host, or of a kind of processors: the kernel's `HOST_NAME_MAX` is 64, DNS has 253.
+/// Bytes of the name of a host, or of a kind of processors: the kernel's `HOST_NAME_MAX` is 64, DNS
+/// has 253.
 const NAME_MAX: usize = 255;
 /// NUMA nodes of a host: Linux has no more.
 const BANKS_MAX: usize = 1_024;

@@ -1289,7 +1289,7 @@ fn output_is_not_copied() {
     assert!(bounds.contains(&output.data.as_ptr()));
 }
 
-/// psched keeps it, and shows it to everybody.
+/// psched keeps these texts, and shows them to all users.
 #[test]
 fn of_what_a_host_says_of_itself_some_is_taken() {
     let long = || "ä".repeat(super::TEXT_MAX / 2);

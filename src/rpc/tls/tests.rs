@@ -260,7 +260,7 @@ async fn a_connection_is_cut_at_once() {
     assert!(ended.is_ok(), "the connection is still open");
 }
 
-/// A host whose cable is out sends nothing, and the kernel tells nobody of it for long.
+/// Of a host whose cable is out the kernel says nothing for a long time.
 #[tokio::test]
 async fn a_connection_on_which_nothing_comes_breaks() {
     let place = Place::cluster("tls-quiet");

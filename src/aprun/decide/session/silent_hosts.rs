@@ -14,9 +14,9 @@ pub(super) struct SilentHosts {
     /// By their index in the placement; the first is that of PE 0, to which this process has a
     /// connection.
     hosts: BTreeSet<u32>,
-    /// That of PE 0 is not reached.
+    /// The host of PE 0 is not reached.
     head_is_away: bool,
-    /// When that of PE 0 may be told of again.
+    /// From when on a message about the host of PE 0 may be written again.
     own_not_before_ns: u64,
 }
 
