@@ -189,8 +189,8 @@ impl NoRoom {
         self.holders.iter().copied().filter(|apid| !alone.contains(apid)).collect()
     }
 
-    /// In words, the end of all applications that hold nodes: `others`, and those that have nodes
-    /// to themselves. None if there are none.
+    /// A condition in words: that `others`, and the applications that have nodes to themselves, have
+    /// ended. None if there are no such applications.
     fn ended(&self, others: &[Apid], name: impl Fn(Apid) -> String) -> Option<String> {
         let alone = &self.exclusive_holders;
         let all: Vec<Apid> = alone.iter().chain(others).copied().collect();

@@ -107,7 +107,7 @@ fn is_relay(socket: &Path) -> bool {
     socket.file_name() == Some(RELAY_SOCKET.as_ref())
 }
 
-/// Who listens on this socket.
+/// The daemon that listens on this socket.
 fn whose(socket: &Path) -> &'static str {
     if is_relay(socket) { "apinit" } else { "psched" }
 }

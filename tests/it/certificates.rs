@@ -157,7 +157,7 @@ fn count_script(cluster: &Cluster) -> String {
     )
 }
 
-/// The same, from host 1 to host 0; what aprun says goes to a file.
+/// One PE on host 0 that counts, started on host 1. The stderr of aprun is the file `told`.
 fn counts_from_1(cluster: &Cluster, told: &Path) -> Running {
     let told_by = format!("exec \"$@\" 2>{}", told.display());
     let aprun = binaries().join("aprun");

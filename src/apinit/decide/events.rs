@@ -22,7 +22,7 @@ pub const NO_CONN: Conn = Conn(u64::MAX);
 /// By whom the process of a front end is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watch {
-    /// By nobody that would tell of its death.
+    /// By no apinit: its death is not told.
     No,
     /// By this apinit: [`Event::FrontDied`] comes when it dies.
     Here,
@@ -31,7 +31,7 @@ pub enum Watch {
 }
 
 impl Watch {
-    /// The same, where psched does not know the front end.
+    /// The same for an adopted application, of which psched may not know the front end.
     pub fn of_adopted(self) -> Watch {
         if self == Watch::Elsewhere { Watch::No } else { self }
     }

@@ -46,8 +46,8 @@ impl Peer {
         Some(since.saturating_add(ns(SILENT_AFTER)))
     }
 
-    /// It has answered since the front end came back. (In a new life of this apinit every host
-    /// counts as one that has the launch.)
+    /// It has answered since the front end came back. (A restarted apinit takes it that every host
+    /// has the launch.)
     fn answers(&self) -> bool {
         self.done || self.open && self.accepted && !self.asked_again
     }

@@ -97,7 +97,7 @@ mod tests {
         let mut quiet = Quiet::new(8 * SECOND);
         assert!(!is_over(&mut quiet, 7 * SECOND).await);
         quiet.heard();
-        assert!(!is_over(&mut quiet, 7 * SECOND).await, "from what has come");
+        assert!(!is_over(&mut quiet, 7 * SECOND).await, "it is counted from what came last");
         assert!(is_over(&mut quiet, 2 * SECOND).await);
     }
 

@@ -262,7 +262,7 @@ fn the_front_end_of_an_adopted_application_is_given_ten_seconds() {
         go_through(&mut agent, at, [command(Command::Adopt), Event::Tick]);
         let gone = |actions: Vec<Action>| actions.contains(&Action::KeepGone(key));
         if open {
-            // Also one that comes once more.
+            // The front end connects again before it goes.
             go_through(&mut agent, at, [opened(third, watch), resume(third, key)]);
             go_through(&mut agent, at, [Event::StreamClosed(second), Event::StreamClosed(third)]);
         }

@@ -185,9 +185,16 @@ fn an_apshepherd_asks_in_vain_for_a_program_that_the_launch_does_not_have() {
     // A launch that allows no copies has none.
     let (mut agent, key) = (linked(&[0]), key);
     let launch = Box::new(Launch { copies: false, ..*allowing() });
+    launched(&mut agent, key, launch);
+    assert_eq!(act(&mut agent, S, wants(key, &[0])), []);
+    assert_eq!(act(&mut agent, S, Event::ProgramAsked(key, wanted(0))), []);
+}
+
+/// Places it on two hosts, and launches it from here.
+fn launched(agent: &mut Agent, key: Key, launch: Box<Launch>) {
     let launch = ToApinit::Launch { key, ticket: TICKET, launch };
     go_through(
-        &mut agent,
+        agent,
         0,
         [
             placed(place(key, &[&[0], &[1]])),
@@ -196,8 +203,6 @@ fn an_apshepherd_asks_in_vain_for_a_program_that_the_launch_does_not_have() {
             Event::FrontMessage(FRONT, launch),
         ],
     );
-    assert_eq!(act(&mut agent, S, wants(key, &[0])), []);
-    assert_eq!(act(&mut agent, S, Event::ProgramAsked(key, wanted(0))), []);
 }
 
 /// What was not looked at when it was posted has no size, and no host wants a copy of it.
@@ -205,17 +210,7 @@ fn an_apshepherd_asks_in_vain_for_a_program_that_the_launch_does_not_have() {
 fn a_program_without_an_identity_is_not_copied() {
     let (mut agent, key) = (linked(&[0]), key(12, 1));
     let launch = Box::new(Launch { identity: None, ..*allowing() });
-    let launch = ToApinit::Launch { key, ticket: TICKET, launch };
-    go_through(
-        &mut agent,
-        0,
-        [
-            placed(place(key, &[&[0], &[1]])),
-            Event::ShepherdSpawned(key),
-            opened(FRONT, OWNER),
-            Event::FrontMessage(FRONT, launch),
-        ],
-    );
+    launched(&mut agent, key, launch);
     for size in [0, 9] {
         let program = WantedProgram { size, ..wanted(0) };
         assert_eq!(act(&mut agent, S, Event::ProgramAsked(key, program)), []);

@@ -204,6 +204,12 @@ fn asking(quiet: bool, pes: &[u32]) -> Front {
     };
     let places = PlacementList(pes.iter().enumerate().map(place).collect());
     let placement = Box::new(Placement { places, ..*placement(1) });
+    goes(&mut front, placement);
+    front
+}
+
+/// It is placed so, launched, and goes.
+fn goes(front: &mut Front, placement: Box<Placement>) {
     for event in [
         Event::Start,
         Event::PschedUp { pid: PSCHED },
@@ -215,7 +221,6 @@ fn asking(quiet: bool, pes: &[u32]) -> Front {
     ] {
         front.apply(0, event);
     }
-    front
 }
 
 fn report(offset: u64, rank: u32, report: PeReport) -> Event {

@@ -15,17 +15,7 @@ fn on_hosts(here: &str, quiet: bool) -> Session {
     let hosts = (0..5).map(host).collect();
     let placement = Box::new(Placement { hosts, front_host: here.to_owned(), ..*placement(1) });
     let mut front = Front::new(Setup { quiet, ..setup() });
-    for event in [
-        Event::Start,
-        Event::PschedUp { pid: PSCHED },
-        event(PschedEvent::Accepted(APID)),
-        event(PschedEvent::Placed(1)),
-        Event::Looked(Looked::Placement(placement)),
-        apinit(FromApinit::Accepted),
-        apinit(FromApinit::Going),
-    ] {
-        front.apply(0, event);
-    }
+    goes(&mut front, placement);
     Session { front, now: 0 }
 }
 
