@@ -514,6 +514,8 @@ impl Scheduler {
                     if let Some(stuck) = self.stuck.get_mut(&key.apid) {
                         stuck.retain(|nid, _| !end.nids.contains(nid));
                     }
+                    // It had it: there is nothing to ask.
+                    self.it_has(link, key);
                     self.part_ended(now, *end, Said::ByItsNodes, out);
                     // This leaves psched after the record is durable, like every effect.
                     out.push(Effect::Command { link, command: Command::AcknowledgeEnd(key) });
@@ -652,7 +654,12 @@ impl Scheduler {
         let of_link = NidSet::of(&nids);
         let Some(team) = self.teams.get(&key.apid) else { return };
         let head = team.places.nids().next().is_some_and(|n| of_link.contains(n));
+        let own: Vec<Nid> = team.places.nids().filter(|n| of_link.contains(*n)).collect();
+        let over = team.end.as_ref().is_some_and(|e| own.iter().all(|n| e.nids.contains(n)));
         match team.state {
+            // It had its part to the end: what it has forgotten now is not lost. (The question was
+            // under way, or its end arrived before the word of the head that all had gone.)
+            State::Launching | State::Running if over => {}
             State::TakingBack => {
                 self.taken_back.entry(key).or_default().extend(nids);
                 let back = self.taken_back.get(&key);
@@ -687,8 +694,7 @@ impl Scheduler {
             }
             // This host's part is over before it began.
             State::Launching | State::Running => {
-                let nids: Vec<Nid> = team.places.nids().filter(|n| of_link.contains(*n)).collect();
-                let end = HostEnd { key, nids, ..HostEnd::default() };
+                let end = HostEnd { key, nids: own, ..HostEnd::default() };
                 self.part_ended(now, end, Said::ByPsched, out);
             }
             _ => {}

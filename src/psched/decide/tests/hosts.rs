@@ -209,6 +209,34 @@ fn an_application_that_runs_is_lost_only_by_a_host_that_was_asked_for_it() {
     assert!(lost.contains(&"-> 1 terminate 1.1 5".to_owned()), "{lost:?}");
 }
 
+/// Its part was given again and has run to its end, of which psched hears before the head says that all
+/// have gone; or while the question is under way. The host has forgotten it then, and lost nothing.
+#[test]
+fn a_part_that_has_ended_is_not_lost() {
+    let end = || ended(key(1, 1), &[1], None);
+    let again = |s: &mut Scheduler| {
+        // Its apinit has not heard of the place, and is given it again.
+        assert!(brief(&link(s, 3, &[1], &[])).contains(&"-> 3 place 1.1".to_owned()));
+        report(s, 1, Report::Launched(key(1, 1)));
+    };
+    let mut s = spread();
+    again(&mut s);
+    report(&mut s, 3, end());
+    let runs = report(&mut s, 1, Report::Running(key(1, 1)));
+    assert!(!runs.contains(&"-> 3 take-back 1.1".to_owned()), "{runs:?}");
+    let mut s = spread();
+    again(&mut s);
+    let runs = report(&mut s, 1, Report::Running(key(1, 1)));
+    assert!(runs.contains(&"-> 3 take-back 1.1".to_owned()), "{runs:?}");
+    report(&mut s, 3, end());
+    for _ in 0..2 {
+        assert_eq!(report(&mut s, 3, taken_back(key(1, 1))), [""; 0]);
+    }
+    assert_eq!(s.team(Apid(1)).map(|team| team.state), Some(State::Running));
+    let over = report(&mut s, 1, ended(key(1, 1), &[0], None));
+    assert_eq!(over[0], "save 1.1 ended");
+}
+
 /// The head was killed after it had said that the launch had come, and before its shepherd had it.
 #[test]
 fn a_launch_that_was_lost_again_goes_with_its_front_end() {
