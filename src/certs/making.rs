@@ -487,10 +487,13 @@ fn is_host_name(name: &str) -> bool {
     !name.is_empty() && is_host(name) && name.chars().all(plain) && !name.starts_with('.')
 }
 
-/// Makes a folder that only its owner may look into, unless there is one.
+/// Makes a folder that only its owner may look into, unless there is one. Those above it are made as
+/// any others are: psched.yaml lies beside, and all users read it.
 fn make_folder(folder: &Path) -> Result<(), CertsError> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
+    let above = folder.parent().map_or(Ok(()), fs::create_dir_all);
+    let own = || fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    above.and_then(|()| own()).map_err(|error| {
         CertsError::new(format!("can't make the folder {}: {error}", folder.display()))
     })
 }

@@ -33,6 +33,7 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
             return ExitCode::from(wrong);
         }
         let text = error.render().to_string();
+        let text = missing(&text).unwrap_or(text);
         // Begins with the program's name, as every other message does: the output of a script that
         // calls several commands says which of them failed. (An Err: stderr is closed.)
         let _ = match text.strip_prefix("error: ") {
@@ -41,6 +42,15 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
         };
         ExitCode::from(wrong)
     })
+}
+
+/// What clap says of arguments that have to be there, in a line: `missing: <APID>...`. `None`: it says something
+/// else.
+fn missing(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("error: the following required arguments were not provided:\n")?;
+    let (names, rest) = rest.split_once("\n\n")?;
+    let names: Vec<&str> = names.lines().map(str::trim).collect();
+    Some(format!("error: missing: {}\n\n{rest}", names.join(", ")))
 }
 
 /// What to say of a subcommand that another scheduler has.
@@ -178,6 +188,21 @@ mod tests {
     use super::*;
     use std::cell::Cell;
     use tonic::{Response, Status};
+
+    /// (In clap's words of today.)
+    #[test]
+    fn what_is_missing_is_one_line() {
+        let of = |words: &[&str]| {
+            let line = clap::Command::new("x")
+                .arg(clap::arg!(--apid <APID>).required(true))
+                .arg(clap::arg!(<DIR>).required(true));
+            let error = line.try_get_matches_from(words).expect_err("refused");
+            missing(&error.render().to_string())
+        };
+        let text = of(&["x"]).expect("it is missing");
+        assert!(text.starts_with("error: missing: --apid <APID>, <DIR>\n\nUsage: x "), "{text}");
+        assert_eq!(of(&["x", "--other"]), None);
+    }
 
     /// How often it is asked, and for how long, where psched is away the first so many times.
     async fn asked(does: Does, away: u32, status: impl Fn() -> Status) -> (u32, bool, Duration) {

@@ -247,6 +247,15 @@ pub fn status_text(status: Status) -> String {
     }
 }
 
+/// The same of a caller, who knows nothing of the limits of connections here.
+pub fn heard_text(status: Status) -> String {
+    let text = status_text(status);
+    match text.strip_suffix(CLOSED) {
+        Some(before) => format!("{before}the other side closed it"),
+        None => text,
+    }
+}
+
 /// Whether an error says that there was no connection: nothing can have been sent.
 pub fn is_not_connected(error: &(dyn std::error::Error + 'static)) -> bool {
     find::<ConnectError>(error).is_some() || find::<DialError>(error).is_some()
@@ -280,7 +289,7 @@ fn plain(text: &str) -> String {
     let rest = text.strip_prefix(CUT_OFF).map(|rest| rest.trim_start_matches(": "));
     let of_pipe = |text: &str| text.ends_with("closed because of a broken pipe");
     match rest.unwrap_or(text) {
-        "" if rest.is_some() => "it was cut off in the middle of an answer".to_owned(),
+        "" if rest.is_some() => "it was cut off".to_owned(),
         text if of_pipe(text) || text.contains("without sending TLS close_notify") => {
             CLOSED.to_owned()
         }

@@ -57,6 +57,7 @@ pub struct Directory {
     pub place: Option<Box<PlaceCommand>>,
     front: Option<Pid>,
     gone: bool,
+    adopted: bool,
     going: Option<u64>,
     /// What it has run, and when that was so.
     pub ran: Option<(u64, u64)>,
@@ -295,6 +296,7 @@ impl World {
             away: away.then_some(7),
             front: front.map(|(conn, _)| conn),
             gone: directory.gone,
+            adopted: directory.adopted,
         };
         self.drive(slot, |driver, _| driver.left(Left { found, front_died, thawing: false }));
     }

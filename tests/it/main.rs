@@ -79,6 +79,7 @@ mod stopping;
 mod strace;
 mod stuck;
 mod support;
+mod terminals;
 mod traced;
 mod traffic;
 mod turns;

@@ -56,8 +56,8 @@ fn who_dies_by_a_signal_leaves_its_stacks() {
         // (The others may be ended before they have said anything.)
         assert!(ran.sorted().contains(&"PE 1".to_owned()), "{ran:?}");
         let says = format!(
-            "Application {apid} left the stacks of PEs that died by a signal in its working directory, in files \
-             PROGRAM.{apid}.RANK.stack"
+            "Application {apid} left the stacks of PEs that died by a signal in its working directory on their \
+             hosts, in files PROGRAM.{apid}.RANK.stack"
         );
         assert!(ran.stderr.contains(&says), "{}", ran.stderr);
         let file = format!("fall.{apid}.1.stack");

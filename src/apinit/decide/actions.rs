@@ -37,6 +37,8 @@ pub enum Action {
     /// Its front end is gone, or was given up, and what it has not written is thrown away: keep that
     /// too, so that one that comes back hears of it.
     KeepGone(Key),
+    /// The psched that is obeyed now has adopted it: keep that too.
+    KeepAdopted(Key),
     /// Tell the switcher, which keeps what an application has run.
     Turns(TurnEvent),
     /// Say how long it has run.

@@ -158,7 +158,7 @@ impl Agent {
 
     /// An application of a former life of this apinit.
     pub(super) fn found(&mut self, now: u64, found: Found, out: &mut Out) {
-        let Found { place, going_ns, ran_ns, hello, silent, away, front, gone } = found;
+        let Found { place, going_ns, ran_ns, hello, silent, away, front, gone, adopted } = found;
         // Its shepherd says nothing until it is back.
         let silent = silent || away.is_some();
         let key = place.key;
@@ -183,7 +183,7 @@ impl Agent {
         };
         let hello = hello.filter(|_| !undone);
         let mut app = App::new(place, index, nids, 0);
-        app.was_found = true;
+        (app.was_found, app.adopted) = (true, adopted);
         // How much of the ticket's time is left was known to the one who died: all of it, at most.
         app.ticket_until_ns = now.saturating_add(ns(app.place.ticket_left));
         if let Some(hello) = &hello {

@@ -205,4 +205,6 @@ pub struct Found {
     pub front: Option<Conn>,
     /// As [`Action::KeepGone`].
     pub gone: bool,
+    /// As [`Action::KeepAdopted`].
+    pub adopted: bool,
 }

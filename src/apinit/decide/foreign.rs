@@ -158,7 +158,7 @@ impl Agent {
     pub(super) fn stranger_says(&mut self, now: u64, command: Command, out: &mut Out) {
         match command {
             Command::Adopt if !self.is_purged() => {
-                self.adopt_fronts(now);
+                self.adopt_fronts(now, out);
                 if let Some(stranger) = self.stranger.take() {
                     self.obey(now, stranger.welcome, out);
                 }

@@ -617,13 +617,15 @@ impl Agent {
 
     /// Another psched has adopted what is here. It does not tell when front ends on other hosts die,
     /// so those that are away have as long to come back as front ends that can't be watched.
-    pub(super) fn adopt_fronts(&mut self, now: u64) {
+    pub(super) fn adopt_fronts(&mut self, now: u64, out: &mut Out) {
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {
             let Some(app) = self.apps.get_mut(&key) else { continue };
             // Its numbers of moves are its own.
             app.not_moved = None;
-            app.adopted = true;
+            if app.head() && !std::mem::replace(&mut app.adopted, true) {
+                out.push(Action::KeepAdopted(key));
+            }
             if let Front::Away { since_ns, watch, .. } = &mut app.front
                 && *watch == Watch::Elsewhere
             {

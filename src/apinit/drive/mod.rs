@@ -176,6 +176,7 @@ impl Driver {
             Action::CloseStream(conn) => self.close_stream(out, conn),
             Action::KeepFront(key, conn) => self.keep(out, Record::Front(key, conn)),
             Action::KeepGone(key) => self.keep(out, Record::Gone(key)),
+            Action::KeepAdopted(key) => self.keep(out, Record::Adopted(key)),
             Action::KeepGoing(key, at_ns) => self.keep(out, Record::Going(key, at_ns)),
             Action::KeepPlace(place) => self.keep(out, Record::Place(place)),
             Action::KeepPlans(plans) => self.plans = Some(plans),

@@ -222,6 +222,8 @@ pub enum Record {
     Front(Key, Conn),
     /// Its front end is gone.
     Gone(Key),
+    /// Another psched has adopted it than placed it.
+    Adopted(Key),
     /// Its PEs go since then.
     Going(Key, u64),
     /// It had run so long, in nanoseconds, at that time.

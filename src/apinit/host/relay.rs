@@ -442,10 +442,8 @@ async fn listener_on(socket: &Path) -> UnixListener {
                 return listener;
             }
             Err(error) => {
-                match obstacle.met(socket, error) {
-                    Some(said) if obstacle.failed => tracing::warn!("{said}"),
-                    Some(said) => tracing::info!("{said}"),
-                    None => {}
+                if let Some(said) = obstacle.met(socket, error) {
+                    tracing::warn!("{said}");
                 }
                 sleep(obstacle.wait).await;
             }

@@ -378,6 +378,15 @@ impl AppDirectory {
         self.keep("gone", b"")
     }
 
+    pub fn keep_adopted(&self) -> anyhow::Result<()> {
+        self.keep("adopted", b"")
+    }
+
+    /// Another psched has adopted it than placed it.
+    pub fn adopted(&self) -> bool {
+        self.path.join("adopted").exists()
+    }
+
     /// It is being dumped: whoever comes after us is to let it go on.
     pub fn keep_dumped(&self) {
         self.keep_if_possible("dumped", b"");
@@ -496,6 +505,9 @@ mod tests {
         assert!(!app.gone());
         app.keep_gone().expect("kept");
         assert!(app.gone());
+        assert!(!app.adopted());
+        app.keep_adopted().expect("kept");
+        assert!(app.adopted());
         assert_eq!((app.ran(), runtime.plans()), (None, Vec::new()));
         app.keep_ran(u64::MAX, u64::MAX - 1);
         assert_eq!(app.ran(), Some((u64::MAX, u64::MAX - 1)));

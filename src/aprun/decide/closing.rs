@@ -112,8 +112,8 @@ pub fn stacks_line(ended: &Ended) -> Option<Line> {
     let core = |end: &EndCount| matches!(end.end, PeEnd::Signal(s) if CORE_SIGNALS.contains(&s));
     ended.end.ends.iter().any(core).then(|| {
         let text = format!(
-            "left the stacks of PEs that died by a signal in its working directory, in files \
-             PROGRAM.{apid}.RANK.stack"
+            "left the stacks of PEs that died by a signal in its working directory on their hosts, in \
+             files PROGRAM.{apid}.RANK.stack"
         );
         Line::OfApplication(apid, text)
     })

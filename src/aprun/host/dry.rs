@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 /// A line for each PE: rank, NID, processors of that node.
 pub fn table(placement: &Placement) -> String {
-    let mut text = format!("{:>5} {:>5} {}\n", "rank", "nid", "processors");
+    let mut text = format!("{:>5} {:>5} {}\n", "Rank", "NID", "Processors");
     for pe in placement.places.pes() {
         let processors: Vec<String> = pe.processors.iter().map(u32::to_string).collect();
         // Writing to a String does not fail.
@@ -31,7 +31,7 @@ mod tests {
         );
         let placement = Placement { places, ..Placement::default() };
         let expected =
-            " rank   nid processors\n    0     3 0,1\n    1     3 2,3\n    2     4 6,7\n";
+            " Rank   NID Processors\n    0     3 0,1\n    1     3 2,3\n    2     4 6,7\n";
         assert_eq!(table(&placement), expected);
     }
 }

@@ -50,7 +50,7 @@ impl Files {
     }
 
     /// Creates the file of every rank, or truncates it. Files in `made` stay as they are; `made` gets the others.
-    /// The error names the file.
+    /// The error names the option and the file.
     pub fn make(
         &mut self,
         apid: Apid,
@@ -58,7 +58,9 @@ impl Files {
         made: &mut BTreeSet<Vec<u8>>,
     ) -> Result<(), String> {
         self.apid = apid;
-        for template in [self.output.clone(), self.error.clone()].into_iter().flatten() {
+        let both = [("--output", &self.output), ("--error", &self.error)];
+        let given = both.map(|(option, template)| Some((option, template.clone()?)));
+        for (option, template) in given.into_iter().flatten() {
             // One file for all needs no look at every rank.
             let ranks = if template.is_for_one() { 1 } else { usize::MAX };
             for pe in places.pes().take(ranks) {
@@ -66,8 +68,8 @@ impl Files {
                 if !made.insert(name.clone()) {
                     continue;
                 }
-                let file =
-                    open(&name, true).map_err(|e| format!("{}: {}", shown(&name), plain(&e)))?;
+                let failed = |e| format!("{option}: {}: {}", shown(&name), plain(&e));
+                let file = open(&name, true).map_err(failed)?;
                 self.keep(name, file);
             }
         }
@@ -253,6 +255,6 @@ mod tests {
         let mut files = Files::new(None, Some(template));
         let said =
             files.make(Apid(1), &places(1), &mut BTreeSet::new()).expect_err("no such directory");
-        assert_eq!(said, "/nope/out.0: No such file or directory");
+        assert_eq!(said, "--error: /nope/out.0: No such file or directory");
     }
 }

@@ -23,6 +23,7 @@ use crate::apteam::launch::Launch;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::{Output, ToApinit};
 use crate::apteam::protocol::programs::ProgramOf;
+use crate::console::stderr::columns;
 use crate::machine::Nid;
 use crate::node::checkpoint::dir::Dir;
 use crate::os::dispositions::end_by;
@@ -45,6 +46,8 @@ use tracing::field::Empty;
 const NOTES_MAX: usize = 256;
 /// HUP, INT, QUIT, TERM: what ends this process while it does nothing but write its last lines.
 const ENDING: [i32; 4] = [1, 2, 3, 15];
+/// INT, QUIT: what a terminal shows when it sends them.
+const ECHOED: [i32; 2] = [2, 3];
 
 type Signals = SignalsInfo<WithRawSiginfo>;
 type Inbox = mpsc::Receiver<Note>;
@@ -111,6 +114,8 @@ struct Shell {
     to_end: Option<i32>,
     /// INT has come.
     interrupted: bool,
+    /// The terminal may show `^C` or `^\\` where this process writes next.
+    echoed: bool,
     /// --inside: this process is its own psched and apinit.
     home: Option<Home>,
     program: &'static str,
@@ -181,6 +186,7 @@ pub async fn run(begins: Begins, options: &Options, socket: PathBuf) -> Result<u
         going_since: None,
         to_end: None,
         interrupted: false,
+        echoed: false,
         home,
         program: setup.program(),
         span: span(setup.uid),
@@ -287,6 +293,7 @@ impl Shell {
                 biased;
                 Some(info) = signals.next() => {
                     let Came { signal, sender, nudge } = came(&info);
+                    self.echoed |= sender.is_none() && ECHOED.contains(&signal);
                     self.interrupted |= signal == Signal::SIGINT as i32;
                     let event = match nudge {
                         true => Event::Nudged,
@@ -583,6 +590,10 @@ impl Outside for Shell {
 
     fn say(&mut self, line: String) -> Vec<Event> {
         let mut at_once = Vec::new();
+        // (Where stderr is no terminal, no ^C stands there.)
+        if std::mem::take(&mut self.echoed) && columns() > 0 {
+            self.lanes.say("", &mut at_once);
+        }
         self.lanes.say(&line, &mut at_once);
         at_once
     }

@@ -41,7 +41,8 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat, lstat};
 use nix::unistd::{AccessFlags, Pid, Uid, access, ftruncate, unlink, write};
 use std::ffi::{CString, OsStr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::Seek;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -75,6 +76,9 @@ end
 ";
 /// What of the file is looked at for a stack, in bytes: before it stands what gdb says of new programs (execve).
 const LOOKED_AT: usize = 64 << 10;
+/// Of a file that is so long, in bytes, what gdb says of its beginning is taken out.
+const CLEANED_MAX: usize = 1 << 20;
+
 /// What traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -159,7 +163,10 @@ impl Tracer {
     pub fn keeps_or_not(&mut self, end: PeEnd) {
         self.commands = None;
         let Some(file) = self.file.take().filter(|_| self.kind == Kind::Gdb) else { return };
-        if !(matches!(end, PeEnd::Signal(_)) && has_stack(&file)) {
+        if matches!(end, PeEnd::Signal(_)) && has_stack(&file) {
+            // (An Err: what it says of its beginning stays.)
+            let _ = drop_beginning(&file);
+        } else {
             // (Unless something else has its name by now.)
             let same = fstat(&file).is_ok_and(|own| {
                 lstat(&self.path)
@@ -278,6 +285,26 @@ fn has_stack(file: &OwnedFd) -> bool {
     String::from_utf8_lossy(&text[..count]).lines().any(|line| line.starts_with("#0 "))
 }
 
+/// Takes out what stands before the line about the first signal: what gdb says while it attaches, and the
+/// prompts of its commands. (gdb may be about to write its last lines: they come behind.)
+fn drop_beginning(file: &OwnedFd) -> std::io::Result<()> {
+    use std::io::{Read, Write};
+    // One that does not write behind the end only.
+    let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let mut own = std::fs::OpenOptions::new().read(true).write(true).open(own)?;
+    let mut text = Vec::new();
+    (&own).take(CLEANED_MAX as u64).read_to_end(&mut text)?;
+    let is_signal = |line: &[u8]| String::from_utf8_lossy(line).contains(" received signal SIG");
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
+    let before: usize = lines.take_while(|line| !is_signal(line)).map(<[u8]>::len).sum();
+    if before == 0 || before == text.len() || text.len() == CLEANED_MAX {
+        return Ok(());
+    }
+    own.rewind()?;
+    own.write_all(&text[before..])?;
+    own.set_len((text.len() - before) as u64)
+}
+
 /// Opens a file of this user's own, new or emptied.
 fn open_own(path: &Path) -> Result<OwnedFd, (Errno, Option<&'static str>)> {
     let plain = |errno| (errno, None);
@@ -357,6 +384,28 @@ mod tests {
             assert!(open_own(&at(name)).is_err(), "{name}");
         }
         assert_eq!(std::fs::read(at("secret")).expect("there"), b"kept");
+    }
+
+    #[test]
+    fn a_stack_begins_with_its_signal() {
+        let stack =
+            "Thread 1 \"a\" received signal SIGSEGV, Segmentation fault.\n#0  0x1 in boom ()\n";
+        for (before, left) in [("Reading symbols from a...\n>>>> >\n\n", stack), ("", stack)] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("a.1.0.stack");
+            let file = open_own(&path).expect("made");
+            write(&file, format!("{before}{stack}").as_bytes()).expect("written");
+            assert!(has_stack(&file));
+            drop_beginning(&file).expect("done");
+            write(&file, b"last\n").expect("written");
+            assert_eq!(std::fs::read_to_string(&path).expect("there"), format!("{left}last\n"));
+        }
+        // Without such a line it stays as it is.
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = open_own(&folder.path().join("b")).expect("made");
+        write(&file, b"#0  0x1 in boom ()\n").expect("written");
+        drop_beginning(&file).expect("done");
+        assert_eq!(std::fs::read(folder.path().join("b")).expect("there"), b"#0  0x1 in boom ()\n");
     }
 
     #[test]

@@ -83,9 +83,13 @@ fn unreachable(row: &pb::ApplicationRow) -> String {
     format_nids(row.places.iter().map(|place| place.nid).filter(is_away).map(Nid))
 }
 
-/// `KILL in 4m50s`, of an application that is being ended.
+/// `KILL in 4m50s`, or that it has had it, of an application that is being ended.
 fn ends(row: &pb::ApplicationRow) -> Option<String> {
-    Some(format!("KILL in {}", whole_seconds(row.kill_in_ns?)))
+    Some(match row.kill_in_ns? {
+        // (What has not ended by that is stuck, or on a host that does not answer.)
+        0 => "KILL sent".to_owned(),
+        left_ns => format!("KILL in {}", whole_seconds(left_ns)),
+    })
 }
 
 /// The words of a wait, as one line.
@@ -405,6 +409,9 @@ pub fn why(reply: &pb::ListReply, wanted: Apid) -> Option<Report> {
         // It is held, its end takes long, or its memory is in swap; else it is frozen, if it is.
         let (obstacle, cure) = match frozen(row) {
             Some((obstacle, cure)) if waiting.obstacle.is_empty() => (obstacle.into(), cure),
+            _ if waiting.obstacle.is_empty() && row.state == "running" => {
+                ("none: it runs".into(), String::new())
+            }
             _ => (waiting.obstacle, waiting.cure),
         };
         facts.push(("Obstacle", Cell::text(obstacle)));

@@ -120,6 +120,25 @@ fn an_empty_machine() {
     assert_eq!(shown(&one, 50), golden);
 }
 
+/// (psched passes on what hosts tell.)
+#[test]
+fn no_figure_is_too_large_to_be_drawn() {
+    let mut reply = machine(2);
+    let most = Some(pb::Spread { count: u64::MAX, median_ns: u64::MAX, p99_ns: u64::MAX });
+    reply.all = Some(pb::TurnsFigures {
+        apinit: 0,
+        switches: u64::MAX,
+        left_out: u64::MAX,
+        not_yet_frozen: u64::MAX,
+        freeze: most,
+        gap: most,
+        skew: most,
+        bringing: most,
+        brought_bytes: u64::MAX,
+    });
+    assert!(shown(&reply, 80).contains("18446744073709551615"));
+}
+
 #[test]
 fn one_application_alone() {
     let mut reply = machine(1_000);

@@ -201,7 +201,7 @@ fn ms(ns: u64) -> String {
 /// Figures of changes of party, of all apinits and, if they are so few, of each.
 fn switches(reply: &pb::TurnsReply, apinits_max: usize, width: usize) -> Vec<Line> {
     let all = reply.all.unwrap_or_default();
-    if all.switches + all.left_out == 0 {
+    if (all.switches, all.left_out) == (0, 0) {
         return Vec::new();
     }
     let mut on: BTreeMap<u32, BTreeSet<Nid>> = BTreeMap::new();

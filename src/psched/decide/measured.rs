@@ -90,6 +90,9 @@ pub struct Latest {
     pub switch: Switch,
 }
 
+/// Changes that a report may say it left out.
+const LEFT_OUT_MAX: u64 = 1 << 20;
+
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Application {
     parts: Parts,
@@ -119,7 +122,10 @@ impl Measured {
         touch: impl Fn(Nid) -> bool,
     ) {
         let figures = self.apinits.entry(apinit).or_default();
-        figures.left_out = figures.left_out.saturating_add(told.left_out);
+        // (In the time between two reports: more can't be true, and would make the sum of all hosts
+        // worthless.)
+        let left_out = told.left_out.min(LEFT_OUT_MAX);
+        figures.left_out = figures.left_out.saturating_add(left_out);
         if let Some(first) = told.switches.first().filter(|_| told.left_out > 0) {
             let applications = self.applications.values_mut();
             applications.for_each(|of| of.parts.left_out(apinit, first.began_ns));
@@ -248,9 +254,11 @@ mod tests {
         switches.push(Switch { generation: 0, due_ns: 0, stopped: vec![], ..switch(100, 0) });
         switches.push(Switch { started: vec![], ..switch(101, 50) });
         measured.take(Nid(4), Switches { left_out: 3, ..told(switches) }, |_| 1, |_| true);
-        measured.take(Nid(0), told(vec![switch(1, 800)]), |_| 1, |_| true);
+        let untold = Switches { left_out: u64::MAX, ..told(vec![switch(1, 800)]) };
+        measured.take(Nid(0), untold, |_| 1, |_| true);
         let all: Vec<(Nid, &Figures)> = measured.apinits().collect();
         assert_eq!(all.iter().map(|(nid, _)| nid.0).collect::<Vec<_>>(), [0, 4]);
+        assert_eq!(all[0].1.left_out, LEFT_OUT_MAX);
         let figures = all[1].1;
         assert_eq!((figures.switches, figures.left_out, figures.not_yet_frozen), (101, 3, 2));
         let counts = [&figures.freeze, &figures.gap, &figures.skew].map(Histogram::count);

@@ -79,6 +79,7 @@ mod shares_record;
 mod stranger;
 pub mod tuning;
 mod turns;
+mod unheard;
 mod view;
 mod words;
 

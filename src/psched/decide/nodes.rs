@@ -23,6 +23,7 @@
 //! A node that obeys another store is foreign (`foreign.rs`): it has no inventory for us.
 
 use super::ends::Said;
+use super::unheard::Unheard;
 use super::{Effect, Link, LinkId, News, Now, Record, Scheduler};
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::posting::cut;
@@ -37,9 +38,6 @@ use std::time::Duration;
 const REFUSED_MAX: usize = 100;
 /// What is said of an application that was lost because its apinit does not have it.
 pub const LACKS: &str = "its apinit no longer knows it";
-
-/// With what the reason of a node ends whose host does not call again by itself.
-pub(super) const REVOKED: &str = "was revoked";
 
 /// Bytes of a list of nodes in what is said of an apinit that is refused.
 const NIDS_SHOWN: usize = 200;
@@ -152,6 +150,7 @@ impl Scheduler {
         // (It is told of each of its nodes, and may name a hundred thousand.)
         let nids = cut(nids_text(hello.nids.iter().copied()), NIDS_SHOWN);
         let why = cut(format!("the apinit of {nids} on host {host}: {why}"), SAID_MAX);
+        let why = Unheard::Unfit(why);
         let known = |nid: &&Nid| self.machine.nodes.contains_key(nid);
         let nids = hello.nids.iter().filter(known).filter(|nid| !self.offered.contains_key(nid));
         self.refused.extend(nids.map(|nid| (*nid, why.clone())).collect::<Vec<_>>());
@@ -162,7 +161,7 @@ impl Scheduler {
     pub(super) fn is_revoked(&mut self, link: LinkId) {
         let Some(Link { hello, .. }) = self.links.get(&link) else { return };
         let host = &hello.host;
-        let why = format!("the certificate of {host} {REVOKED}");
+        let why = Unheard::Revoked(host.clone());
         let own = |nid: &&Nid| self.offered.get(nid) == Some(&link);
         self.refused.extend(hello.nids.iter().filter(own).map(|nid| (*nid, why.clone())));
     }

@@ -14,8 +14,8 @@
 //! What is in force is made in one place, [`Scheduler::machine_anew`], of what is configured, of the
 //! flavors that administrators have ordered, and of what is in use.
 
-use super::nodes::REVOKED;
 use super::retired::{leaving, with_retired};
+use super::unheard::Unheard;
 use super::{Effect, LinkId, Now, Scheduler, domain, flavor_orders};
 use crate::apteam::Apid;
 use crate::apteam::place::PlacementList;
@@ -39,7 +39,7 @@ impl Scheduler {
     pub(super) fn reconfigured(&mut self, now: Now, machine: Machine, out: &mut Vec<Effect>) {
         self.configured = machine;
         // Who was refused calls again, unless its certificate was revoked.
-        self.refused.retain(|_, why| why.ends_with(REVOKED));
+        self.refused.retain(|_, why| matches!(why, Unheard::Revoked(_)));
         self.machine_anew(now, out);
     }
 

@@ -18,6 +18,7 @@ use super::retries::FailedLaunches;
 use super::settings::Settings;
 use super::stranger::{self, Managed, Stranger};
 use super::turns::Schedule;
+use super::unheard::Unheard;
 use crate::apteam::change::{FlavorOrder, NodeOrder, Orders};
 use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::protocol::node::{ClockTold, Command, Hello};
@@ -74,7 +75,7 @@ pub struct Scheduler {
     /// The link that offers a node now.
     pub(super) offered: BTreeMap<Nid, LinkId>,
     /// Why the apinit was refused that offered a node last. No record: it offers it again.
-    pub(super) refused: BTreeMap<Nid, String>,
+    pub(super) refused: BTreeMap<Nid, Unheard>,
     /// Bytes of memory of nodes for which psched.yaml gives none, as their hosts have told.
     pub(super) found: BTreeMap<Nid, u64>,
     /// By which these are worked out; it is made anew with the machine.

@@ -5,6 +5,7 @@ pub(super) mod nodes;
 use super::domain::DomainId;
 use super::postings::HEAD_MAX;
 use super::regions::of_shared;
+use super::unheard::Unheard;
 use super::{LinkId, Scheduler};
 use crate::apteam::Apid;
 use crate::apteam::change::NodeOrder;
@@ -110,15 +111,20 @@ impl Scheduler {
             let hosts: BTreeSet<&String> =
                 hosts.map(|node| &node.host).filter(|host| !host.is_empty()).collect();
             let hosts = hosts.into_iter().cloned().collect();
-            let why: BTreeSet<&String> =
+            let refused: BTreeSet<&Unheard> =
                 away.iter().filter_map(|nid| self.refused.get(nid)).collect();
-            let mut why: Vec<String> = why.into_iter().cloned().collect();
+            let revoked = refused.iter().filter_map(|unheard| match unheard {
+                Unheard::Revoked(host) => Some(host.clone()),
+                Unheard::Unfit(_) => None,
+            });
+            let revoked = revoked.collect();
+            let mut why: Vec<String> = refused.iter().map(ToString::to_string).collect();
             let silent: Vec<Nid> =
                 away.iter().copied().filter(|nid| !self.refused.contains_key(nid)).collect();
             if !why.is_empty() && !silent.is_empty() {
                 why.push(format!("the apinit of {} does not answer", nids_text(silent)));
             }
-            return There::Away { nids: away, hosts, why }.into();
+            return There::Away { nids: away, hosts, why, revoked }.into();
         }
         let held = match team.state {
             State::TakingBack | State::Ended => None,
@@ -231,7 +237,7 @@ impl Scheduler {
             } else if self.leaving.contains(&nid) {
                 shut.leaving.push(nid);
             } else if let Some(why) = self.refused.get(&nid) {
-                shut.refused.entry(why.clone()).or_default().push(nid);
+                shut.refused.entry(why.to_string()).or_default().push(nid);
             } else {
                 shut.silent.push(nid);
             }

@@ -10,6 +10,13 @@ use std::fmt;
 pub enum NodeNote {
     /// What names no application.
     Said(String),
+    /// An order for it, in words.
+    Ordered {
+        /// These.
+        text: String,
+        /// When it was given, in nanoseconds since the epoch.
+        at_ns: u64,
+    },
     /// What its apinit says of an application.
     Of(Key, AppName, String),
     /// What its apinit says of processes that outlive their KILL.
@@ -35,7 +42,7 @@ impl NodeNote {
     /// In words, for a reader who may know of the applications of some users.
     pub fn words(&self, sees: Sees<'_>) -> String {
         match self {
-            NodeNote::Said(text) => text.clone(),
+            NodeNote::Said(text) | NodeNote::Ordered { text, .. } => text.clone(),
             NodeNote::Of(key, name, text) => {
                 format!("application {}: {text}", name.or_another(sees, key))
             }
@@ -44,6 +51,16 @@ impl NodeNote {
                 format!("application {name} is being ended, and {said}")
             }
             NodeNote::Foreign(foreign) => foreign.words(sees),
+        }
+    }
+
+    /// When it came to be so, in nanoseconds since the epoch, if that is known.
+    pub fn at_ns(&self) -> Option<u64> {
+        match self {
+            NodeNote::Ordered { at_ns, .. } => Some(*at_ns),
+            NodeNote::Said(_) | NodeNote::Of(..) | NodeNote::Stuck(..) | NodeNote::Foreign(_) => {
+                None
+            }
         }
     }
 }

@@ -368,7 +368,7 @@ impl There {
                 )
             }
             There::Stuck(said) => plain(format!("it is being ended, and {}", said.join("; "))),
-            There::Away { nids, hosts, why } => {
+            There::Away { nids, hosts, why, revoked } => {
                 let away = on(nids);
                 let (is, its) = if nids.len() == 1 { ("is", "its") } else { ("are", "their") };
                 let why = match why.is_empty() {
@@ -381,6 +381,13 @@ impl There {
                     [first, second] => format!(" (hosts {first} and {second})"),
                     [first, more @ ..] => format!(" (host {first} and {} others)", more.len()),
                 };
+                let new = match &revoked[..] {
+                    [] => String::new(),
+                    [host] => format!(", which takes a new certificate (psched certs host {host})"),
+                    [host, ..] => format!(
+                        ", which takes new certificates (psched certs host {host}, and so for the others)"
+                    ),
+                };
                 let first = nids.first().map_or(0, |nid| nid.0);
                 with_cure(
                     format!(
@@ -388,7 +395,7 @@ impl There {
                          and their ends are not heard"
                     ),
                     format!(
-                        "it goes on when the apinit there answers again; an administrator can say \
+                        "it goes on when the apinit there answers again{new}; an administrator can say \
                          that the host is off, which ends it: psmgr down {first}"
                     ),
                 )

@@ -11,6 +11,7 @@ use crate::machine::format_nids;
 use crate::os::host::monotonic_ns;
 use crate::psched::decide::{Event, LinkId};
 use crate::rpc::arrivals::Arrivals;
+use crate::rpc::connect::heard_text;
 use crate::rpc::pb;
 use crate::rpc::tls::HostPeer;
 use crate::variables::units::format_duration;
@@ -105,7 +106,7 @@ impl Presence {
     }
 
     fn ended(self, link: LinkId, how: Result<(), Status>) {
-        let why = how.err().map(|status| status.message().to_owned());
+        let why = how.err().map(heard_text);
         let revoked = self.is_revoked();
         match self.apinit {
             Some(apinit) => {

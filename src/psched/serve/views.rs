@@ -143,12 +143,8 @@ pub fn node(scheduler: &Scheduler, view: NodeView<'_>, viewer: &Viewer) -> pb::N
     let sees = |uid| viewer.sees(uid);
     let why = view.why.words(&sees);
     let mut notes: Vec<String> = view.notes.iter().map(|note| note.words(&sees)).collect();
-    let order = scheduler.closed(view.node.nid).map(|order| (order.to_string(), order.by.at_ns));
-    let at_ns = |note: &String| match &order {
-        Some((text, at_ns)) if note == text => *at_ns,
-        _ => 0,
-    };
-    let mut notes_at_ns: Vec<u64> = notes.iter().map(at_ns).collect();
+    let mut notes_at_ns: Vec<u64> =
+        view.notes.iter().map(|note| note.at_ns().unwrap_or(0)).collect();
     if view.state == "suspect" {
         let now = now();
         let wall_ns = |at_ns| now.wall_ns.saturating_sub(now.mono_ns.saturating_sub(at_ns));

@@ -127,6 +127,11 @@ impl Outside for At<'_> {
                     directory.gone = true;
                 }
             }
+            Record::Adopted(key) => {
+                if let Some(directory) = self.directory(key) {
+                    directory.adopted = true;
+                }
+            }
             Record::Going(key, at) => {
                 if let Some(directory) = self.directory(key) {
                     directory.going = Some(at);

@@ -276,6 +276,7 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
                 away: None,
                 front: None,
                 gone: u.arbitrary()?,
+                adopted: u.arbitrary()?,
             }))
         }
         _ => Event::GroupsStuck { key, processes: 1, named: vec![] },

@@ -135,7 +135,7 @@ async fn refusals_of_psched() {
 async fn dry_run() {
     let fake = Fake::start();
     let output = finish(start(&fake, &["-n", "2", "--dry-run", "true"])).await;
-    let table = " rank   nid processors\n    0     3 0\n    1     3 1\n";
+    let table = " Rank   NID Processors\n    0     3 0\n    1     3 1\n";
     assert_output(&output, table, "", 0);
 }
 
@@ -296,7 +296,7 @@ async fn files_for_each_rank() {
     let posted = fake.posted().await;
     posted.place();
     let output = finish(child).await;
-    assert_output(&output, "", "aprun: /nope/err: No such file or directory\n", 125);
+    assert_output(&output, "", "aprun: --error: /nope/err: No such file or directory\n", 125);
 }
 
 /// What aprun says about an output that it can't get rid of, and what it then gives as its status.

@@ -298,6 +298,7 @@ impl World {
             away: None,
             front,
             gone: false,
+            adopted: false,
         };
         self.agent(at, Event::Found(Box::new(found)));
     }

@@ -203,14 +203,15 @@ fn a_copy_made_without_a_start_is_not_obeyed() {
 #[test]
 fn an_adopted_copy_counts_on() {
     let own = [(2, "two", 10), (3, "three", 20)];
-    let (mut agent, _) = with_running();
+    let (mut agent, key) = with_running();
     agent.apply(3 * S, Event::Linked(Box::new(counted(40, own))));
     agent.apply(4 * S, Event::Unlinked);
     let copy = counted(30, [(3, "three", 20), (4, "copy", 29)]);
     agent.apply(5 * S, Event::Linked(Box::new(copy.clone())));
     agent.apply(5 * S, Event::Counted(33));
     let actions = act(&mut agent, 5 * S, command(Command::Adopt));
-    assert_eq!(actions[0], Action::Remember(Welcome { commits: 33, ..copy }));
+    let obeyed = Action::Remember(Welcome { commits: 33, ..copy });
+    assert_eq!(actions[..2], [Action::KeepAdopted(key), obeyed]);
     // Now it is the one that it obeyed which is foreign.
     agent.apply(6 * S, Event::Unlinked);
     told_by(&mut agent, counted(50, own));
@@ -271,12 +272,38 @@ fn the_front_end_of_an_adopted_application_is_given_ten_seconds() {
     }
 }
 
+/// The next life of this apinit knows that, too.
+#[test]
+fn an_adopted_application_is_adopted_for_the_next_life() {
+    let key = key(12, 1);
+    for adopted in [true, false] {
+        let mut agent = apinit(&[0, 1]);
+        let found = Found {
+            place: place(key, &[&[0, 1]]),
+            going_ns: Some(S),
+            ran_ns: None,
+            hello: Some(Hello { key, launched: true, going: true, ..Hello::default() }),
+            silent: false,
+            away: None,
+            front: None,
+            gone: false,
+            adopted,
+        };
+        let opened = Event::FrontOpened { conn: FRONT, uid: OWNER, watch: Watch::Elsewhere };
+        go_through(&mut agent, 2 * S, [Event::Found(Box::new(found)), opened]);
+        go_through(&mut agent, 3 * S, [resume(FRONT, key, &[]), Event::StreamClosed(FRONT)]);
+        let actions = act(&mut agent, 3 * S + ns(AWAY_MAX), Event::Tick);
+        assert_eq!(actions.contains(&Action::KeepGone(key)), adopted, "{actions:?}");
+    }
+}
+
 #[test]
 fn adopted() {
     let (mut agent, key) = with_stranger();
     assert_eq!(
         act(&mut agent, 6 * S, command(Command::Adopt)),
         [
+            Action::KeepAdopted(key),
             Action::Remember(other()),
             Action::Inventory { items: vec![(key, Phase::Running)], last_command: 7 },
             Action::Report(Report::Movable { key, blocker: None }),

@@ -449,6 +449,7 @@ fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
         away: None,
         front: None,
         gone: true,
+        adopted: false,
     };
     assert_eq!(act(&mut agent, 2 * S, Event::Found(Box::new(found))), []);
     assert_eq!(
@@ -491,6 +492,7 @@ fn a_former_life_is_taken_up() {
         away: None,
         front: Some(Conn(77)),
         gone: false,
+        adopted: false,
     };
     assert_eq!(act(&mut agent, 10 * S, Event::Found(Box::new(found))), []);
     assert_eq!(
@@ -554,6 +556,7 @@ fn a_shepherd_that_says_nothing_yet_is_waited_for() {
             away: None,
             front,
             gone: false,
+            adopted: false,
         }))
     };
     let mut agent = apinit(&[0, 1]);
@@ -596,6 +599,7 @@ fn found_mute(key: Key, gone: bool) -> Event {
         away: None,
         front: None,
         gone,
+        adopted: false,
     }))
 }
 
@@ -645,8 +649,17 @@ fn that_it_goes_is_kept_by_whoever_finds_it() {
         let place = place(key, &[&[0, 1]]);
         let hello = Some(Hello { key, launched: true, going, ..Hello::default() });
         let (ran_ns, away, front) = (None, None, Some(Conn(77)));
-        let found =
-            Found { place, going_ns, ran_ns, hello, silent: false, away, front, gone: false };
+        let found = Found {
+            place,
+            going_ns,
+            ran_ns,
+            hello,
+            silent: false,
+            away,
+            front,
+            gone: false,
+            adopted: false,
+        };
         act(&mut apinit(&[0, 1]), 2 * S, Event::Found(Box::new(found)))
     };
     assert_eq!(found(None, true), [Action::KeepGoing(key, 2 * S)]);
@@ -669,6 +682,7 @@ fn a_former_life_whose_front_end_or_shepherd_died_meanwhile() {
             away: None,
             front,
             gone: false,
+            adopted: false,
         }))
     };
     let mut agent = apinit(&[0, 1]);

@@ -217,6 +217,7 @@ fn another_life_finds_it_away() {
         away: Some(700),
         front: None,
         gone: false,
+        adopted: false,
     };
     let actions = agent.apply(2 * S, Event::Found(Box::new(found)));
     let comes = |a: &Action| matches!(a, Action::Turns(Turn::Comes { going: true, ran_ns: 7, .. }));

@@ -234,6 +234,7 @@ fn another_life_knows_programs_from_the_launch_that_comes_again() {
         away: None,
         front: None,
         gone: false,
+        adopted: false,
     };
     let hosts = vec![at(1), at(0)];
     go_through(

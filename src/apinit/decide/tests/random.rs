@@ -277,7 +277,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             let place = PlaceCommand { restart: None, ..place };
             let hello = Hello { key: place.key, launched: true, ..Hello::default() };
             Event::Found(Box::new(Found {
-                place, going_ns: None, ran_ns: None, hello: Some(hello), silent: false, away: None, front: None, gone: false
+                place, going_ns: None, ran_ns: None, hello: Some(hello), silent: false, away: None, front: None, gone: false, adopted: false
             }))
         }),
         4 => Just(Event::Tick),
@@ -516,6 +516,7 @@ proptest! {
                     prop_assert!(!ignored, "{:?} by the word of a stranger", action);
                     let told = matches!(
                         action, Action::Remember(_) | Action::Inventory { .. } | Action::Report(_)
+                            | Action::KeepAdopted(_)
                             // The plans of the other store.
                             | Action::Turns(switcher::Event::Withdraw(_)) | Action::KeepPlans(_)
                     );

@@ -299,6 +299,7 @@ fn found(restoring: Restoring, born: &[u32], hello: Option<Hello>) -> Event {
         away: None,
         front: None,
         gone: false,
+        adopted: false,
     }))
 }
 

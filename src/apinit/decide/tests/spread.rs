@@ -613,6 +613,7 @@ fn a_head_that_comes_back_without_its_shepherd_ends_the_others() {
         away: None,
         front: Some(Conn(77)),
         gone: false,
+        adopted: false,
     };
     act(&mut agent, 2 * S, Event::Found(Box::new(found)));
     let actions = act(&mut agent, 2 * S, Event::Tick);

@@ -108,6 +108,7 @@ fn one_that_is_found_again_is_known_with_what_it_has_run() {
         away: None,
         front: None,
         gone: false,
+        adopted: false,
     };
     let actions = agent.apply(9 * S, Event::Found(Box::new(found)));
     let TurnEvent::Comes { gang, .. } = comes(1, true) else { unreachable!() };

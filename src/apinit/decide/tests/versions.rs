@@ -35,6 +35,7 @@ fn a_former_life_whose_shepherd_is_not_understood() {
             away: None,
             front,
             gone: false,
+            adopted: false,
         }))
     };
     let mut agent = apinit(&[0, 1]);

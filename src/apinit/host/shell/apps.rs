@@ -255,8 +255,17 @@ impl Shell {
             let thawing = self.thaw_dumped(key);
             let going_ns = directory.going();
             let bytes = directory.away().map(|images| bytes_in(&images));
-            let (ran_ns, gone) = (self.found_ran(key), directory.gone());
-            let found = Found { place, going_ns, ran_ns, hello, silent, away: bytes, front, gone };
+            let found = Found {
+                place,
+                going_ns,
+                ran_ns: self.found_ran(key),
+                hello,
+                silent,
+                away: bytes,
+                front,
+                gone: directory.gone(),
+                adopted: directory.adopted(),
+            };
             all.push(Left { found, front_died, thawing });
         }
         if let Some(shelf) = &self.shelf {

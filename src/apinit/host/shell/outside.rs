@@ -366,6 +366,11 @@ impl Shell {
                     app.directory.keep_gone()?;
                 }
             }
+            Record::Adopted(key) => {
+                if let Some(app) = app(key) {
+                    app.directory.keep_adopted()?;
+                }
+            }
             Record::Going(key, at_ns) => {
                 if let Some(app) = self.apps.get_mut(&key) {
                     app.directory.keep_going(at_ns)?;

@@ -457,14 +457,22 @@ fn unknown(program: Program, word: &[u8]) -> String {
     format!("{} is not an option: {cure}", shown(name))
 }
 
-/// The option of two dashes that looks most like this word, with one dash or two, if any looks like it.
+/// The option of two dashes that alone begins with this word, with one dash or two, or else that looks
+/// most like it, if any does.
 fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// Of Jaro's measure, from 0 (nothing in common) to 1 (the same).
     const LIKE: f64 = 0.85;
     let word = word.trim_start_matches('-');
-    let long = names.filter_map(|name| name.strip_prefix("--").map(|bare| (name, bare)));
+    let bare = |name: &'a str| Some((name, name.strip_prefix("--")?));
+    let long: Vec<(&str, &str)> = names.filter_map(bare).collect();
     let likeness = |bare: &str| strsim::jaro_winkler(word, bare);
-    let (name, bare) = long.max_by(|(_, a), (_, b)| likeness(a).total_cmp(&likeness(b)))?;
+    let begins = |(_, bare): &(&str, &str)| word.len() > 2 && bare.starts_with(word);
+    let mut begun = long.iter().filter(|named| begins(named));
+    if let (Some((name, _)), None) = (begun.next(), begun.next()) {
+        return Some(name);
+    }
+    let (name, bare) =
+        long.into_iter().max_by(|(_, a), (_, b)| likeness(a).total_cmp(&likeness(b)))?;
     (word.len() > 1 && likeness(bare) >= LIKE).then_some(name)
 }
 

@@ -198,6 +198,7 @@ fn refusals() {
         ("-y a", "\"-y\" is not an option: aprun --help lists the options"),
         ("-q2 -n 2 a", "\"-q2\" is not an option: aprun --help lists the options"),
         ("--time-limt=3 a", "\"--time-limt\" is not an option: did you mean --time-limit?"),
+        ("--tim 3 a", "\"--tim\" is not an option: did you mean --time-limit?"),
         ("-qx a", "\"-qx\" is not an option: aprun --help lists the options"),
         // Of other launchers: none of them is read as the letter that it begins with.
         (

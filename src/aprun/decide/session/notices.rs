@@ -1,6 +1,7 @@
 //! What is told of an application while it runs, in words.
 
 use super::*;
+use crate::apteam::ending::TERMINATION;
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::machine::Nid;
 
@@ -54,7 +55,13 @@ impl Front {
     fn seen(&mut self, nid: Nid, what: Seen) -> String {
         let text = match what {
             Seen::Ends(cause) => {
-                let text = cause.notice().map_or_else(|| cause.to_string(), |(_, text)| text);
+                let mut text = cause.notice().map_or_else(|| cause.to_string(), |(_, text)| text);
+                // (The first that is told has ended it.)
+                if !self.told.is_empty()
+                    && let Some(short) = text.strip_suffix(TERMINATION)
+                {
+                    text.truncate(short.len());
+                }
                 self.has_told_of(cause);
                 text
             }

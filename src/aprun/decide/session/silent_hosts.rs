@@ -73,8 +73,10 @@ impl Front {
 
     fn tell_silent(&mut self, hosts: &BTreeSet<u32>, why: &str) {
         let (named, several) = self.named_hosts(hosts);
-        let (verb, whose) = if several { ("do", "their") } else { ("does", "its") };
-        let text = format!("{named} {verb} not answer{why}; {whose} output comes later");
+        let (verb, whose) = if several { ("do", "their ") } else { ("does", "its ") };
+        // (By the host of PE 0 that of all others comes.)
+        let whose = if hosts.contains(&0) { "" } else { whose };
+        let text = format!("{named} {verb} not answer{why}; {whose}output comes later");
         self.tell_of_hosts(hosts, text);
     }
 

@@ -208,6 +208,7 @@ fn of_a_revoked_host_it_is_told_why_it_is_away() {
     let says =
         |s: &Scheduler, apid| s.why(Apid(apid)).map(|why| why.to_string()).unwrap_or_default();
     assert!(says(&s, 1).contains(why), "what runs there: {}", says(&s, 1));
+    assert!(says(&s, 1).contains("(psched certs host h3)"), "its cure: {}", says(&s, 1));
     s.apply(at(2), Event::LinkClosed { link: LinkId(1) });
     let both = format!("suspect ({why}; the apinit of NID 0 does not answer)");
     assert!(says(&s, 1).contains(&both), "{}", says(&s, 1));

@@ -52,6 +52,8 @@ fn a_drained_node_takes_nothing_new_and_keeps_what_is_there() {
     assert_eq!((state(&s, 0), state(&s, 1)), ("draining", "drained"));
     let notes: Vec<String> = s.nodes().flat_map(|n| notes_said(&n.notes)).collect();
     assert_eq!(notes, ["drained by carol: bad memory", "drained by carol: bad memory"]);
+    let given = s.nodes().all(|n| n.notes.iter().all(|note| note.at_ns() == Some(carol().at_ns)));
+    assert!(given, "the newest notes are shown first");
     s.apply(at(6), posted(2, 1));
     let why = s.why(Apid(2)).expect("it waits").words(&sees_all);
     assert!(why.holder.contains("drained by carol: bad memory"), "{why:?}");

@@ -125,7 +125,8 @@ impl Scheduler {
                 true => String::new(),
                 false => format!("; psched.yaml: {configured_flavors}"),
             };
-            format!("flavors {order}{kept}{configured}")
+            let text = format!("flavors {order}{kept}{configured}");
+            NodeNote::Ordered { text, at_ns: order.by.at_ns }
         });
         let pes = teams().map(|team| team.places.pes_on(node.nid)).sum();
         let used = self.occupancy.used(node.nid);
@@ -140,7 +141,7 @@ impl Scheduler {
                 "its apinit has not reported its applications yet".into()
             }
             "suspect" if self.refused.contains_key(&node.nid) => {
-                let why = self.refused.get(&node.nid).map_or("", String::as_str);
+                let why = self.refused.get(&node.nid).map(ToString::to_string).unwrap_or_default();
                 format!("psched refuses the apinit that offers it: {why}")
             }
             "suspect" if seen => "its apinit does not answer".into(),
@@ -152,7 +153,11 @@ impl Scheduler {
             Some(foreign) => NodeNote::Foreign(foreign),
             None => NodeNote::Said(said),
         };
-        let own = closed.map(NodeOrder::to_string).into_iter().chain(flavors);
+        let ordered = |order: &NodeOrder| NodeNote::Ordered {
+            text: order.to_string(),
+            at_ns: order.by.at_ns,
+        };
+        let own = closed.map(ordered).into_iter().chain(flavors);
         let ways = retired.then_some(RETIRED).into_iter();
         let ways = ways.chain(self.leaving.contains(&node.nid).then_some(LEAVING));
         NodeView {
@@ -169,7 +174,7 @@ impl Scheduler {
                 .map(|l| self.notes(l))
                 .into_iter()
                 .flatten()
-                .chain(own.map(NodeNote::Said))
+                .chain(own)
                 .chain(self.stuck_on(node.nid))
                 .chain(ways.map(|text| NodeNote::Said(text.to_owned())))
                 .collect(),

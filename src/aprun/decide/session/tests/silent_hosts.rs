@@ -84,9 +84,8 @@ fn lines(session: &mut Session, ms: u64, event: Event) -> Vec<Action> {
 #[test]
 fn the_host_of_pe_0_is_told_of_by_its_nodes() {
     let mut session = on_hosts("h1", false);
-    let silent_head = |text: &str| {
-        say(&format!("NIDs 0-1 (host h0) do not answer ({text}); their output comes later"))
-    };
+    let silent_head =
+        |text: &str| say(&format!("NIDs 0-1 (host h0) do not answer ({text}); output comes later"));
     assert_eq!(lines(&mut session, 0, head_lost("timed out")), []);
     assert_eq!(lines(&mut session, 1_999, Event::Time), []);
     assert_eq!(lines(&mut session, 2_000, Event::Time), [silent_head("timed out")]);
