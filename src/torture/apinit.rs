@@ -656,10 +656,10 @@ impl World {
         uid: u32,
     ) -> Option<Who> {
         let conn = Conn(self.number());
-        // The kernel of another host tells nothing of a front end's death.
+        // (Of a front end on another host psched tells, as if it came through a relay.)
         let hosts = self.wires.get(&wire).map(|wire| wire.hosts);
         let here = hosts.is_some_and(|hosts| hosts[0] == hosts[1]).then_some(front);
-        let watch = if here.is_some() { Watch::Here } else { Watch::No };
+        let watch = if here.is_some() { Watch::Here } else { Watch::Elsewhere };
         let proc = self.slots[slot].proc.as_mut()?;
         proc.fronts.insert(conn, Front { wire: Some(wire), process: here });
         let opened = Event::FrontOpened { conn, uid, watch };
