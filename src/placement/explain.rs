@@ -37,8 +37,11 @@ impl Impossible {
                 self.largest_depth,
             )
         } else {
+            // (That its nodes are not neighbours is what is in the way.)
+            let together =
+                if self.cures.contains(&Cure::Flexible) { " on contiguous nodes" } else { "" };
             format!(
-                "{}; this machine can hold at most {} of this shape ({})",
+                "{}; this machine can hold at most {} of this shape{together} ({})",
                 needs(&self.shape),
                 count(self.largest_width, "PE"),
                 nids_text(self.largest_nids.iter().copied()),

@@ -376,7 +376,7 @@ impl Scheduler {
             out.push(Effect::Log { apid, name: "waiting", detail: "its aprun is back".into() });
             self.want_decision_for(apid);
             // (What it waits for is known after that.)
-            self.go_over();
+            self.go_over(now, out);
             self.decide_if_due(now, out);
         }
         let Some(team) = self.teams.get(&apid) else {

@@ -2,8 +2,10 @@
 //!
 //! A node that is taken out of psched.yaml while applications are on it is not gone: they run. It is
 //! *retired*: nothing new is placed there, what is there keeps its processors, and its apinit is
-//! heard. The same holds for a node that is to have fewer processors than are in use. With the next
-//! look at the configuration after its last application has ended, it is gone.
+//! heard. The same holds for a node that is to have fewer processors than are in use. When what is configured
+//! holds all that runs there, that is in force: the node is smaller, or gone. (One whose apinit offers configured
+//! nodes as well stays until that apinit is started without it, or the configuration is read again: that apinit
+//! is refused then, and with it what runs on its other nodes is not heard.)
 //!
 //! A node in use whose region is of another domain from now on is *leaving*: it takes nobody new until it is
 //! empty, so that all who sit on a node are of one domain, and goes over then.
@@ -43,17 +45,34 @@ impl Scheduler {
         self.machine_anew(now, out);
     }
 
-    /// Nodes of an application that it does not hold any more may go over to another domain.
+    /// Nodes of an application that it does not hold any more may go over to another domain, or be what is
+    /// configured.
     pub(super) fn note_left(&mut self, left: &PlacementList) {
         let empty = |nid: Nid| self.leaving.contains(&nid) && self.occupancy.used(nid) == 0;
-        if !self.leaving.is_empty() && left.nids().any(empty) {
+        let changes = |nid: Nid| self.retired.contains(&nid) || empty(nid);
+        let none = self.leaving.is_empty() && self.retired.is_empty();
+        if !none && left.nids().any(changes) {
             self.goes_over = true;
         }
     }
 
+    /// Whether an apinit that offers configured nodes would be refused if all that is empty and not configured
+    /// were gone.
+    fn would_refuse(&self) -> bool {
+        let configured = |nid: &Nid| self.configured.nodes.contains_key(nid);
+        let gone = self.retired.iter().filter(|nid| !configured(nid));
+        let mut links = gone
+            .filter(|nid| self.occupancy.used(**nid) == 0)
+            .filter_map(|nid| self.links.get(self.offered.get(nid)?));
+        links.any(|link| link.hello.nids.iter().any(configured))
+    }
+
     /// The same, at the end of an event.
-    pub(super) fn go_over(&mut self) {
+    pub(super) fn go_over(&mut self, now: Now, out: &mut Vec<Effect>) {
         if std::mem::take(&mut self.goes_over) {
+            if !self.retired.is_empty() && !self.would_refuse() {
+                self.machine_anew(now, out);
+            }
             let leaving = leaving(&self.machine, self.teams.values());
             let before = std::mem::replace(&mut self.leaving, leaving);
             let changed: Vec<Nid> = before.symmetric_difference(&self.leaving).copied().collect();

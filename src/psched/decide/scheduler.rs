@@ -322,11 +322,11 @@ impl Scheduler {
             self.counters.event(now.wall_ns, &event);
             self.take(now, event, &mut out);
         }
-        self.go_over();
+        self.go_over(now, &mut out);
         self.decide_if_due(now, &mut out);
         if self.goes_over {
             // (It was moved off by a decision.)
-            self.go_over();
+            self.go_over(now, &mut out);
             self.decide_if_due(now, &mut out);
         }
         self.counters.effects(&out);

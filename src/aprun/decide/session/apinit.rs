@@ -66,7 +66,12 @@ impl Front {
         }
         // (A stream that says that it can't be had now is closed just after.)
         if self.apinit.retry_at.is_none() {
+            let said = format!("the connection to apinit breaks each time ({text}); trying again");
+            let breaks = self.apinit.breaks;
             self.apinit.down(now_ns, text, self.setup.spread);
+            if breaks < BREAKS_SAID && self.apinit.breaks == BREAKS_SAID {
+                self.tell(said);
+            }
             self.head_is_away(connected);
         }
         // Whether the launch has come there is not known: a resumption tells.
@@ -81,9 +86,9 @@ impl Front {
             self.quiet_since = now_ns;
         }
         match message {
-            FromApinit::Accepted => self.accepted(),
+            FromApinit::Accepted => self.accepted(now_ns),
             FromApinit::Going => {
-                self.accepted();
+                self.accepted(now_ns);
                 self.step = Step::Going;
                 self.wait_say_at = None;
                 self.pass_on();
@@ -157,11 +162,11 @@ impl Front {
         format!("NID {nids}")
     }
 
-    pub(super) fn accepted(&mut self) {
+    pub(super) fn accepted(&mut self, now_ns: u64) {
         if self.apinit.up {
             return;
         }
-        let said = self.apinit.answers();
+        let said = self.apinit.answers(now_ns);
         if said || self.is_told_of_head() {
             self.tell_apinit_answers();
         }

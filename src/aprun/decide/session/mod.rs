@@ -67,6 +67,12 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub const RETRY_MIN_NS: u64 = 50_000_000;
 /// The longest pause, to which [`Setup::spread`] is added.
 pub const RETRY_MAX_NS: u64 = SECOND_NS;
+/// A connection that held for so long does not break each time.
+const STEADY_NS: u64 = SECOND_NS;
+/// So many that did are tried again as soon as one that held.
+const BREAKS_AT_ONCE: u32 = 3;
+/// After so many that did, a line on stderr says why.
+const BREAKS_SAID: u32 = 8;
 /// How long a wait or a silence lasts before a line on stderr tells of it.
 pub const SILENCE_NS: u64 = 2 * SECOND_NS;
 /// How long a psched that is being restarted is waited for before it has taken the posting, where
@@ -109,6 +115,10 @@ enum Step {
 #[derive(Clone, Debug, Default)]
 struct Peer {
     up: bool,
+    /// Since when.
+    up_since: Option<u64>,
+    /// Connections in a row that broke before [`STEADY_NS`].
+    breaks: u32,
     /// When to try again.
     retry_at: Option<u64>,
     pause_ns: u64,
@@ -124,6 +134,16 @@ struct Peer {
 impl Peer {
     fn down(&mut self, now_ns: u64, text: String, spread: u8) {
         self.up = false;
+        // (One that breaks each time as soon as it is there is tried as rarely as one that is not there.)
+        let was_up = self.up_since.is_some();
+        match self.up_since.take() {
+            Some(since) if now_ns.saturating_sub(since) >= STEADY_NS => self.breaks = 0,
+            Some(_) => self.breaks = self.breaks.saturating_add(1),
+            None => {}
+        }
+        if was_up && self.breaks <= BREAKS_AT_ONCE {
+            self.pause_ns = 0;
+        }
         self.text = text;
         self.down_since.get_or_insert(now_ns);
         self.pause_ns = (self.pause_ns * 2).clamp(RETRY_MIN_NS, RETRY_MAX_NS);
@@ -131,9 +151,10 @@ impl Peer {
     }
 
     /// It answers; whether stderr was told that it does not.
-    fn answers(&mut self) -> bool {
+    fn answers(&mut self, now_ns: u64) -> bool {
         let said = self.said;
-        *self = Peer { up: true, ..Peer::default() };
+        let (pause_ns, breaks) = (self.pause_ns, self.breaks);
+        *self = Peer { up: true, up_since: Some(now_ns), pause_ns, breaks, ..Peer::default() };
         said
     }
 

@@ -60,7 +60,7 @@ impl Front {
 
     pub(super) fn event(&mut self, now_ns: u64, event: PschedEvent) {
         let answered = self.psched.answered;
-        if self.psched.down_since.is_some() && self.psched.answers() {
+        if self.psched.down_since.is_some() && self.psched.answers(now_ns) {
             match (answered, self.apid) {
                 (false, _) => self.tell("psched answers again"),
                 (true, None) => self.tell("psched accepts the posting now"),

@@ -82,8 +82,31 @@ fn a_node_that_is_taken_out_keeps_what_runs_there() {
     report(&mut s, 2, ended(key(1, 1), &[0, 1], None));
     let placed = s.team(Apid(2)).expect("placed").places.nids().collect::<Vec<_>>();
     assert_eq!(placed, [Nid(0)], "nothing new on what was taken out");
-    // Read once more, it is gone.
+    // It is gone when its apinit does not offer it any more, or when the file is read once more.
+    let empty = s.nodes().find(|n| n.node.nid == Nid(1)).expect("still there");
+    assert!(notes_said(&empty.notes)[0].contains("(--nids)"), "{:?}", empty.notes);
+    let mut read = s.clone();
+    reconfigure(&mut read, without(machine(2, 1), 1));
+    link(&mut s, 3, &[0], &[(key(2, 1), Phase::Placed)]);
+    for s in [&s, &read] {
+        assert_eq!(s.nodes().count(), 1);
+    }
+}
+
+#[test]
+fn a_node_with_an_apinit_of_its_own_that_is_taken_out_is_gone_when_it_is_empty() {
+    let mut s = Scheduler::new(machine(2, 1), alone());
+    link(&mut s, 1, &[0], &[]);
+    link(&mut s, 2, &[1], &[]);
+    s.apply(at(0), posted(1, 2));
+    report(&mut s, 1, Report::Launched(key(1, 1)));
+    report(&mut s, 1, Report::Running(key(1, 1)));
     reconfigure(&mut s, without(machine(2, 1), 1));
+    link(&mut s, 3, &[1], &[(key(1, 1), Phase::Running)]);
+    report(&mut s, 1, ended(key(1, 1), &[0], None));
+    assert_eq!(s.nodes().count(), 2);
+    let over = report(&mut s, 3, ended(key(1, 1), &[1], None));
+    assert!(over.contains(&"close-link 3".to_owned()), "{over:?}");
     assert_eq!(s.nodes().count(), 1);
 }
 
@@ -122,9 +145,19 @@ fn a_node_with_fewer_processors_than_are_in_use() {
     reconfigure(&mut s, machine(1, 2));
     let node = s.nodes().next().expect("one");
     assert_eq!((node.node.processors, node.used), (4, 3));
-    link(&mut s, 2, &[0], &[(key(1, 1), Phase::Placed)]);
+    let notes = notes_said(&node.notes);
+    assert!(notes[0].starts_with("more of its processors are in use than"), "{notes:?}");
+    link(&mut s, 2, &[0], &[(key(1, 1), Phase::Running)]);
     s.apply(at(9), posted(2, 1));
+    s.apply(at(9), posted(3, 2));
     assert_eq!(s.team(Apid(2)).expect("it waits").state, State::Posted);
+    // When they are free it is what it is to be, and its apinit hears of that; what waits gets its place.
+    let over = report(&mut s, 2, ended(key(1, 1), &[0], None));
+    assert!(over.contains(&"close-link 2".to_owned()), "{over:?}");
+    let node = s.nodes().next().expect("one");
+    assert_eq!((node.node.processors, notes_said(&node.notes)), (2, vec![]));
+    let opened = brief(&link(&mut s, 3, &[0], &[]));
+    assert!(opened.contains(&"-> 3 place 2.1".to_owned()), "{opened:?}");
 }
 
 /// The same where psched was restarted with the other file.

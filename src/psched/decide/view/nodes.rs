@@ -78,11 +78,17 @@ pub struct NodeView<'a> {
     pub flavor_order: Option<&'a FlavorOrder>,
 }
 
-/// Of a node that is in use, and not in the configuration.
 /// Of a node in use that is of another domain than who sits there.
 const LEAVING: &str = "moves to another domain when it is empty; nothing new is placed there";
-const RETIRED: &str = "no longer in psched.yaml, or with fewer processors than are in use: \
-                       nothing new is placed there";
+/// Of one in use that is not in the configuration.
+const TAKEN_OUT: &str = "no longer in psched.yaml: nothing new is placed there, and it is gone when it \
+                         is empty";
+/// Of one that is empty: its apinit offers others that are in the configuration.
+const STILL_OFFERED: &str =
+    "no longer in psched.yaml: it is gone when its apinit is started without it (--nids)";
+/// Of one that has fewer processors there than are in use.
+const SMALLER: &str = "more of its processors are in use than psched.yaml gives it: nothing new is placed \
+                       there until they are free";
 
 /// Said of a node where `hide_user_bus` is not kept.
 const BUS: &str = "applications can reach their users' service managers (systemd): programs \
@@ -112,6 +118,13 @@ impl Scheduler {
         let state = state_of(link, closed, teams());
         let (room, residents) = self.room_of(node.nid);
         let retired = self.retired.contains(&node.nid);
+        let retired = retired.then(|| {
+            match (self.configured.nodes.contains_key(&node.nid), apids.is_empty()) {
+                (true, _) => SMALLER,
+                (false, false) => TAKEN_OUT,
+                (false, true) => STILL_OFFERED,
+            }
+        });
         let configured_flavors = self.configured_flavors(node.nid).unwrap_or_default();
         let flavor_order = self.flavor_order(node.nid);
         let flavors = flavor_order.map(|order| {
@@ -132,7 +145,7 @@ impl Scheduler {
         let used = self.occupancy.used(node.nid);
         let seen = self.boots.contains_key(&node.nid);
         let said = match state {
-            "free" if retired => RETIRED.to_owned(),
+            "free" if retired.is_some() => retired.unwrap_or_default().to_owned(),
             "free" if self.leaving.contains(&node.nid) => LEAVING.to_owned(),
             "free" => String::new(),
             "busy" => format!("{used} of {} processors are in use", node.processors),
@@ -158,7 +171,7 @@ impl Scheduler {
             at_ns: order.by.at_ns,
         };
         let own = closed.map(ordered).into_iter().chain(flavors);
-        let ways = retired.then_some(RETIRED).into_iter();
+        let ways = retired.into_iter();
         let ways = ways.chain(self.leaving.contains(&node.nid).then_some(LEAVING));
         NodeView {
             node,
@@ -190,7 +203,7 @@ impl Scheduler {
                 None => self.left_ns.get(&node.nid).copied(),
             },
             seen,
-            retired,
+            retired: retired.is_some(),
             configured_flavors,
             flavor_order,
         }

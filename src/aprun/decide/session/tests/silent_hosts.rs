@@ -115,3 +115,32 @@ fn an_apinit_that_says_why_and_one_of_this_host_are_no_silent_hosts() {
     lines(&mut session, 0, head_lost("reset"));
     assert_eq!(lines(&mut session, 2_000, Event::Time), [old("reset")]);
 }
+
+/// It is tried as rarely as one that is not there, and the reason is told once; when it has held for a second
+/// it counts as any other again.
+#[test]
+fn a_connection_that_breaks_each_time_is_told_once_and_tried_rarely() {
+    let mut session = on_hosts("h0", false);
+    // It had held for long.
+    let (mut at_ms, mut told) = (60_000, Vec::new());
+    let mut breaks = |session: &mut Session, after_ms: u64, times: u32| {
+        at_ms += after_ms;
+        let mut pauses = Vec::new();
+        for _ in 0..times {
+            told.extend(lines(session, at_ms, head_lost("it sent nonsense")));
+            let retry_at = session.front.apinit.retry_at.expect("it is tried again");
+            pauses.push(retry_at - at_ms * MS);
+            at_ms = retry_at / MS + 1;
+            told.extend(lines(session, at_ms, Event::Time));
+            told.extend(lines(session, at_ms, apinit(FromApinit::Accepted)));
+        }
+        (pauses, std::mem::take(&mut told))
+    };
+    let (pauses, told) = breaks(&mut session, 0, 20);
+    assert_eq!(pauses[0], RETRY_MIN_NS);
+    assert!(pauses.is_sorted() && pauses[19] == RETRY_MAX_NS, "{pauses:?}");
+    let text = "the connection to apinit breaks each time (it sent nonsense); trying again";
+    assert_eq!(told, [say(text)]);
+    let (pauses, told) = breaks(&mut session, 1_000, 1);
+    assert_eq!((pauses[0], told), (RETRY_MIN_NS, Vec::new()));
+}
