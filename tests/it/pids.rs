@@ -198,7 +198,7 @@ fn a_large_application_comes_in_pages() {
     assert!(found.iter().all(|row| row.3 == 0 && row.4 == "unknown"));
     let notices = report["notices"].as_array().expect("a list").clone();
     let why = "its host is faked: its PEs are no processes";
-    let on = ["NID 0", "NID 0-1", "NID 1"].map(|nids| format!("{nids}: {why}"));
+    let on = ["NID 0", "NIDs 0-1", "NID 1"].map(|nids| format!("{nids}: {why}"));
     assert!(notices.iter().all(|told| on.iter().any(|one| told == one)), "{report}");
     run(&mut hand.command("apkill", ["-9", &apid.to_string()])).expect(0);
     running.wait(BOUND);

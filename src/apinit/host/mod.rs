@@ -57,6 +57,7 @@ mod login;
 mod memory_out;
 mod network;
 mod notes;
+mod obeyed;
 mod open_link;
 mod passed;
 mod peer_queue;

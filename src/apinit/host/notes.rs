@@ -13,6 +13,8 @@ pub(super) enum Subject {
     Isolation,
     /// The nodes have more processors than their host.
     Crowded,
+    /// Which psched is obeyed can't be written.
+    Unwritten,
     /// Processors that another psched's nodes use too, by their place among those.
     Shared(usize),
     /// An application without a record, whose processes were ended.
@@ -64,6 +66,7 @@ impl Notes {
             Subject::Host(_)
             | Subject::Isolation
             | Subject::Crowded
+            | Subject::Unwritten
             | Subject::Shared(_)
             | Subject::Unrecorded(_) => true,
         });
@@ -73,7 +76,9 @@ impl Notes {
     /// All of them.
     pub fn all(&self) -> Vec<HostNote> {
         let about = |subject| match subject {
-            Subject::Host(_) | Subject::Crowded | Subject::Shared(_) => NoteAbout::Host,
+            Subject::Host(_) | Subject::Crowded | Subject::Unwritten | Subject::Shared(_) => {
+                NoteAbout::Host
+            }
             Subject::Isolation => NoteAbout::Isolation,
             Subject::Unrecorded(key)
             | Subject::Unheard(key)

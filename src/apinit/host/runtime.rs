@@ -1,25 +1,26 @@
 //! The runtime directory: what an apinit that is started again has to know.
 
+use super::obeyed::Obeyed;
 use crate::apteam::Key;
-use crate::apteam::protocol::node::{PlaceCommand, Welcome};
+use crate::apteam::protocol::node::PlaceCommand;
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::os::peer::{open_process, process_started};
 use crate::rpc::pb;
 use anyhow::Context;
 use prost::Message;
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The directory of all applications of this apinit. It is closed to everybody else.
 #[derive(Debug)]
 pub(super) struct Runtime {
     path: PathBuf,
-    /// Where commits of the store that is obeyed are kept, and the start that they are of.
-    commits: Option<(File, String)>,
+    /// Which psched is obeyed.
+    pub obeyed: Obeyed,
 }
 
 /// A process by pid and start time: together they name it for ever.
@@ -68,10 +69,11 @@ pub(super) struct AppDirectory {
 }
 
 /// Replaces a file as a whole.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    fs::write(&new, bytes)?;
-    fs::rename(&new, path)
+    let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
+    // (What is left of an attempt takes room on a full disk.)
+    written.inspect_err(|_| drop(fs::remove_file(&new)))
 }
 
 /// What the names of folders begin with in which images are made.
@@ -104,68 +106,11 @@ impl Runtime {
             path.display()
         );
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
-        Ok(Runtime { path, commits: None })
+        Ok(Runtime::at(path))
     }
 
-    pub fn remember(&mut self, welcome: Welcome) {
-        // The key is psched's to keep.
-        let unreadable = Vec::new();
-        let welcome = Welcome { checkpoint_key: None, unreadable, ..welcome };
-        // Commits of another start are none of this one's.
-        let start = welcome.start(welcome.epoch).unwrap_or_default().to_owned();
-        let mut options = File::options();
-        options.create(true).truncate(false).write(true).mode(0o600);
-        self.commits = options
-            .open(self.path.join("commits"))
-            .inspect_err(
-                |error| tracing::warn!(%error, "can't write the number of psched's last commit"),
-            )
-            .ok()
-            .map(|file| (file, start));
-        let bytes = pb::Welcome::from(welcome).encode_to_vec();
-        if let Err(error) = write_whole(&self.path.join("welcome"), &bytes) {
-            tracing::warn!(%error, "can't write the identity of psched");
-        }
-        let _ = fs::remove_file(self.path.join("distrusted"));
-    }
-
-    /// The store that is obeyed has so many commits. (This comes with each command: a line of
-    /// always the same length is written over, which no kill cuts in two.)
-    pub fn remember_commits(&self, commits: u64) {
-        let Some((file, start)) = &self.commits else { return };
-        if let Err(error) = file.write_all_at(format!("{start} {commits:020}\n").as_bytes(), 0) {
-            tracing::warn!(%error, "can't write the number of psched's last commit");
-        }
-    }
-
-    fn remembered_commits(&self, start: &str) -> Option<u64> {
-        let text = fs::read_to_string(self.path.join("commits")).ok()?;
-        let (of, commits) = text.lines().next()?.split_once(' ')?;
-        commits.parse().ok().filter(|_| of == start)
-    }
-
-    /// Starts of psched that are not to be obeyed, a line each; until the next `remember`.
-    pub fn distrust(&self, starts: &[String]) {
-        if let Err(error) = write_whole(&self.path.join("distrusted"), starts.join("\n").as_bytes())
-        {
-            tracing::warn!(%error, "can't write which starts of psched have an old copy of its \
-                                    state");
-        }
-    }
-
-    pub fn distrusted(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.path.join("distrusted")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-
-    pub fn remembered(&self) -> Option<Welcome> {
-        let bytes = fs::read(self.path.join("welcome")).ok()?;
-        let mut welcome = Welcome::try_from(pb::Welcome::decode(&*bytes).ok()?).ok()?;
-        let start = welcome.start(welcome.epoch).unwrap_or_default();
-        if let Some(commits) = self.remembered_commits(start) {
-            welcome.commits = welcome.commits.max(commits);
-        }
-        Some(welcome)
+    fn at(path: PathBuf) -> Runtime {
+        Runtime { obeyed: Obeyed::new(path.clone()), path }
     }
 
     /// Keeps the processors by which nodes are counted.
@@ -223,8 +168,7 @@ impl Runtime {
         let beside = self.path.parent().and_then(|above| fs::read_dir(above).ok());
         let folders = beside.into_iter().flatten().flatten();
         let runtimes = folders.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"apps-"));
-        let applications =
-            runtimes.flat_map(|e| Runtime { path: e.path(), commits: None }.applications());
+        let applications = runtimes.flat_map(|e| Runtime::at(e.path()).applications());
         applications.filter_map(|(_, directory)| directory.groups()).collect()
     }
 
@@ -463,29 +407,13 @@ impl AppDirectory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::protocol::node::Start;
 
     #[test]
     fn what_is_kept_comes_back() {
         let directory = tempfile::tempdir().expect("a directory");
-        let mut runtime = Runtime::open(directory.path().join("apps-0")).expect("it is made");
+        let runtime = Runtime::open(directory.path().join("apps-0")).expect("it is made");
         let runtime_again = Runtime::open(directory.path().join("apps-0"));
         assert!(runtime_again.is_ok(), "and taken up again");
-        assert_eq!(runtime.remembered(), None);
-        let start = |id: &str| Start { epoch: 3, id: id.into(), commits: 7 };
-        let starts = vec![start("three")];
-        let welcome =
-            Welcome { store_id: "ab".into(), epoch: 3, commits: 8, starts, ..Welcome::default() };
-        runtime.remember(welcome.clone());
-        assert_eq!(runtime.remembered().as_ref(), Some(&welcome));
-        for commits in [19, 120] {
-            runtime.remember_commits(commits);
-            assert_eq!(runtime.remembered(), Some(Welcome { commits, ..welcome.clone() }));
-        }
-        // Of one that is obeyed from now on they are none.
-        let other = Welcome { starts: vec![start("another")], ..welcome };
-        runtime.remember(other.clone());
-        assert_eq!(runtime.remembered(), Some(other));
         let key = Key::parse("12.1").expect("a key");
         let app = runtime.make(key).expect("it is made");
         assert_eq!((app.going(), app.groups(), app.process("front")), (None, None, None));

@@ -255,9 +255,9 @@ impl Task {
         let shelf =
             options.roll_out.as_ref().map(|below| Shelf::open(below, lowest)).transpose()?;
         let numa = me.numa.clone();
-        let agent = Agent::new(me.clone(), runtime.remembered());
+        let agent = Agent::new(me.clone(), runtime.obeyed.remembered());
         let limits = groups.as_ref().map(Groups::limits).unwrap_or_default();
-        let agent = agent.distrusting(runtime.distrusted()).planned(plans);
+        let agent = agent.distrusting(runtime.obeyed.distrusted()).planned(plans);
         let agent = agent.limiting(&limits);
         switching.obey(&agent.bounds());
         let notes = Notes::new(notes, not_isolated);
@@ -420,7 +420,10 @@ impl Task {
                     shell.tell_had();
                     shell.tell_roll_out();
                 }
-                _ = places.tick() => shell.look_at_places(driver),
+                _ = places.tick() => {
+                    shell.look_at_places(driver);
+                    shell.catch_up();
+                }
                 event = shell.incoming.recv(), if taken < EVENTS => match event {
                     Some(event) => {
                         taken += 1;
@@ -473,6 +476,14 @@ impl Shell {
         if self.notes.set(subject, text) {
             self.tell_notes();
         }
+    }
+
+    /// Writes which psched is obeyed where that could not be written, and says so until it is.
+    fn catch_up(&mut self) {
+        let why = self.runtime.obeyed.catch_up().map(|why| {
+            format!("{why}: make room there, else its next apinit may obey another psched")
+        });
+        self.note(Subject::Unwritten, why);
     }
 
     fn tell_notes(&self) {

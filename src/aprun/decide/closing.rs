@@ -15,7 +15,7 @@ use crate::apteam::ending::{
     Cause, EndCount, HostEnd, NO_INTERPRETER, PeEnd, STATUS_NOT_FOUND, TERMINATION, Usage,
     signal_name,
 };
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, nids_text};
 use crate::variables::units::{about, format_duration};
 use std::time::Duration;
 
@@ -121,10 +121,10 @@ pub fn stacks_line(ended: &Ended) -> Option<Line> {
 
 /// `Application N ...` about nodes that could not tell how their part ended.
 fn lost_line(apid: Apid, lost: &[Nid]) -> Option<Line> {
-    let nodes = format_nids(lost.iter().copied());
+    let nodes = nids_text(lost.iter().copied());
     (!lost.is_empty()).then(|| {
         let text = format!(
-            "lost its apshepherd on NID {nodes}: the last output of its PEs there may be missing, and \
+            "lost its apshepherd on {nodes}: the last output of its PEs there may be missing, and \
              their exit statuses are unknown"
         );
         Line::OfApplication(apid, text)
@@ -466,7 +466,7 @@ mod tests {
         let cause = Cause::PeExit { rank: 0, nid: Nid(0), code: 3 };
         let mut part = ended(Some(cause), &[(PeEnd::Exit(3), 1, false)]);
         part.end.lost = vec![Nid(1), Nid(2)];
-        let lost = "Application 12 lost its apshepherd on NID 1-2: the last output of its PEs there \
+        let lost = "Application 12 lost its apshepherd on NIDs 1-2: the last output of its PEs there \
                     may be missing, and their exit statuses are unknown";
         assert_eq!(shown(&part, STAMP, true), [lost]);
         assert_eq!(shown(&part, STAMP, false)[1..], [lost, "Application 12 exit codes: 3", TOOK]);

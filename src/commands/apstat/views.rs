@@ -9,7 +9,7 @@ pub use parse::parse;
 use crate::apteam::Apid;
 use crate::apteam::ending::Decisive;
 use crate::console::table::{Cell, Report, Table, moment, short, whole_seconds};
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, format_nids, nids_text};
 use crate::rpc::pb;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
@@ -288,7 +288,7 @@ pub fn notices(reply: &pb::ListReply, nodes: bool) -> Vec<String> {
     let mut noted: Vec<_> = noted.into_iter().collect();
     noted.sort_by_key(|(_, (at_ns, _))| std::cmp::Reverse(*at_ns));
     let line =
-        |(note, (_, nids)): (&str, (u64, Vec<Nid>))| format!("NID {}: {note}", format_nids(nids));
+        |(note, (_, nids)): (&str, (u64, Vec<Nid>))| format!("{}: {note}", nids_text(nids.iter().copied()));
     lines.extend(noted.into_iter().map(line));
     lines
 }

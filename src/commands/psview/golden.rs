@@ -301,7 +301,7 @@ fn nodes_and_what_they_can_do() {
   1 node1 free   2  0 SIGSTOP -                -
   2 node2 free   2  0 SIGSTOP -                -
 
-NID 1-2: gangs are stopped by SIGSTOP, not by the freezer: programs can see it
+NIDs 1-2: gangs are stopped by SIGSTOP, not by the freezer: programs can see it
   and undo it
 NID 1: no memory controller
 

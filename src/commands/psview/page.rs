@@ -4,7 +4,7 @@
 use super::lines::{Column, Line, Role, Span, fit, sentence, table};
 use super::matrix;
 use crate::console::table::short;
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, format_nids, nids_text};
 use crate::rpc::pb;
 use crate::rpc::pb::turn::Kind;
 use crate::variables::units;
@@ -346,7 +346,7 @@ fn nodes(reply: &pb::TurnsReply, width: usize) -> Vec<Line> {
         lines.push(Line::new());
     }
     for (note, nids) in noted {
-        let note = format!("NID {}: {note}", format_nids(nids));
+        let note = format!("{}: {note}", nids_text(nids));
         lines.extend(sentence(&note, Role::Warns, width));
     }
     lines

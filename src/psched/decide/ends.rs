@@ -152,7 +152,11 @@ impl Scheduler {
         }
         let ends = signal == 0 || signal == KILL;
         let cause = Cause::Kill { signal: if signal == 0 { TERM } else { signal }, uid };
-        let detail = cause.words_to(&team.owner);
+        let words = cause.words_to(&team.owner);
+        let detail = match words.strip_prefix("killed ") {
+            Some(by) if !ends => format!("sent {by}"),
+            _ => words,
+        };
         match team.state {
             State::Launching | State::Running => {
                 let links = self.links_of(team);

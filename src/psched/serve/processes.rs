@@ -15,7 +15,7 @@ use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX}
 use crate::apteam::protocol::stacks;
 use crate::apteam::record::{Apteam, State};
 use crate::apteam::{Apid, Key};
-use crate::machine::{Nid, format_nids};
+use crate::machine::{Nid, nids_text};
 use crate::psched::decide::{LinkId, Scheduler};
 use crate::rpc::listen::Peer;
 use crate::rpc::pb;
@@ -409,7 +409,7 @@ fn reply(known: Known, first: u32, told: &BTreeMap<LinkId, Told>) -> pb::Process
             Some(_) => {}
         }
     }
-    let notices = why.into_iter().map(|(why, nids)| format!("NID {}: {why}", format_nids(nids)));
+    let notices = why.into_iter().map(|(why, nids)| format!("{}: {why}", nids_text(nids)));
     pb::ProcessesReply { processes, next, notices: notices.collect() }
 }
 

@@ -77,7 +77,8 @@ impl Outside for Shell {
         tracing::info!(store = store_id, epoch, "obeying psched");
         self.hello.send_modify(|hello| (hello.store_id, hello.epoch) = (store_id, epoch));
         self.note_crowded(&welcome.nodes);
-        self.runtime.remember(welcome);
+        self.runtime.obeyed.remember(welcome);
+        self.catch_up();
         self.end_unrecorded(agent);
     }
 
@@ -325,8 +326,8 @@ impl Shell {
     fn try_keep(&mut self, record: Record) -> anyhow::Result<()> {
         let app = |key: Key| self.apps.get(&key);
         match record {
-            Record::Commits(commits) => self.runtime.remember_commits(commits),
-            Record::Distrusted(starts) => self.runtime.distrust(&starts),
+            Record::Commits(commits) => self.runtime.obeyed.remember_commits(commits),
+            Record::Distrusted(starts) => self.runtime.obeyed.distrust(&starts),
             Record::Plans(plans) => self.runtime.keep_plans(plans),
             Record::Groups { key, nids, alone } => {
                 let Some(app) = app(key) else { return Ok(()) };

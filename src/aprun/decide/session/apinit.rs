@@ -4,7 +4,7 @@ use super::output::Came;
 use super::*;
 use crate::apteam::protocol::attach::Output;
 use crate::apteam::protocol::programs::ProgramOf;
-use crate::machine::format_nids;
+use crate::machine::nids_text;
 
 /// Refusals of a launch before it is given up.
 pub(super) const REFUSALS_MAX: u32 = 5;
@@ -158,8 +158,7 @@ impl Front {
     /// The nodes of a host, in words.
     fn nids_of(&self, source: u32) -> String {
         let host = self.placement.as_ref().and_then(|p| p.hosts.get(source as usize));
-        let nids = format_nids(host.iter().flat_map(|host| host.nids.iter().copied()));
-        format!("NID {nids}")
+        nids_text(host.iter().flat_map(|host| host.nids.iter().copied()))
     }
 
     pub(super) fn accepted(&mut self, now_ns: u64) {

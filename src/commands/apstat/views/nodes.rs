@@ -146,7 +146,7 @@ x86_64      3  2    0   2     0    1
         assert_eq!(text(nodes(&reply(), false)), golden);
         assert_eq!(
             notices(&reply(), true),
-            ["psched: the store is nearly full", "NID 0-2: no cgroups: the tree is not ours"]
+            ["psched: the store is nearly full", "NIDs 0-2: no cgroups: the tree is not ours"]
         );
         assert_eq!(notices(&reply(), false).len(), 1);
     }
@@ -172,9 +172,9 @@ x86_64      3  2    0   2     0    1
             notices(&reply, true),
             [
                 "NID 1: suspect: it is away",
-                "NID 0-1: drained by ann",
+                "NIDs 0-1: drained by ann",
                 "NID 2: a release before",
-                "NID 0-2: not isolated",
+                "NIDs 0-2: not isolated",
             ]
         );
     }
