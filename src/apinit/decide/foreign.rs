@@ -179,6 +179,8 @@ impl Agent {
         let Some(stranger) = &mut self.stranger else { return };
         stranger.purging = true;
         let grace = stranger.welcome.kill_grace;
+        // (Nobody says any more that one on another host has died, and its output would be waited for.)
+        self.adopt_fronts(now, out);
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {
             let cause = Cause::Purge { uid };

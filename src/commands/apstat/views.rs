@@ -287,8 +287,9 @@ pub fn notices(reply: &pb::ListReply, nodes: bool) -> Vec<String> {
     }
     let mut noted: Vec<_> = noted.into_iter().collect();
     noted.sort_by_key(|(_, (at_ns, _))| std::cmp::Reverse(*at_ns));
-    let line =
-        |(note, (_, nids)): (&str, (u64, Vec<Nid>))| format!("{}: {note}", nids_text(nids.iter().copied()));
+    let line = |(note, (_, nids)): (&str, (u64, Vec<Nid>))| {
+        format!("{}: {note}", nids_text(nids.iter().copied()))
+    };
     lines.extend(noted.into_iter().map(line));
     lines
 }

@@ -272,6 +272,25 @@ fn the_front_end_of_an_adopted_application_is_given_ten_seconds() {
     }
 }
 
+/// Output that nobody takes any more keeps no node foreign: the aprun on a login host has died, and the psched
+/// that would say so is obeyed no more.
+#[test]
+fn a_purge_gives_front_ends_on_other_hosts_up() {
+    for (watch, ends) in [(Watch::Elsewhere, true), (Watch::Here, false)] {
+        let (mut agent, key) = with_stranger();
+        let second = Conn(71);
+        let opened = Event::FrontOpened { conn: second, uid: OWNER, watch };
+        let resume = ToApinit::Resume { key, ticket: TICKET, taken: Vec::new() };
+        go_through(&mut agent, 6 * S, [opened, Event::FrontMessage(second, resume)]);
+        let left = FromShepherd::Output(output(0, "done\n"));
+        go_through(&mut agent, 7 * S, [Event::StreamClosed(second), from_shepherd(key, left)]);
+        go_through(&mut agent, 60 * S, [command(Command::Purge { uid: 0 })]);
+        let actions = act(&mut agent, 60 * S + ns(AWAY_MAX), Event::Tick);
+        let thrown = Action::SendShepherd(key, ToShepherd::OutputTaken(5));
+        assert_eq!(actions.contains(&thrown), ends, "{actions:?}");
+    }
+}
+
 /// The next life of this apinit knows that, too.
 #[test]
 fn an_adopted_application_is_adopted_for_the_next_life() {
@@ -328,7 +347,10 @@ fn purged() {
     let cause = Cause::Purge { uid: 77 };
     assert_eq!(
         act(&mut agent, 6 * S, command(Command::Purge { uid: 77 })),
-        [Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE })]
+        [
+            Action::KeepAdopted(key),
+            Action::SendShepherd(key, ToShepherd::Terminate { cause, kill_after: GRACE }),
+        ]
     );
     // Once more, and an adoption, change nothing.
     for again in [Command::Purge { uid: 77 }, Command::Adopt] {

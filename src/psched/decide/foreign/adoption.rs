@@ -261,6 +261,18 @@ impl Scheduler {
             ));
         }
         let missing: Vec<Nid> = place.places.nids().filter(|n| !on.contains(n)).collect();
+        // (Those obey this psched already, and do not have it.)
+        let obeys = |nid: &&Nid| {
+            let link = self.offered.get(nid).and_then(|link| self.links.get(link));
+            link.is_some_and(|link| link.known && link.foreign.is_none())
+        };
+        let lost: Vec<Nid> = missing.iter().filter(obeys).copied().collect();
+        if !lost.is_empty() {
+            return Err(format!(
+                "its part on {} is lost: psmgr purge {nids} ends what is left of it",
+                nids_text(lost)
+            ));
+        }
         if !missing.is_empty() {
             let all = format_nids(order.nids.iter().copied().chain(missing.iter().copied()));
             return Err(format!(

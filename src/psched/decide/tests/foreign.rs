@@ -132,6 +132,11 @@ fn parts_are_put_together() {
     let mut s = Scheduler::new(machine(2, 2), alone());
     assert_eq!(call(&mut s, 1, &[0], vec![part(0)]), ["warn"]);
     refused(&order(&mut s, Manage::Adopt, &[0]), &["its part on NID 1 is missing"]);
+    // (A node that obeys already and does not have it: to adopt that as well would help nobody.)
+    let mut lost = s.clone();
+    link(&mut lost, 2, &[1], &[]);
+    let cure = "its part on NID 1 is lost: psmgr purge 0 ends what is left of it";
+    refused(&order(&mut lost, Manage::Adopt, &[0]), &[cure]);
     assert_eq!(call(&mut s, 2, &[1], vec![part(1)]), ["warn"]);
     order(&mut s, Manage::Adopt, &[0, 1]);
     let team = s.team(Apid(12)).expect("it is on record");
