@@ -464,6 +464,7 @@ impl HostEnd {
     /// ```
     #[must_use]
     pub fn and(mut self, other: HostEnd) -> HostEnd {
+        let there = self.there().max(other.there());
         self.first = match (self.has_heard_from(&other), other.has_heard_from(&self)) {
             (true, false) => other.first,
             (false, true) => self.first,
@@ -479,9 +480,16 @@ impl HostEnd {
         self.leftovers = self.leftovers.saturating_add(other.leftovers);
         self.output_lost |= other.output_lost;
         self.run = self.run.max(other.run);
-        self.frozen = self.frozen.max(other.frozen);
+        // (Where hosts did not hear of the same turns, the longest run and the longest time without a turn are of
+        // two hosts, and together more than it was there.)
+        self.frozen = there.saturating_sub(self.run);
         self.peak_memory = self.peak_memory.saturating_add(other.peak_memory);
         self
+    }
+
+    /// From go to empty.
+    fn there(&self) -> Duration {
+        self.run.saturating_add(self.frozen)
     }
 
     /// With what psched has decided, or was the first to hear of; what it has only heard of a PE counts
@@ -515,5 +523,30 @@ pub fn count_end(ends: &mut Vec<EndCount>, more: EndCount) {
     match same {
         Ok(i) => ends[i].count = ends[i].count.saturating_add(more.count),
         Err(i) => ends.insert(i, more),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One host was frozen in turns of others, and the other did not hear of them: it was there for 24 seconds.
+    #[test]
+    fn an_application_was_not_there_for_longer_than_each_of_its_hosts() {
+        let seconds = Duration::from_secs;
+        let of = |run, frozen| HostEnd {
+            run: seconds(run),
+            frozen: seconds(frozen),
+            ..HostEnd::default()
+        };
+        let ends = [of(20, 4), of(24, 0), of(0, 0), of(19, 3)];
+        for rotated in 0..ends.len() {
+            let mut ends = ends.clone();
+            ends.rotate_left(rotated);
+            let all = ends.into_iter().reduce(HostEnd::and).expect("four");
+            assert_eq!((all.run, all.frozen), (seconds(24), seconds(0)), "{rotated}");
+        }
+        let all = of(20, 4).and(of(19, 5));
+        assert_eq!((all.run, all.frozen), (seconds(20), seconds(4)));
     }
 }

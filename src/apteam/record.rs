@@ -112,6 +112,11 @@ pub struct FrontProcess {
 }
 
 impl FrontProcess {
+    /// The name of its host; empty: psched's.
+    pub fn host_name(&self) -> &str {
+        self.host.split('/').next().unwrap_or_default()
+    }
+
     /// One on psched's host.
     pub fn here(pid: i32, started: u64) -> FrontProcess {
         FrontProcess { pid, started, host: Arc::default() }

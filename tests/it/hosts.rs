@@ -68,6 +68,8 @@ fn every_command_works_from_every_host() {
     let command = |name: &str, line: &str| run(&mut cluster.command(1, name, words(line)));
     let text = command("apstat", "").expect(0).out();
     assert!(text.contains(&format!("{apid}     - root ")), "{text}");
+    let one = command("apstat", &format!("-A {apid}")).expect(0).out();
+    assert!(one.lines().any(|line| words(line).eq(["aprun", "on:", "h1"])), "{one}");
     assert!(command("apstat", "-n -v").expect(0).out().contains("h1"));
     assert!(command("psview", "").expect(0).out().contains(&apid.to_string()));
     command("psmgr", "set kill_grace=3s").expect(0);

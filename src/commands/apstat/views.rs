@@ -328,6 +328,9 @@ pub fn application(reply: &pb::ListReply, wanted: Apid, zone: &TimeZone) -> Opti
     if !row.saving.is_empty() {
         facts.push(("Checkpoint", Cell::text(row.saving.clone())));
     }
+    if !row.front_host.is_empty() {
+        facts.push(("aprun on", Cell::text(row.front_host.clone())));
+    }
     if let Some(from) = row.restarted_from {
         facts.push(("Restarted from", Cell::Number(from.apid)));
     }
@@ -1032,10 +1035,12 @@ psched: the store is nearly full
         assert!(wants.contains("Wants:       8:1:2 (w:d:N), flexible\n"), "{wants}");
         assert_eq!(application(&reply(), Apid(8), &TimeZone::UTC), None);
         let mut restarted = reply();
+        restarted.applications[0].front_host = "h2".to_owned();
         restarted.applications[0].restarted_from =
             Some(pb::ApplicationKey { apid: 3, incarnation: 2 });
         let report = application(&restarted, Apid(7), &TimeZone::UTC).expect("there");
-        assert!(report.facts.contains(&("Restarted from", Cell::Number(3))), "{:?}", report.facts);
+        let both = [("aprun on", Cell::text("h2")), ("Restarted from", Cell::Number(3))];
+        assert!(report.facts.windows(2).any(|facts| facts == both), "{:?}", report.facts);
     }
 
     #[test]

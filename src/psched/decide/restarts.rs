@@ -121,7 +121,7 @@ impl Scheduler {
     fn no_host(&self, team: &Apteam) -> Wait {
         match team.front.as_ref() {
             Some(front) if !team.posting.brings_images && self.links.values().any(takes_images) => {
-                let host = front.host.split('/').next().unwrap_or_default();
+                let host = front.host_name();
                 let connected = self.links.values().any(|link| is_of(link, host));
                 Wait::ImagesStay { host: host.to_owned(), connected }
             }
@@ -135,8 +135,7 @@ impl Scheduler {
         let restart = team.restart.as_ref()?;
         // (Parts are connected with each other by addresses of their host.)
         let goes_far = restart.parts.is_empty() && team.posting.brings_images;
-        let front =
-            team.front.as_ref().map(|front| front.host.split('/').next().unwrap_or_default());
+        let front = team.front.as_ref().map(|front| front.host_name());
         let is_there = |link: &Link| match front {
             None => true,
             _ if goes_far && takes_images(link) => true,

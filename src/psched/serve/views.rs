@@ -123,6 +123,7 @@ fn row(team: &Apteam) -> pb::ApplicationRow {
         account: team.posting.account.as_ref().map_or_else(String::new, |a| a.as_str().to_owned()),
         flexible: team.posting.flexible,
         saving: team.posting.saving.as_ref().map_or_else(String::new, |saving| saving.to_string()),
+        front_host: team.front.as_ref().map_or_else(String::new, |f| f.host_name().to_owned()),
         restarted_from: team.restart.as_ref().map(|restart| restart.from.into()),
         shared_processors: match team.posting.oversubscribe {
             Oversubscribe::Shares(sharing) => sharing.processors,
