@@ -656,10 +656,11 @@ impl World {
         uid: u32,
     ) -> Option<Who> {
         let conn = Conn(self.number());
-        // (Of a front end on another host psched tells, as if it came through a relay.)
+        // The kernel of another host tells nothing of a front end's death. (Nor does psched, which takes all hosts
+        // for its own: no hello here says that it is remote.)
         let hosts = self.wires.get(&wire).map(|wire| wire.hosts);
         let here = hosts.is_some_and(|hosts| hosts[0] == hosts[1]).then_some(front);
-        let watch = if here.is_some() { Watch::Here } else { Watch::Elsewhere };
+        let watch = if here.is_some() { Watch::Here } else { Watch::No };
         let proc = self.slots[slot].proc.as_mut()?;
         proc.fronts.insert(conn, Front { wire: Some(wire), process: here });
         let opened = Event::FrontOpened { conn, uid, watch };

@@ -9,8 +9,9 @@
 //! # Approach
 //! Looked at are gangs that have processes on all of their apinits, all of which have begun and none is
 //! being ended: what is on its way in or out is whole nowhere. Counted is the time in part in which all of
-//! its apinits and psched were *calm*: they run, they have been in touch for long enough to plan anew, and
-//! each knows psched's clock. Seeds in which memory has to be brought in are left out.
+//! its apinits, those of the gangs that compete with it, and psched were *calm*: they run, they have been
+//! in touch for long enough to plan anew, and each knows psched's clock. Seeds in which memory has to be
+//! brought in are left out.
 //!
 //! Where hosts learn psched's clock by exchanges a stricter bound holds between changes of plans: all that
 //! sets the apinits of a gang apart then is the error that each claims of its clock.
@@ -124,6 +125,22 @@ impl World {
         (0..self.slots.len()).filter(with).collect()
     }
 
+    /// These, and all that have parts of gangs which compete with theirs, or with those: they have one plan, and
+    /// psched plans what it has heard of.
+    fn apinits_beside(&self, slots: &[usize]) -> BTreeSet<usize> {
+        let mut all: BTreeSet<usize> = slots.iter().copied().collect();
+        loop {
+            let there = self.groups.keys().filter(|(slot, _)| all.contains(slot));
+            let keys: BTreeSet<Key> = there.map(|(_, key)| *key).collect();
+            let of_them = self.groups.keys().filter(|(_, key)| keys.contains(key));
+            let more: BTreeSet<usize> = of_them.map(|(slot, _)| *slot).collect();
+            if more.is_subset(&all) {
+                return all;
+            }
+            all.extend(more);
+        }
+    }
+
     fn runs_in_part(&self, key: Key) -> bool {
         let Some(team) = self.disk.teams.get(&key.apid).filter(|team| team.key() == key) else {
             return false;
@@ -150,7 +167,8 @@ impl World {
         }
         let calm = |slot: usize| self.parts.calm.get(&slot).copied();
         let slots = self.apinits_of(key);
-        let calm: Option<Vec<u64>> = slots.iter().map(|slot| calm(*slot)).collect();
+        let component = self.apinits_beside(&slots);
+        let calm: Option<Vec<u64>> = component.iter().map(|slot| calm(*slot)).collect();
         let Some(calm) = calm else { return };
         let calm = calm.into_iter().max().unwrap_or(0).max(self.parts.all_calm);
         let part = self.now.saturating_sub(since.max(calm));
