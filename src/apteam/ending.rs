@@ -480,8 +480,8 @@ impl HostEnd {
         self.leftovers = self.leftovers.saturating_add(other.leftovers);
         self.output_lost |= other.output_lost;
         self.run = self.run.max(other.run);
-        // (Where hosts did not hear of the same turns, the longest run and the longest time without a turn are of
-        // two hosts, and together more than it was there.)
+        // (Where hosts did not hear of the same turns, the longest run and the longest time without
+        // a turn are of two hosts, and together more than it was there.)
         self.frozen = there.saturating_sub(self.run);
         self.peak_memory = self.peak_memory.saturating_add(other.peak_memory);
         self
@@ -530,7 +530,8 @@ pub fn count_end(ends: &mut Vec<EndCount>, more: EndCount) {
 mod tests {
     use super::*;
 
-    /// One host was frozen in turns of others, and the other did not hear of them: it was there for 24 seconds.
+    /// One host was frozen in turns of others, and the other did not hear of them: it was there for
+    /// 24 seconds.
     #[test]
     fn an_application_was_not_there_for_longer_than_each_of_its_hosts() {
         let seconds = Duration::from_secs;

@@ -487,8 +487,8 @@ fn is_host_name(name: &str) -> bool {
     !name.is_empty() && is_host(name) && name.chars().all(plain) && !name.starts_with('.')
 }
 
-/// Makes a folder that only its owner may look into, unless there is one. Those above it are made as
-/// any others are: psched.yaml lies beside, and all users read it.
+/// Makes a folder that only its owner may look into, unless there is one. Those above it are made
+/// as any others are: psched.yaml lies beside, and all users read it.
 fn make_folder(folder: &Path) -> Result<(), CertsError> {
     use std::os::unix::fs::DirBuilderExt;
     let above = folder.parent().map_or(Ok(()), fs::create_dir_all);

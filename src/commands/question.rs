@@ -44,8 +44,8 @@ pub fn parsed<T>(name: &str, line: Result<T, clap::Error>, wrong: u8) -> Result<
     })
 }
 
-/// What clap says of arguments that have to be there, in a line: `missing: <APID>...`. `None`: it says something
-/// else.
+/// What clap says of arguments that have to be there, in a line: `missing: <APID>...`. `None`: it
+/// says something else.
 fn missing(text: &str) -> Option<String> {
     let rest = text.strip_prefix("error: the following required arguments were not provided:\n")?;
     let (names, rest) = rest.split_once("\n\n")?;

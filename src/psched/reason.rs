@@ -285,7 +285,7 @@ pub enum There {
         hosts: Vec<String>,
         /// Why psched takes no connection of theirs, where it knows that.
         why: Vec<String>,
-        /// Those of their hosts whose certificates were revoked.
+        /// The hosts of these whose certificates were revoked.
         revoked: Vec<String>,
     },
     /// It has ended.

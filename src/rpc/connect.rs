@@ -247,7 +247,7 @@ pub fn status_text(status: Status) -> String {
     }
 }
 
-/// The same of a caller, who knows nothing of the limits of connections here.
+/// The same where the other side has called: the limits of connections are none of its reasons.
 pub fn heard_text(status: Status) -> String {
     let text = status_text(status);
     match text.strip_suffix(CLOSED) {

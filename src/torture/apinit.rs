@@ -656,8 +656,8 @@ impl World {
         uid: u32,
     ) -> Option<Who> {
         let conn = Conn(self.number());
-        // The kernel of another host tells nothing of a front end's death. (Nor does psched, which takes all hosts
-        // for its own: no hello here says that it is remote.)
+        // The kernel of another host tells nothing of a front end's death. (Nor does psched, which
+        // takes all hosts for its own: no hello here says that it is remote.)
         let hosts = self.wires.get(&wire).map(|wire| wire.hosts);
         let here = hosts.is_some_and(|hosts| hosts[0] == hosts[1]).then_some(front);
         let watch = if here.is_some() { Watch::Here } else { Watch::No };

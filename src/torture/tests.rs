@@ -132,15 +132,15 @@ fn nothing_is_lost_on_narrow_connections() {
 
 /// Histories in which something once went wrong: a place lapsed before its apinit had heard of it,
 /// and cpr asked that apinit for ever; a psched gave signals numbers that the one before had given,
-/// whose records a full disk had not taken; a host was switched off after its application had ended,
-/// psched had no record of the launch, and nobody told the front end; an application that an apinit had
-/// found at work went out to its checkpoint, and the next apinit did not know that it had begun; one
-/// ended while it was to go out, and its apshepherd was not released; a clock was set back, and
-/// postings kept the nodes of an empty machine from each other; a host that was given a place again lost
-/// the application when an older report of it came once more; a checkpoint that waited was told
-/// of a node that was down, though another was only kept; a host whose part had ended was asked for it,
-/// had forgotten it, and was taken to have lost it. In 377586661 memory that came in was
-/// taken for a gang in part.
+/// whose records a full disk had not taken; a host was switched off after its application had
+/// ended, psched had no record of the launch, and nobody told the front end; an application that an
+/// apinit had found at work went out to its checkpoint, and the next apinit did not know that it
+/// had begun; one ended while it was to go out, and its apshepherd was not released; a clock was
+/// set back, and postings kept the nodes of an empty machine from each other; a host that was given
+/// a place again lost the application when an older report of it came once more; a checkpoint that
+/// waited was told of a node that was down, though another was only kept; a host whose part had
+/// ended was asked for it, had forgotten it, and was taken to have lost it. In 377586661 memory
+/// that came in was taken for a gang in part.
 #[test]
 fn what_went_wrong_once_does_not_again() {
     for seed in [327, 503, 1836, 757923091, 616467269, 3001531, 91300144] {

@@ -144,8 +144,8 @@ pub(super) struct App {
     /// When that was last asked because of its time limit, until it is answered.
     pub ran_asked_ns: Option<u64>,
     pub front: Front,
-    /// (Head.) The psched that is obeyed has adopted it, and may not know its front end: psched does not
-    /// tell then that a front end on another host has died.
+    /// (Head.) The psched that is obeyed has adopted it, and may not know its front end: psched
+    /// does not tell then that a front end on another host has died.
     pub adopted: bool,
     /// The other hosts, where this one is the head; `peers[i]` is host i + 1.
     pub peers: Vec<Peer>,

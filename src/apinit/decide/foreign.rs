@@ -179,7 +179,8 @@ impl Agent {
         let Some(stranger) = &mut self.stranger else { return };
         stranger.purging = true;
         let grace = stranger.welcome.kill_grace;
-        // (Nobody says any more that one on another host has died, and its output would be waited for.)
+        // (No psched tells any more of the death of a front end on another host, which would be
+        // waited for to take its output.)
         self.adopt_fronts(now, out);
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {

@@ -615,8 +615,9 @@ impl Agent {
         }
     }
 
-    /// Another psched has adopted what is here, or has it purged. It does not tell when front ends on other
-    /// hosts die, so those that are away have as long to come back as front ends that can't be watched.
+    /// Another psched has adopted what is here, or has it purged. It does not tell when front ends
+    /// on other hosts die, so those that are away have as long to come back as front ends that
+    /// can't be watched.
     pub(super) fn adopt_fronts(&mut self, now: u64, out: &mut Out) {
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {

@@ -1,7 +1,8 @@
-//! Which psched an apinit obeys, in its runtime directory: what the next apinit has to know of that.
+//! Which psched an apinit obeys, in its runtime directory: what the next apinit has to know of
+//! that.
 //!
-//! An apinit that does not know it would obey any psched, also one with an old copy of the state. So what can't be
-//! written is kept here until it can, and is told meanwhile.
+//! An apinit that does not know it would obey any psched, also one with an old copy of the state.
+//! So what can't be written is kept here until it can, and is told meanwhile.
 
 use super::runtime::write_whole;
 use crate::apteam::protocol::node::Welcome;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(super) struct Obeyed {
     path: PathBuf,
-    /// Its last words of itself.
+    /// What it said of itself when it was obeyed.
     welcome: Option<Welcome>,
     /// Where its commits are kept, and the start that they are of.
     commits: Option<(File, String)>,
@@ -43,8 +44,8 @@ impl Obeyed {
         self.noted(written);
     }
 
-    /// It has so many commits. (This comes with each command: a line of always the same length is written over,
-    /// which no kill cuts in two.)
+    /// It has so many commits. (This comes with each command: a line of always the same length is
+    /// written over, which no kill cuts in two.)
     pub fn remember_commits(&mut self, commits: u64) {
         self.counted = Some(commits);
         // (While something is not written, no command waits for another attempt.)
@@ -111,7 +112,8 @@ impl Obeyed {
         commits.parse().ok().filter(|_| of == start)
     }
 
-    /// Starts of psched that are not to be obeyed, a line each; until the next [`Obeyed::remember`].
+    /// Starts of psched that are not to be obeyed, a line each; until the next
+    /// [`Obeyed::remember`].
     pub fn distrust(&self, starts: &[String]) {
         let path = self.path.join("distrusted");
         if let Err(error) = write_whole(&path, starts.join("\n").as_bytes()) {
@@ -119,7 +121,7 @@ impl Obeyed {
         }
     }
 
-    /// The same of a former life.
+    /// Those that a former life has kept.
     pub fn distrusted(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path.join("distrusted")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -147,7 +149,7 @@ mod tests {
             obeyed.remember_commits(commits);
             assert_eq!(obeyed.remembered(), Some(Welcome { commits, ..welcome("three") }));
         }
-        // Of one that is obeyed from now on they are none.
+        // Another psched that is obeyed from now on has none of these commits.
         obeyed.remember(welcome("another"));
         assert_eq!(obeyed.remembered(), Some(welcome("another")));
         assert_eq!(obeyed.catch_up(), None);

@@ -285,8 +285,8 @@ fn has_stack(file: &OwnedFd) -> bool {
     String::from_utf8_lossy(&text[..count]).lines().any(|line| line.starts_with("#0 "))
 }
 
-/// Takes out what stands before the line about the first signal: what gdb says while it attaches, and the
-/// prompts of its commands. (gdb may be about to write its last lines: they come behind.)
+/// Takes out what stands before the line about the first signal: what gdb says while it attaches,
+/// and the prompts of its commands. (gdb may be about to write its last lines: they come behind.)
 fn drop_beginning(file: &OwnedFd) -> std::io::Result<()> {
     use std::io::{Read, Write};
     // One that does not write behind the end only.

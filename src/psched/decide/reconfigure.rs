@@ -45,8 +45,8 @@ impl Scheduler {
         self.machine_anew(now, out);
     }
 
-    /// Nodes of an application that it does not hold any more may go over to another domain, or be what is
-    /// configured.
+    /// Nodes of an application that it does not hold any more may go over to another domain, or be
+    /// what is configured.
     pub(super) fn note_left(&mut self, left: &PlacementList) {
         let empty = |nid: Nid| self.leaving.contains(&nid) && self.occupancy.used(nid) == 0;
         let changes = |nid: Nid| self.retired.contains(&nid) || empty(nid);
@@ -56,8 +56,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether an apinit that offers configured nodes would be refused if all that is empty and not configured
-    /// were gone.
+    /// Whether an apinit that offers configured nodes would be refused if all that is empty and not
+    /// configured were gone.
     fn would_refuse(&self) -> bool {
         let configured = |nid: &Nid| self.configured.nodes.contains_key(nid);
         let gone = self.retired.iter().filter(|nid| !configured(nid));

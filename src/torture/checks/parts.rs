@@ -125,8 +125,8 @@ impl World {
         (0..self.slots.len()).filter(with).collect()
     }
 
-    /// These, and all that have parts of gangs which compete with theirs, or with those: they have one plan, and
-    /// psched plans what it has heard of.
+    /// These, and all that have parts of gangs which compete with theirs, or with those: they have
+    /// one plan, and psched plans what it has heard of.
     fn apinits_beside(&self, slots: &[usize]) -> BTreeSet<usize> {
         let mut all: BTreeSet<usize> = slots.iter().copied().collect();
         loop {

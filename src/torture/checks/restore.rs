@@ -37,8 +37,8 @@ impl World {
         let measured = psched.driver.scheduler().measured();
         let known =
             psched.driver.scheduler().teams().any(|t| measured.peaks(t.apid).next().is_some());
-        // And what each has had and how long each has waited for its turn, which decides who is placed
-        // next of those who wait, and beside whom where applications share processors.
+        // And what each has had and how long each has waited for its turn, which decides who is
+        // placed next of those who wait, and beside whom where applications share processors.
         let decided = |t: &Apteam| t.shares || matches!(t.state, State::Running | State::Posted);
         let by_time = psched.driver.scheduler().teams().any(decided);
         // And how many launches have failed on a node in a row.

@@ -272,8 +272,8 @@ fn the_front_end_of_an_adopted_application_is_given_ten_seconds() {
     }
 }
 
-/// Output that nobody takes any more keeps no node foreign: the aprun on a login host has died, and the psched
-/// that would say so is obeyed no more.
+/// A purge waits for no aprun that has died on a login host with output left: the psched that would
+/// tell of its death is not obeyed any more.
 #[test]
 fn a_purge_gives_front_ends_on_other_hosts_up() {
     for (watch, ends) in [(Watch::Elsewhere, true), (Watch::Here, false)] {

@@ -457,8 +457,8 @@ fn unknown(program: Program, word: &[u8]) -> String {
     format!("{} is not an option: {cure}", shown(name))
 }
 
-/// The option of two dashes that alone begins with this word, with one dash or two, or else that looks
-/// most like it, if any does.
+/// The option of two dashes that alone begins with this word, with one dash or two, or else that
+/// looks most like it, if any does.
 fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// Of Jaro's measure, from 0 (nothing in common) to 1 (the same).
     const LIKE: f64 = 0.85;

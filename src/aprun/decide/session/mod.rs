@@ -134,7 +134,8 @@ struct Peer {
 impl Peer {
     fn down(&mut self, now_ns: u64, text: String, spread: u8) {
         self.up = false;
-        // (One that breaks each time as soon as it is there is tried as rarely as one that is not there.)
+        // (A connection that breaks as soon as it is there is tried as rarely as one that can't be
+        // made.)
         let was_up = self.up_since.is_some();
         match self.up_since.take() {
             Some(since) if now_ns.saturating_sub(since) >= STEADY_NS => self.breaks = 0,

@@ -132,7 +132,7 @@ fn parts_are_put_together() {
     let mut s = Scheduler::new(machine(2, 2), alone());
     assert_eq!(call(&mut s, 1, &[0], vec![part(0)]), ["warn"]);
     refused(&order(&mut s, Manage::Adopt, &[0]), &["its part on NID 1 is missing"]);
-    // (A node that obeys already and does not have it: to adopt that as well would help nobody.)
+    // (The other node obeys already and does not have it: there is nothing left to adopt with it.)
     let mut lost = s.clone();
     link(&mut lost, 2, &[1], &[]);
     let cure = "its part on NID 1 is lost: psmgr purge 0 ends what is left of it";

@@ -209,8 +209,9 @@ fn an_application_that_runs_is_lost_only_by_a_host_that_was_asked_for_it() {
     assert!(lost.contains(&"-> 1 terminate 1.1 5".to_owned()), "{lost:?}");
 }
 
-/// Its part was given again and has run to its end, of which psched hears before the head says that all
-/// have gone; or while the question is under way. The host has forgotten it then, and lost nothing.
+/// Its part was given again and has run to its end, of which psched hears before the head says that
+/// all have gone; or while the question is under way. The host has forgotten it then, and lost
+/// nothing.
 #[test]
 fn a_part_that_has_ended_is_not_lost() {
     let end = || ended(key(1, 1), &[1], None);

@@ -151,7 +151,8 @@ fn a_node_with_fewer_processors_than_are_in_use() {
     s.apply(at(9), posted(2, 1));
     s.apply(at(9), posted(3, 2));
     assert_eq!(s.team(Apid(2)).expect("it waits").state, State::Posted);
-    // When they are free it is what it is to be, and its apinit hears of that; what waits gets its place.
+    // When they are free it is what it is to be, and its apinit hears of that; what waits gets its
+    // place.
     let over = report(&mut s, 2, ended(key(1, 1), &[0], None));
     assert!(over.contains(&"close-link 2".to_owned()), "{over:?}");
     let node = s.nodes().next().expect("one");

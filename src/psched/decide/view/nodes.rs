@@ -80,13 +80,13 @@ pub struct NodeView<'a> {
 
 /// Of a node in use that is of another domain than who sits there.
 const LEAVING: &str = "moves to another domain when it is empty; nothing new is placed there";
-/// Of one in use that is not in the configuration.
+/// Of a node in use that is not in the configuration.
 const TAKEN_OUT: &str = "no longer in psched.yaml: nothing new is placed there, and it is gone when it \
                          is empty";
-/// Of one that is empty: its apinit offers others that are in the configuration.
+/// Of one of these that is empty, and whose apinit also offers nodes of the configuration.
 const STILL_OFFERED: &str =
     "no longer in psched.yaml: it is gone when its apinit is started without it (--nids)";
-/// Of one that has fewer processors there than are in use.
+/// Of a node that has fewer processors in the configuration than are in use.
 const SMALLER: &str = "more of its processors are in use than psched.yaml gives it: nothing new is placed \
                        there until they are free";
 

@@ -116,8 +116,8 @@ fn an_apinit_that_says_why_and_one_of_this_host_are_no_silent_hosts() {
     assert_eq!(lines(&mut session, 2_000, Event::Time), [old("reset")]);
 }
 
-/// It is tried as rarely as one that is not there, and the reason is told once; when it has held for a second
-/// it counts as any other again.
+/// It is tried rarely, and the reason is told once. When it has held for a second it counts as any
+/// other.
 #[test]
 fn a_connection_that_breaks_each_time_is_told_once_and_tried_rarely() {
     let mut session = on_hosts("h0", false);
