@@ -56,6 +56,24 @@ impl Scheduler {
         }
     }
 
+    /// Whether one of the retired nodes may be what is configured: all that is in use there is configured. (To
+    /// make the machine anew takes as long as it has nodes.)
+    fn may_be_as_configured(&self) -> bool {
+        let fits = |nid: Nid, processors: u32| {
+            let holders = self.occupancy.holders(nid);
+            let teams = holders.iter().filter_map(|apid| self.teams.get(apid));
+            let mut holds = teams.map(|team| team.holds());
+            holds.all(|holds| {
+                let mut there = holds.0.iter().filter(|place| place.nid == nid);
+                there.all(|place| place.processors.iter().all(|number| *number < processors))
+            })
+        };
+        self.retired.iter().any(|nid| match self.configured.nodes.get(nid) {
+            Some(node) => fits(*nid, node.processors),
+            None => self.occupancy.used(*nid) == 0,
+        })
+    }
+
     /// Whether an apinit that offers configured nodes would be refused if all that is empty and not
     /// configured were gone.
     fn would_refuse(&self) -> bool {
@@ -70,7 +88,7 @@ impl Scheduler {
     /// The same, at the end of an event.
     pub(super) fn go_over(&mut self, now: Now, out: &mut Vec<Effect>) {
         if std::mem::take(&mut self.goes_over) {
-            if !self.retired.is_empty() && !self.would_refuse() {
+            if self.may_be_as_configured() && !self.would_refuse() {
                 self.machine_anew(now, out);
             }
             let leaving = leaving(&self.machine, self.teams.values());
