@@ -18,7 +18,8 @@ fn after_an_interrupt_aprun_begins_a_new_line() {
     );
     hand.wait_until_up();
     let mut shell = Command::new("script");
-    let line = format!("stty cols 80 rows 24; {} sleep 1000", binaries().join("aprun").display());
+    let line =
+        format!("stty cols 80 rows 24; exec {} sleep 1000", binaries().join("aprun").display());
     shell.args(["-qec", &line, "/dev/null"]).env("PSCHED_SOCKET", hand.socket());
     shell.env("SHELL", "/bin/sh").stdin(Stdio::piped());
     let mut running = Running::start(&mut shell);

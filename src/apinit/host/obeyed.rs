@@ -42,6 +42,7 @@ impl Obeyed {
         (self.commits, self.counted) = (None, None);
         let written = self.write();
         self.noted(written);
+        let _ = fs::remove_file(self.path.join("distrusted"));
     }
 
     /// It has so many commits. (This comes with each command: a line of always the same length is
@@ -84,7 +85,6 @@ impl Obeyed {
         options.create(true).truncate(false).write(true).mode(0o600);
         self.commits = Some((options.open(self.path.join("commits"))?, start));
         write_whole(&self.path.join("welcome"), &pb::Welcome::from(welcome).encode_to_vec())?;
-        let _ = fs::remove_file(self.path.join("distrusted"));
         self.write_commits()
     }
 
@@ -167,8 +167,10 @@ mod tests {
         assert!(why.starts_with("which psched is obeyed can't be written to "), "{why}");
         fs::create_dir(&path).expect("made");
         obeyed.remember_commits(20);
+        obeyed.distrust(&["old".to_owned()]);
         assert_eq!(obeyed.remembered(), None);
         assert_eq!(obeyed.catch_up(), None);
         assert_eq!(obeyed.remembered(), Some(Welcome { commits: 20, ..welcome("three") }));
+        assert_eq!(obeyed.distrusted(), ["old"], "told since then");
     }
 }

@@ -218,8 +218,8 @@ impl Scheduler {
         self.settle_move(now, apid, &place.places, &left, out);
         // A node that obeys says a move by its number: the record has to have it.
         self.save(apid, false, out);
-        // It may sit on nodes of several domains, and has left others.
-        self.goes_over |= self.has_domains() || !self.retired.is_empty();
+        // It may sit on nodes of several domains.
+        self.goes_over |= self.has_domains();
     }
 
     /// It holds this place alone.

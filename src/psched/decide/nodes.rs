@@ -113,8 +113,6 @@ impl Scheduler {
             self.refused.remove(nid);
         }
         self.relink_opened(link, &hello.nids);
-        // (It may not offer any more what is not configured.)
-        self.goes_over |= !self.retired.is_empty();
         out.push(Effect::Welcome { link, nids: hello.nids.clone() });
         self.links
             .insert(link, Link { hello, known: false, foreign: None, clock: ClockTold::default() });

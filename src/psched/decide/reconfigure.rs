@@ -2,10 +2,11 @@
 //!
 //! A node that is taken out of psched.yaml while applications are on it is not gone: they run. It is
 //! *retired*: nothing new is placed there, what is there keeps its processors, and its apinit is
-//! heard. The same holds for a node that is to have fewer processors than are in use. When what is configured
-//! holds all that runs there, that is in force: the node is smaller, or gone. (One whose apinit offers configured
-//! nodes as well stays until that apinit is started without it, or the configuration is read again: that apinit
-//! is refused then, and with it what runs on its other nodes is not heard.)
+//! heard. With the next look at the configuration after its last application has ended, it is gone. (Not
+//! before: an apinit that offers it beside others is refused then, and what runs on these is not heard.)
+//!
+//! The same holds for a node that is to have fewer processors than are in use. It has as many as are
+//! configured when all such nodes of its apinit are empty.
 //!
 //! A node in use whose region is of another domain from now on is *leaving*: it takes nobody new until it is
 //! empty, so that all who sit on a node are of one domain, and goes over then.
@@ -45,51 +46,32 @@ impl Scheduler {
         self.machine_anew(now, out);
     }
 
-    /// Nodes of an application that it does not hold any more may go over to another domain, or be
-    /// what is configured.
+    /// Nodes of an application that it does not hold any more may go over to another domain, or have as
+    /// many processors as are configured.
     pub(super) fn note_left(&mut self, left: &PlacementList) {
-        let empty = |nid: Nid| self.leaving.contains(&nid) && self.occupancy.used(nid) == 0;
-        let changes = |nid: Nid| self.retired.contains(&nid) || empty(nid);
+        let changes = |nid: Nid| self.leaving.contains(&nid) || self.retired.contains(&nid);
         let none = self.leaving.is_empty() && self.retired.is_empty();
-        if !none && left.nids().any(changes) {
+        if !none && left.nids().any(|nid| changes(nid) && self.occupancy.used(nid) == 0) {
             self.goes_over = true;
         }
     }
 
-    /// Whether one of the retired nodes may be what is configured: all that is in use there is configured. (To
-    /// make the machine anew takes as long as it has nodes.)
-    fn may_be_as_configured(&self) -> bool {
-        let fits = |nid: Nid, processors: u32| {
-            let holders = self.occupancy.holders(nid);
-            let teams = holders.iter().filter_map(|apid| self.teams.get(apid));
-            let mut holds = teams.map(|team| team.holds());
-            holds.all(|holds| {
-                let mut there = holds.0.iter().filter(|place| place.nid == nid);
-                there.all(|place| place.processors.iter().all(|number| *number < processors))
-            })
-        };
-        self.retired.iter().any(|nid| match self.configured.nodes.get(nid) {
-            Some(node) => fits(*nid, node.processors),
-            None => self.occupancy.used(*nid) == 0,
-        })
-    }
-
-    /// Whether an apinit that offers configured nodes would be refused if all that is empty and not
-    /// configured were gone.
-    fn would_refuse(&self) -> bool {
-        let configured = |nid: &Nid| self.configured.nodes.contains_key(nid);
-        let gone = self.retired.iter().filter(|nid| !configured(nid));
-        let mut links = gone
-            .filter(|nid| self.occupancy.used(**nid) == 0)
-            .filter_map(|nid| self.links.get(self.offered.get(nid)?));
-        links.any(|link| link.hello.nids.iter().any(configured))
+    /// The retired nodes that stay so for now: all that are not configured, until that is read again; and those
+    /// of an apinit, which is hung up on when they change, until all of them are empty.
+    fn still_retired(&self) -> BTreeSet<Nid> {
+        let smaller = |nid: &&Nid| self.configured.nodes.contains_key(nid);
+        let in_use = self.retired.iter().filter(smaller).filter(|n| self.occupancy.used(**n) > 0);
+        let links: BTreeSet<Option<&LinkId>> = in_use.map(|nid| self.offered.get(nid)).collect();
+        let stays = |nid: &&Nid| !smaller(nid) || links.contains(&self.offered.get(nid));
+        self.retired.iter().filter(stays).copied().collect()
     }
 
     /// The same, at the end of an event.
     pub(super) fn go_over(&mut self, now: Now, out: &mut Vec<Effect>) {
         if std::mem::take(&mut self.goes_over) {
-            if self.may_be_as_configured() && !self.would_refuse() {
-                self.machine_anew(now, out);
+            let still_retired = self.still_retired();
+            if still_retired.len() < self.retired.len() {
+                self.machine_with(now, &still_retired, out);
             }
             let leaving = leaving(&self.machine, self.teams.values());
             let before = std::mem::replace(&mut self.leaving, leaving);
@@ -101,11 +83,23 @@ impl Scheduler {
 
     /// Puts in force what is configured and ordered now.
     pub(super) fn machine_anew(&mut self, now: Now, out: &mut Vec<Effect>) {
+        self.machine_with(now, &BTreeSet::new(), out);
+    }
+
+    /// The same, but these nodes stay retired.
+    fn machine_with(&mut self, now: Now, retired: &BTreeSet<Nid>, out: &mut Vec<Effect>) {
         self.divisions = Divisions::default();
         let (machine, kept) = flavor_orders::in_force(self.configured.clone(), &self.flavors);
         out.extend(flavor_orders::warning(&kept));
         let machine = self.with_found(machine);
-        let (machine, retired) = with_retired(machine, Some(&self.machine), self.teams.values());
+        let stay = retired;
+        let (mut machine, mut retired) =
+            with_retired(machine, Some(&self.machine), self.teams.values());
+        for (nid, node) in stay.iter().filter_map(|nid| Some((*nid, self.machine.nodes.get(nid)?)))
+        {
+            machine.nodes.insert(nid, node.clone());
+            retired.insert(nid);
+        }
         let retired_before = std::mem::replace(&mut self.retired, retired);
         if machine == self.machine {
             return;

@@ -80,15 +80,12 @@ pub struct NodeView<'a> {
 
 /// Of a node in use that is of another domain than who sits there.
 const LEAVING: &str = "moves to another domain when it is empty; nothing new is placed there";
-/// Of a node in use that is not in the configuration.
-const TAKEN_OUT: &str = "no longer in psched.yaml: nothing new is placed there, and it is gone when it \
-                         is empty";
-/// Of one of these that is empty, and whose apinit also offers nodes of the configuration.
-const STILL_OFFERED: &str =
-    "no longer in psched.yaml: it is gone when its apinit is started without it (--nids)";
+/// Of a node that is not in the configuration.
+const TAKEN_OUT: &str = "no longer in psched.yaml: nothing new is placed there, and psmgr reload takes it away \
+                         when it is empty";
 /// Of a node that has fewer processors in the configuration than are in use.
-const SMALLER: &str = "more of its processors are in use than psched.yaml gives it: nothing new is placed \
-                       there until they are free";
+const SMALLER: &str = "psched.yaml gives it fewer processors than are in use: nothing new is placed there \
+                       until it is empty";
 
 /// Said of a node where `hide_user_bus` is not kept.
 const BUS: &str = "applications can reach their users' service managers (systemd): programs \
@@ -118,13 +115,8 @@ impl Scheduler {
         let state = state_of(link, closed, teams());
         let (room, residents) = self.room_of(node.nid);
         let retired = self.retired.contains(&node.nid);
-        let retired = retired.then(|| {
-            match (self.configured.nodes.contains_key(&node.nid), apids.is_empty()) {
-                (true, _) => SMALLER,
-                (false, false) => TAKEN_OUT,
-                (false, true) => STILL_OFFERED,
-            }
-        });
+        let configured = self.configured.nodes.contains_key(&node.nid);
+        let retired = retired.then_some(if configured { SMALLER } else { TAKEN_OUT });
         let configured_flavors = self.configured_flavors(node.nid).unwrap_or_default();
         let flavor_order = self.flavor_order(node.nid);
         let flavors = flavor_order.map(|order| {
