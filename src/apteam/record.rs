@@ -114,13 +114,18 @@ pub struct FrontProcess {
 impl FrontProcess {
     /// The name of its host; empty: psched's.
     pub fn host_name(&self) -> &str {
-        self.host.split('/').next().unwrap_or_default()
+        name_of(&self.host)
     }
 
     /// One on psched's host.
     pub fn here(pid: i32, started: u64) -> FrontProcess {
         FrontProcess { pid, started, host: Arc::default() }
     }
+}
+
+/// The name of the host, of `NAME/BOOT`.
+pub fn name_of(host: &str) -> &str {
+    host.split('/').next().unwrap_or_default()
 }
 
 /// One application, whole: what the store keeps.

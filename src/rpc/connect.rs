@@ -247,7 +247,8 @@ pub fn status_text(status: Status) -> String {
     }
 }
 
-/// The same where the other side has called: the limits of connections are none of its reasons.
+/// As [`status_text`], of a connection that the other side has made: limits of connections here are no
+/// reason for it to close one.
 pub fn heard_text(status: Status) -> String {
     let text = status_text(status);
     match text.strip_suffix(CLOSED) {

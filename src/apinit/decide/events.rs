@@ -31,7 +31,7 @@ pub enum Watch {
 }
 
 impl Watch {
-    /// The same for an adopted application, of which psched may not know the front end.
+    /// By whom the front end of an adopted application is watched, which psched may not know.
     pub fn of_adopted(self) -> Watch {
         if self == Watch::Elsewhere { Watch::No } else { self }
     }

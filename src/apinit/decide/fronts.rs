@@ -616,8 +616,8 @@ impl Agent {
     }
 
     /// Another psched has adopted what is here, or has it purged. It does not tell when front ends
-    /// on other hosts die, so those that are away have as long to come back as front ends that
-    /// can't be watched.
+    /// on other hosts die: one that is away has [`AWAY_MAX`](super::AWAY_MAX) to come back, as one
+    /// that nobody watches.
     pub(super) fn adopt_fronts(&mut self, now: u64, out: &mut Out) {
         let keys: Vec<Key> = self.apps.keys().copied().collect();
         for key in keys {

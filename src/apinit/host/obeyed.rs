@@ -121,7 +121,7 @@ impl Obeyed {
         }
     }
 
-    /// Those that a former life has kept.
+    /// The starts that a former life of this apinit was told not to obey.
     pub fn distrusted(&self) -> Vec<String> {
         let text = fs::read_to_string(self.path.join("distrusted")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()

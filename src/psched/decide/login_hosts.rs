@@ -31,7 +31,7 @@
 //! ```
 
 use crate::apteam::Apid;
-use crate::apteam::record::FrontProcess;
+use crate::apteam::record::{FrontProcess, name_of};
 use crate::variables::units::format_duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -240,11 +240,6 @@ impl LoginHost {
     fn link_of(&self, boot: &str) -> Option<u64> {
         self.link.as_ref().filter(|link| *link.of == *boot).map(|link| link.number)
     }
-}
-
-/// The name of the host, of `NAME/BOOT`.
-fn name_of(host: &str) -> &str {
-    host.split('/').next().unwrap_or_default()
 }
 
 impl LoginHosts {

@@ -2,11 +2,12 @@
 //!
 //! A node that is taken out of psched.yaml while applications are on it is not gone: they run. It is
 //! *retired*: nothing new is placed there, what is there keeps its processors, and its apinit is
-//! heard. With the next look at the configuration after its last application has ended, it is gone. (Not
-//! before: an apinit that offers it beside others is refused then, and what runs on these is not heard.)
+//! heard. With the next look at the configuration after its last application has ended, it is gone.
+//! (Not before: an apinit that offers it beside others is refused then, and what runs on these is not
+//! heard.)
 //!
-//! The same holds for a node that is to have fewer processors than are in use. It has as many as are
-//! configured when all such nodes of its apinit are empty.
+//! A node that is to have fewer processors than are in use is retired as well. It gets the configured
+//! number of processors when all such nodes of its apinit are empty.
 //!
 //! A node in use whose region is of another domain from now on is *leaving*: it takes nobody new until it is
 //! empty, so that all who sit on a node are of one domain, and goes over then.
@@ -86,17 +87,16 @@ impl Scheduler {
         self.machine_with(now, &BTreeSet::new(), out);
     }
 
-    /// The same, but these nodes stay retired.
-    fn machine_with(&mut self, now: Now, retired: &BTreeSet<Nid>, out: &mut Vec<Effect>) {
+    /// As [`Scheduler::machine_anew`], with these nodes still retired.
+    fn machine_with(&mut self, now: Now, still: &BTreeSet<Nid>, out: &mut Vec<Effect>) {
         self.divisions = Divisions::default();
         let (machine, kept) = flavor_orders::in_force(self.configured.clone(), &self.flavors);
         out.extend(flavor_orders::warning(&kept));
         let machine = self.with_found(machine);
-        let stay = retired;
         let (mut machine, mut retired) =
             with_retired(machine, Some(&self.machine), self.teams.values());
-        for (nid, node) in stay.iter().filter_map(|nid| Some((*nid, self.machine.nodes.get(nid)?)))
-        {
+        let still = still.iter().filter_map(|nid| Some((*nid, self.machine.nodes.get(nid)?)));
+        for (nid, node) in still {
             machine.nodes.insert(nid, node.clone());
             retired.insert(nid);
         }

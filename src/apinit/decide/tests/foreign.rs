@@ -297,17 +297,7 @@ fn an_adopted_application_is_adopted_for_the_next_life() {
     let key = key(12, 1);
     for adopted in [true, false] {
         let mut agent = apinit(&[0, 1]);
-        let found = Found {
-            place: place(key, &[&[0, 1]]),
-            going_ns: Some(S),
-            ran_ns: None,
-            hello: Some(Hello { key, launched: true, going: true, ..Hello::default() }),
-            silent: false,
-            away: None,
-            front: None,
-            gone: false,
-            adopted,
-        };
+        let found = Found { adopted, ..found_at_work(key) };
         let opened = Event::FrontOpened { conn: FRONT, uid: OWNER, watch: Watch::Elsewhere };
         go_through(&mut agent, 2 * S, [Event::Found(Box::new(found)), opened]);
         go_through(&mut agent, 3 * S, [resume(FRONT, key, &[]), Event::StreamClosed(FRONT)]);

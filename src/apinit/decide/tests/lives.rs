@@ -440,17 +440,7 @@ fn a_processor_is_not_given_twice() {
 fn a_front_end_that_was_given_up_hears_of_it_from_the_next_life() {
     let key = key(12, 1);
     let mut agent = apinit(&[0, 1]);
-    let found = Found {
-        place: place(key, &[&[0, 1]]),
-        going_ns: Some(S),
-        ran_ns: None,
-        hello: Some(Hello { key, launched: true, going: true, ..Hello::default() }),
-        silent: false,
-        away: None,
-        front: None,
-        gone: true,
-        adopted: false,
-    };
+    let found = Found { gone: true, ..found_at_work(key) };
     assert_eq!(act(&mut agent, 2 * S, Event::Found(Box::new(found))), []);
     assert_eq!(
         act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Output(output(0, "lost\n")))),

@@ -162,6 +162,21 @@ pub(in crate::apinit) fn place(key: Key, hosts: &[&[u32]]) -> PlaceCommand {
     }
 }
 
+/// One on NIDs 0 and 1 whose PEs go since the first second, as the next life of its apinit finds it.
+fn found_at_work(key: Key) -> Found {
+    Found {
+        place: place(key, &[&[0, 1]]),
+        going_ns: Some(S),
+        ran_ns: None,
+        hello: Some(Hello { key, launched: true, going: true, ..Hello::default() }),
+        silent: false,
+        away: None,
+        front: None,
+        gone: false,
+        adopted: false,
+    }
+}
+
 pub(in crate::apinit) fn placed(place: PlaceCommand) -> Event {
     Event::Command(1, Command::Place(Box::new(place)))
 }
