@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "proto/peers.proto",
         "proto/door.proto",
         "proto/shepherd.proto",
+        "proto/appmix.proto",
         "proto/store.proto",
     ];
     let mut compiler = protox::Compiler::new(["proto"])?;

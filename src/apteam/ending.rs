@@ -27,6 +27,9 @@ pub enum Cause {
     NoFinalize { rank: u32, nid: Nid, code: u8 },
     /// What a PE sent on its PMI connection is not the protocol.
     Garbage { rank: u32, nid: Nid, text: String },
+    /// The PEs of an MPI program can't find one another, or can't go on with that: what about this PE. The text goes on
+    /// from "PE 3".
+    NotMet { rank: u32, nid: Nid, text: String },
     /// apkill, by this user.
     Kill { signal: i32, uid: u32 },
     /// The time limit of the posting.
@@ -94,6 +97,7 @@ impl Cause {
         | Cause::Abort { nid, .. }
         | Cause::NoFinalize { nid, .. }
         | Cause::Garbage { nid, .. }
+        | Cause::NotMet { nid, .. }
         | Cause::OverMemory { nid, .. }
         | Cause::HostMemory { nid, .. } = &mut self
         {
@@ -118,6 +122,7 @@ impl Cause {
             Cause::Abort { code, .. } => (code.rem_euclid(256) as u8).max(1),
             Cause::NoFinalize { code, .. } => (*code).max(1),
             Cause::Garbage { .. } => 1,
+            Cause::NotMet { .. } => STATUS_FAILED,
             // What the kernel kills, it kills with KILL; and so does cpr.
             Cause::OverMemory { .. } | Cause::HostMemory { .. } | Cause::Checkpointed { .. } => {
                 by_signal(9)
@@ -218,6 +223,7 @@ impl std::fmt::Display for Cause {
                 f,
                 "PE {rank} on NID {nid} sent something on its PMI connection that is not PMI-1: {text}"
             ),
+            Cause::NotMet { rank, nid, text } => write!(f, "PE {rank} on NID {nid} {text}"),
             Cause::Kill { .. } | Cause::Purge { .. } | Cause::Checkpointed { .. } => {
                 f.write_str(&self.words(|_| None))
             }
@@ -263,6 +269,7 @@ impl Cause {
                 nid,
                 format!("PE {rank} sent something on its PMI connection that is not PMI-1: {text}"),
             ),
+            Cause::NotMet { rank, nid, text } => (nid, format!("PE {rank} {text}")),
             Cause::OverMemory { nid, pes, per_pe, largest } => {
                 (nid, over_memory(*nid, *pes, *per_pe, *largest))
             }

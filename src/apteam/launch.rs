@@ -94,6 +94,18 @@ pub struct Strace {
     pub options: Vec<Vec<u8>>,
 }
 
+/// Whether PMIx is served to PEs. It takes a library that a host need not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ServePmix {
+    /// It is not.
+    #[default]
+    No,
+    /// Where the host has the library.
+    Offered,
+    /// A host without the library refuses the launch.
+    Needed,
+}
+
 /// The launch, as the front end sends it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Launch {
@@ -114,6 +126,8 @@ pub struct Launch {
     pub binding: Binding,
     /// Serve PMI-1.
     pub pmi: bool,
+    /// Serve PMIx. An older apinit does not know of it, and serves none.
+    pub pmix: ServePmix,
     /// Send output up in whole lines (-T).
     pub whole_lines: bool,
     /// Send up how each PE has ended (`aprun --report`). An older shepherd does not know of it, and sends
@@ -282,4 +296,7 @@ pub struct HostLaunch {
     pub pids_max: Option<u64>,
     /// What may be kept of it.
     pub bounds: super::bounds::Bounds,
+    /// The name of the PMIx namespace, the same on all hosts: with 128 bits that nobody can guess, for a process of
+    /// another user could join who knows it.
+    pub pmix_name: String,
 }

@@ -7,7 +7,7 @@ use super::lines::Escaped;
 use super::seal::{hex, unhex};
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::{Choice, Range};
-use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, Strace};
+use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, ServePmix, Strace};
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, cut};
@@ -304,6 +304,8 @@ pub(super) struct LaunchForm {
     strace: Option<Vec<Escaped>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     stacks: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pmix: String,
     /// The first begins with PE 0.
     programs: Vec<PartForm>,
 }
@@ -315,6 +317,7 @@ impl LaunchForm {
             limits,
             binding,
             pmi,
+            pmix,
             whole_lines,
             report,
             strace,
@@ -345,6 +348,7 @@ impl LaunchForm {
             report: *report,
             strace: strace.as_ref().map(|strace| escaped(&strace.options)),
             stacks: *stacks,
+            pmix: pmix_name(*pmix).into(),
             programs: std::iter::once(first).chain(more.iter().map(PartForm::of)).collect(),
         }
     }
@@ -374,6 +378,11 @@ impl LaunchForm {
             limits: self.limits.into_iter().map(limit).collect(),
             binding,
             pmi: self.pmi,
+            pmix: {
+                let all = [ServePmix::No, ServePmix::Offered, ServePmix::Needed];
+                let found = all.into_iter().find(|pmix| pmix_name(*pmix) == self.pmix);
+                found.ok_or_else(|| format!("{:?} is no way to serve PMIx", self.pmix))?
+            },
             whole_lines: self.whole_lines,
             report: self.report,
             stacks: self.stacks,
@@ -387,6 +396,14 @@ impl LaunchForm {
             identity: first.identity,
             more: programs.collect::<Result<_, _>>()?,
         })
+    }
+}
+
+fn pmix_name(pmix: ServePmix) -> &'static str {
+    match pmix {
+        ServePmix::No => "",
+        ServePmix::Offered => "offered",
+        ServePmix::Needed => "needed",
     }
 }
 

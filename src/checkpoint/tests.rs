@@ -3,7 +3,7 @@
 use super::*;
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::Choice;
-use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, Strace};
+use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, ServePmix, Strace};
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{HostPart, Place, PlacementList};
@@ -381,6 +381,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                     .collect(),
                 binding,
                 pmi,
+                pmix: [ServePmix::No, ServePmix::Offered, ServePmix::Needed][umask as usize % 3],
                 whole_lines,
                 report,
                 strace: report.then(|| Strace { options: vec![b"-f".to_vec()] }),

@@ -69,6 +69,17 @@ impl Placing {
         Ok(done)
     }
 
+    /// A child that executes a program has it there, too. Whether that worked.
+    pub(super) fn outlasts_execve() -> bool {
+        let bit = 1 << CAP_DAC_OVERRIDE;
+        // SAFETY: no pointers.
+        set(&[[0, bit, bit], [0; 3]])
+            && unsafe {
+                let which = CAP_DAC_OVERRIDE as libc::c_ulong;
+                libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, which, 0, 0) == 0
+            }
+    }
+
     /// A child has none of it. Whether that worked: it must not go on else.
     pub(super) fn disown() -> bool {
         set(&NONE)

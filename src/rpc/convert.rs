@@ -23,6 +23,7 @@ mod attach;
 mod codec;
 mod common;
 mod migration_blocker;
+mod mix;
 mod node;
 mod notice;
 mod peers;

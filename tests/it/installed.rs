@@ -44,27 +44,27 @@ fn each_command_says_its_own_name() {
         "psched",
         "apinit",
         "apshepherd",
+        "appmix",
         "aprun",
     ]) {
         assert!(programs.contains(&name), "{name} is not in {programs:?}");
     }
     for name in programs {
-        // (apshepherd is not for users: it has only --help.)
-        let option = if name == "apshepherd" { "--help" } else { "--version" };
+        // (These are not for users: they have only --help.)
+        let inner = ["apshepherd", "appmix"].contains(&name);
+        let option = if inner { "--help" } else { "--version" };
         let said = run(Command::new(binaries().join(name)).arg(option).current_dir("/"));
         assert!(said.status == 0 && said.stderr.is_empty(), "{name}: {said:?}");
         let out = said.out();
         let first = match name {
             "apshepherd" => "usage: apshepherd ",
+            "appmix" => "usage: appmix ",
             // What psched executes for two of its own commands is called as these are.
             "psched-worlds" => "psched ",
             name => &format!("{name} "),
         };
         assert!(out.starts_with(first), "{name}: {out}");
-        assert!(
-            name == "apshepherd" || out.trim_end().ends_with(env!("CARGO_PKG_VERSION")),
-            "{name}: {out}"
-        );
+        assert!(inner || out.trim_end().ends_with(env!("CARGO_PKG_VERSION")), "{name}: {out}");
     }
 }
 

@@ -50,6 +50,7 @@ mod moves;
 mod mpi;
 mod namespaces;
 mod notify;
+mod openmpi;
 mod oversubscribe;
 mod paths;
 mod pids;

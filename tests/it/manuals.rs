@@ -145,6 +145,11 @@ fn apinit_8() {
 }
 
 #[test]
+fn appmix_8() {
+    check("appmix.8", &[&["appmix"]]);
+}
+
+#[test]
 fn apshepherd_8() {
     check("apshepherd.8", &[&["apshepherd"]]);
 }

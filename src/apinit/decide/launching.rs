@@ -3,7 +3,6 @@
 use super::application::{App, Shepherd};
 use super::streams::Told;
 use super::{Action, Agent, Out};
-use crate::apteam::Key;
 use crate::apteam::binding::Binding;
 use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
 use crate::apteam::fault::Fault;
@@ -13,7 +12,9 @@ use crate::apteam::protocol::node::NodeSpec;
 use crate::apteam::protocol::node::Report;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
 use crate::apteam::protocol::shepherd::ToShepherd;
+use crate::apteam::{Key, Ticket};
 use crate::machine::Nid;
+use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -106,6 +107,7 @@ impl Agent {
             memory_per_pe: place.memory_per_pe,
             pids_max: place.pids_max,
             bounds: place.bounds,
+            pmix_name: pmix_name(app.key(), &place.ticket),
         })
     }
 
@@ -233,4 +235,14 @@ impl App {
     fn may_be_ready(&self) -> bool {
         !self.ready && self.sent && self.running()
     }
+}
+
+/// The name of an application's PMIx namespace: the same on all hosts, which have its ticket, and for others not to be
+/// guessed.
+pub(super) fn pmix_name(key: Key, ticket: &Ticket) -> String {
+    let mut digest = Sha256::new();
+    digest.update(b"pmix");
+    digest.update(ticket.0);
+    let secret: String = digest.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("psched.{}.{}.{secret}", key.apid, key.incarnation.0)
 }

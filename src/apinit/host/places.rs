@@ -25,12 +25,14 @@
 use super::process_tracking;
 use crate::apteam::Key;
 use crate::machine::Nid;
+use crate::node::file_identity::identity;
 use crate::node::groups::{AppGroups, Seat};
 use crate::node::tracer::tracer;
 use crate::os::affinity;
 use crate::os::claims::list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -120,18 +122,23 @@ impl Look {
         let of: BTreeMap<i32, Nid> = inside.iter().map(|(nid, pid)| (*pid, *nid)).collect();
         let children = process_tracking::listed_children(self.shepherd);
         let mut outside: BTreeSet<i32> = self.groups.above().into_iter().collect();
-        let beside = self.groups.shepherds();
+        let beside: BTreeSet<i32> = self.groups.shepherds().into_iter().collect();
         // Above a shepherd that was brought back is the first process of its PID namespace, with
         // what it has made to bring it back.
         let first = process_tracking::parent(self.shepherd).filter(|first| beside.contains(first));
         let known = |pid: i32| {
             pid == self.shepherd
+                || is_mix(self.shepherd, pid)
                 || first.is_some_and(|first| {
                     pid == first || process_tracking::parent(pid) == Some(first)
                 })
         };
-        outside.extend(beside.into_iter().filter(|pid| !known(*pid)));
-        let away = |child: &i32| !of.contains_key(child) && process_tracking::lives(*child);
+        outside.extend(beside.iter().copied().filter(|pid| !known(*pid)));
+        let away = |child: &i32| {
+            !of.contains_key(child)
+                && process_tracking::lives(*child)
+                && !(beside.contains(child) && is_mix(self.shepherd, *child))
+        };
         outside.extend(children.into_iter().filter(away));
         let before = std::mem::replace(&mut seating.homes, of);
         let forms = |pid: &i32| !before.contains_key(pid) && self.forms(*pid);
@@ -225,6 +232,19 @@ pub(super) fn is_forming(groups: &AppGroups, shepherd: i32, pid: i32) -> bool {
         && groups.shepherds().contains(&pid)
 }
 
+/// Whether a process is the appmix of this shepherd: its child, and this program. (Of an ordinary user's apinit the
+/// kernel does not say which program it is, since no process of the same user may trace it: then its name tells.)
+fn is_mix(shepherd: i32, pid: i32) -> bool {
+    process_tracking::parent(pid) == Some(shepherd)
+        && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "appmix\n")
+        && match fs::metadata(format!("/proc/{pid}/exe")) {
+            Ok(exe) => std::env::current_exe()
+                .and_then(|own| fs::metadata(own.with_file_name("appmix")))
+                .is_ok_and(|own| identity(&own).is_same_file(&identity(&exe))),
+            Err(error) => error.kind() == ErrorKind::PermissionDenied,
+        }
+}
+
 /// The control group of a process, as the kernel names it.
 fn group_of(pid: i32) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
@@ -243,7 +263,8 @@ pub(super) fn verify(
     pes: &[(Nid, u32)],
     seating: &mut Seating,
 ) -> Result<(), String> {
-    let beside = groups.shepherds().into_iter().filter(|pid| *pid != shepherd);
+    let own = |pid: i32| pid == shepherd || is_mix(shepherd, pid);
+    let beside = groups.shepherds().into_iter().filter(|pid| !own(*pid));
     if let Some(pid) = beside.chain(groups.above()).next() {
         return Err(outside(pid));
     }
@@ -269,8 +290,9 @@ pub(super) fn verify(
     let Some((nid, expected)) = wrong(&traced) else { return Ok(()) };
     let inside: BTreeSet<i32> = inside.into_iter().map(|(_, pid)| pid).collect();
     let children = process_tracking::children(shepherd).into_iter().map(|child| child.pid);
-    if let Some(pid) =
-        children.filter(|pid| !inside.contains(pid)).find(|pid| process_tracking::lives(*pid))
+    if let Some(pid) = children
+        .filter(|pid| !inside.contains(pid) && !is_mix(shepherd, *pid))
+        .find(|pid| process_tracking::lives(*pid))
     {
         return Err(outside(pid));
     }

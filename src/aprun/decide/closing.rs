@@ -174,6 +174,7 @@ fn cause_line(apid: Apid, cause: &Cause, stamp: &str, ended: &Ended) -> Line {
         | Cause::Abort { .. }
         | Cause::NoFinalize { .. }
         | Cause::Garbage { .. }
+        | Cause::NotMet { .. }
         | Cause::OverMemory { .. }
         | Cause::HostMemory { .. }
         | Cause::Kill { .. }

@@ -9,6 +9,7 @@
 //! the constants after it), and what does not add up in the dynamic section is no error, because
 //! the kernel does not look at it either: such a program has no known MPI.
 
+use super::wireup::may_have_mpi;
 use crate::apteam::posting::Mpi;
 use crate::steering::steers;
 
@@ -48,6 +49,8 @@ pub struct Elf {
     pub interpreter: Option<Vec<u8>>,
     /// Which MPI it is linked with.
     pub mpi: Mpi,
+    /// It needs libraries that may be linked with an MPI.
+    pub other_libraries: bool,
     /// It looks for libraries beside itself ($ORIGIN): somewhere else it would not find them.
     pub beside: bool,
 }
@@ -184,6 +187,16 @@ struct Segment {
     file_size: u64,
 }
 
+/// What the libraries of a program tell.
+struct Libraries {
+    /// Which MPI is among them.
+    mpi: Mpi,
+    /// Whether one of them may be linked with an MPI.
+    others: bool,
+    /// Whether some are looked for beside the program.
+    beside: bool,
+}
+
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
@@ -263,8 +276,8 @@ impl File<'_, '_> {
             Some(s) => Some(self.interpreter(s)?),
             None => None,
         };
-        let (mpi, beside) = self.libraries(&segments)?;
-        Ok(Elf { machine, interpreter, mpi, beside })
+        let Libraries { mpi, others, beside } = self.libraries(&segments)?;
+        Ok(Elf { machine, interpreter, mpi, other_libraries: others, beside })
     }
 
     fn segment(&self, bytes: &[u8]) -> Option<Segment> {
@@ -293,10 +306,11 @@ impl File<'_, '_> {
         }
     }
 
-    /// Which MPI the libraries in the dynamic section tell of, and whether some are looked for beside the program.
-    fn libraries(&mut self, segments: &[Segment]) -> Result<(Mpi, bool), Problem> {
+    /// What the dynamic section tells of libraries.
+    fn libraries(&mut self, segments: &[Segment]) -> Result<Libraries, Problem> {
+        let mut all = Libraries { mpi: Mpi::None, others: false, beside: false };
         let Some(dynamic) = segments.iter().find(|s| s.kind == PT_DYNAMIC) else {
-            return Ok((Mpi::None, false));
+            return Ok(all);
         };
         let bytes = self.upto(dynamic.offset, dynamic.file_size.min(DYNAMIC_MAX) as usize)?;
         let word = if self.wide { 8 } else { 4 };
@@ -312,8 +326,7 @@ impl File<'_, '_> {
             })?;
             load.offset.checked_add(address - load.address)
         });
-        let Some(table) = table else { return Ok((Mpi::None, false)) };
-        let mut beside = false;
+        let Some(table) = table else { return Ok(all) };
         for (_, path) in
             entries.iter().filter(|(tag, _)| [DT_RPATH, DT_RUNPATH].contains(tag)).take(2)
         {
@@ -321,9 +334,8 @@ impl File<'_, '_> {
             let path = self.upto(at, RUN_PATH_MAX)?;
             let path = path.split(|b| *b == 0).next().unwrap_or_default();
             let names = |word: &[u8]| path.windows(word.len()).any(|part| part == word);
-            beside |= names(b"$ORIGIN") || names(b"${ORIGIN}");
+            all.beside |= names(b"$ORIGIN") || names(b"${ORIGIN}");
         }
-        let mut found = Mpi::None;
         let needed = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED).take(NEEDED_MAX);
         for (_, name) in needed {
             let Some(at) = table.checked_add(*name) else { continue };
@@ -332,20 +344,20 @@ impl File<'_, '_> {
             match mpi_of(name) {
                 // Fortran programs need libmpi_mpifh.so.40 and libmpi.so.40: the first that is
                 // known tells.
-                Mpi::None => {}
+                Mpi::None => all.others |= may_have_mpi(name),
                 mpi => {
-                    found = mpi;
+                    all.mpi = mpi;
                     break;
                 }
             }
         }
-        Ok((found, beside))
+        Ok(all)
     }
 }
 
-/// Which MPI a library belongs to. MPICH and the libraries of its ABI are version 12, Open MPI's
+/// Which MPI a library belongs to, by the name of its file. MPICH and the libraries of its ABI are version 12, Open MPI's
 /// since 2.0 are 20 and 40.
-fn mpi_of(library: &[u8]) -> Mpi {
+pub fn mpi_of(library: &[u8]) -> Mpi {
     let Ok(name) = std::str::from_utf8(library) else { return Mpi::None };
     let Some((stem, version)) = name.split_once(".so") else { return Mpi::None };
     let major = version.trim_start_matches('.').split('.').next().unwrap_or_default();

@@ -38,6 +38,15 @@ impl From<String> for Lost {
     }
 }
 
+/// A name of a PMIx namespace that nobody can guess.
+fn pmix_name() -> Result<String, String> {
+    let mut secret = [0u8; 16];
+    rustix::rand::getrandom(&mut secret[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| format!("the kernel gives no random number: {e}"))?;
+    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("psched.inside.{secret}"))
+}
+
 /// The application in which PEs are started, and where they go.
 #[derive(Clone, Debug)]
 pub struct Home {
@@ -124,6 +133,7 @@ impl Home {
             memory_per_pe: None,
             pids_max: None,
             bounds: Bounds::default(),
+            pmix_name: pmix_name()?,
         })
     }
 

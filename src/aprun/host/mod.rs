@@ -28,6 +28,7 @@ use crate::aprun::decide::options::load::{LOAD_MAX, Loading};
 use crate::aprun::decide::options::parts::Part;
 use crate::aprun::decide::options::{Environment, Options, Parsed, Program, parse};
 use crate::aprun::decide::session::{Looked, Setup};
+use crate::aprun::decide::wireup::served;
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
@@ -263,6 +264,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         own
     });
     let launch::Part { executable, arguments, identity, .. } = parts.next().unwrap_or_default();
+    let (pmi, pmix) = served(options.pmi, found.iter().map(|program| program.seen));
     let launch = Launch {
         executable,
         arguments,
@@ -273,7 +275,8 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),
         binding: options.binding.clone(),
-        pmi: options.pmi,
+        pmi,
+        pmix,
         // A label belongs to a line, so lines have to be whole.
         whole_lines: options.whole_lines || options.label,
         report: options.report,

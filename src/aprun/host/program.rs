@@ -8,6 +8,7 @@ use super::Failure;
 use crate::aprun::decide::elf::{self, Kind, no_interpreter};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::options::parts::Part;
+use crate::aprun::decide::wireup::{Seen, Wireup, seen};
 use crate::apteam::ending::{STATUS_FAILED, STATUS_NOT_EXECUTABLE, STATUS_NOT_FOUND};
 use crate::apteam::launch::{FileIdentity, Launch};
 use crate::apteam::posting::{Executable, Mpi};
@@ -38,6 +39,8 @@ pub struct Program {
     pub moves: bool,
     /// Which file it is.
     pub identity: FileIdentity,
+    /// What it tells of its MPI.
+    pub seen: Seen,
     /// What goes with the posting.
     pub executable: Executable,
 }
@@ -68,7 +71,7 @@ pub fn open_all(options: &Options) -> Result<Vec<Program>, Failure> {
 }
 
 /// Finds, opens and judges the command.
-pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program, Failure> {
+pub fn open(command: &[u8], path: Option<OsString>, wireup: Wireup) -> Result<Program, Failure> {
     let found = find(command, path)?;
     let shown = found.display();
     let not_executable = |why: &dyn std::fmt::Display| {
@@ -81,13 +84,16 @@ pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program
     let mut read = |offset, buffer: &mut [u8]| file.read_at(buffer, offset).map_err(|e| plain(&e));
     let kind = elf::examine(&mut read, own_machine()).map_err(|e| not_executable(&e))?;
     let moves = matches!(&kind, Kind::Elf(elf) if !elf.beside);
+    let seen = match &kind {
+        Kind::Elf(elf) => seen(&found.to_string_lossy(), elf.mpi, elf.other_libraries),
+        Kind::Script { .. } => Seen::Unknown,
+    };
     let executable = describe(&found, kind);
-    if executable.mpi == Mpi::OpenMpi && pmi {
+    if executable.mpi == Mpi::OpenMpi && wireup == Wireup::Pmi1 {
         return Err(Failure::new(
             STATUS_FAILED,
             format!(
-                "{shown} is linked with Open MPI, which does not speak PMI-1: build it with \
-                 mpicc.mpich, or give --pmi=none to run independent processes"
+                "{shown} is linked with Open MPI, which does not speak PMI-1: leave out --pmi, or give --pmi=pmix"
             ),
         ));
     }
@@ -103,6 +109,7 @@ pub fn open(command: &[u8], path: Option<OsString>, pmi: bool) -> Result<Program
         file: Arc::new(file),
         moves,
         identity: identity(&metadata),
+        seen,
         executable,
     })
 }

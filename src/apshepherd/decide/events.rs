@@ -1,11 +1,13 @@
 //! What goes into a [`super::Shepherd`] and what comes out.
 
 use super::left::Left;
+use super::pmix::{FromMix, ToMix};
 use super::stacks::Looked;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::processes::Question;
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
@@ -59,6 +61,14 @@ pub enum Event {
     Frozen(bool),
     /// Bytes on a PE's PMI connection.
     Pmi { rank: u32, data: Bytes },
+    /// appmix says this.
+    Mix(FromMix),
+    /// appmix has ended by itself: how.
+    MixEnded(String),
+    /// There is no appmix, and the program may do without: why.
+    NoMix(String),
+    /// Answer to [`Action::LookForMpi`]: of each of the PEs that has loaded one.
+    MpiFound(BTreeMap<u32, Mpi>),
     /// A PE wrote this.
     Output { rank: u32, stderr: bool, data: Bytes },
     /// Nothing more comes from there.
@@ -110,6 +120,10 @@ pub enum Action {
     PmiSend { rank: u32, data: Bytes },
     /// Close a PE's PMI connection.
     PmiClose { rank: u32 },
+    /// Look which MPI these PEs have loaded; answered by [`Event::MpiFound`].
+    LookForMpi(Vec<u32>),
+    /// Tell appmix.
+    TellMix(ToMix),
     /// Read the PEs' output, or let it wait in their pipes.
     ReadOutput(bool),
     /// For PE 0's stdin, in order.

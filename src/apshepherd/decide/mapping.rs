@@ -53,12 +53,63 @@ pub fn mapping_of(map: &RankMap, hosts: &[HostPart], apart: bool) -> String {
     }))
 }
 
+/// The most ranks that a mapping is unfolded for.
+const RANKS_MAX: u32 = 1 << 20;
+
+/// The number of each rank's host, as a mapping of so many ranks has it; ranks that it does not name are on host 0.
+///
+/// ```
+/// # use psched_pure::apshepherd::decide::mapping::hosts_of;
+/// assert_eq!(hosts_of("(vector,(0,2,2),(2,1,1))", 5), [0, 0, 1, 1, 2]);
+/// assert_eq!(hosts_of("", 2), [0, 0]);
+/// ```
+pub fn hosts_of(mapping: &str, width: u32) -> Vec<u32> {
+    let width = width.min(RANKS_MAX) as usize;
+    let mut hosts = Vec::with_capacity(width);
+    for block in mapping.split('(').skip(2) {
+        let numbers: Vec<u32> = block
+            .split([',', ')'])
+            .filter(|word| !word.is_empty())
+            .map_while(|word| word.parse().ok())
+            .collect();
+        let [first, nodes, each] = numbers[..] else { break };
+        let block = (first..first.saturating_add(nodes))
+            .flat_map(|host| std::iter::repeat_n(host.min(RANKS_MAX), each as usize));
+        hosts.extend(block.take(width - hosts.len()));
+    }
+    hosts.resize(width, 0);
+    hosts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::apteam::place::{Place, PlacementList};
     use crate::machine::Nid;
     use proptest::prelude::*;
+
+    proptest! {
+        /// What is written is read again.
+        #[test]
+        fn a_mapping_unfolds(places in proptest::collection::vec((0u8..4, 0u64..4), 0..12)) {
+            let mut numbers: Vec<u8> = Vec::new();
+            let mut expected = Vec::new();
+            for (host, pes) in places.iter().filter(|(_, pes)| *pes > 0) {
+                if !numbers.contains(host) {
+                    numbers.push(*host);
+                }
+                let number = numbers.iter().position(|known| known == host).unwrap_or_default();
+                expected.extend(std::iter::repeat_n(number as u32, *pes as usize));
+            }
+            let text = process_mapping(places.iter().copied());
+            prop_assert_eq!(hosts_of(&text, expected.len() as u32), expected);
+        }
+
+        #[test]
+        fn any_text_unfolds(text in "[(vector,)0-9]{0,40}", width in 0u32..50) {
+            prop_assert_eq!(hosts_of(&text, width).len(), width as usize);
+        }
+    }
 
     /// Golden texts, the uneven ones as MPICH's own hydra writes them.
     #[test]

@@ -49,16 +49,18 @@ pub mod mapping;
 pub mod output;
 mod pe_ends;
 pub mod pmi;
+pub mod pmix;
 mod stacks;
 mod stuck;
 #[cfg(test)]
 mod tests;
+mod unmet;
 
 use crate::apteam::Key;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::fault::Fault;
-use crate::apteam::launch::HostLaunch;
+use crate::apteam::launch::{self, HostLaunch};
 use crate::apteam::protocol::attach::{NumberedSignal, TakenSignals};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::programs::WantedProgram;
@@ -69,6 +71,7 @@ use limits::MemoryLimit;
 use output::{OutputLog, Source};
 use pe_ends::{EINVAL, Grace};
 use pmi::{Effect, Pmi};
+use pmix::{FromMix, Pmix};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -143,6 +146,7 @@ pub struct Shepherd {
     alive: usize,
     kill_grace: Duration,
     pmi: Option<Pmi>,
+    pmix: Option<Pmix>,
     output: OutputLog,
     /// How each PE has ended is told.
     reports: bool,
@@ -174,6 +178,7 @@ pub struct Shepherd {
     memory: MemoryLimit,
     stuck: stuck::Stuck,
     stacks: stacks::Stacks,
+    unmet: unmet::Unmet,
     /// How many processes each node may have, and of which it is told already that it has them.
     pids_max: Option<u64>,
     pids_told: BTreeSet<Nid>,
@@ -206,6 +211,7 @@ impl Shepherd {
             alive: 0,
             kill_grace: Duration::from_secs(5),
             pmi: None,
+            pmix: None,
             output: OutputLog::new(false, Bounds::default().output),
             reports: false,
             reading: true,
@@ -226,6 +232,7 @@ impl Shepherd {
             memory: MemoryLimit::default(),
             stuck: stuck::Stuck::default(),
             stacks: stacks::Stacks::default(),
+            unmet: unmet::Unmet::default(),
             pids_max: None,
             pids_told: BTreeSet::new(),
             went_at: 0,
@@ -279,6 +286,10 @@ impl Shepherd {
             Event::LeftFrozen => self.left_frozen(now_ns),
             Event::Frozen(frozen) => self.look_frozen(now_ns, frozen),
             Event::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
+            Event::Mix(said) => self.mix_says(now_ns, said),
+            Event::MixEnded(text) => self.mix_ended(now_ns, &text),
+            Event::NoMix(why) => self.no_pmix(why),
+            Event::MpiFound(loaded) => self.mpi_found(now_ns, loaded),
             Event::Output { rank, stderr, data } => {
                 if let Some(source) = self.source(rank, stderr) {
                     self.output.push(source, data);
@@ -338,6 +349,7 @@ impl Shepherd {
             self.memory.tell_at(),
             self.stuck.name_at,
             self.stacks.look_at(),
+            self.unmet.look_at,
         ]);
         let timer = deadlines.flatten().min();
         if timer != self.timer {
@@ -364,6 +376,9 @@ impl Shepherd {
         }
         if due(&mut self.stuck.name_at) {
             self.name_left(now_ns);
+        }
+        if due(&mut self.unmet.look_at) {
+            self.look_for_mpi();
         }
         self.stacks.tick(now_ns, &mut self.actions);
         if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
@@ -405,6 +420,7 @@ impl Shepherd {
                 self.stage = Stage::Going;
                 self.went_at = now_ns;
                 self.actions.push(Action::Go);
+                self.next_look_for_mpi();
                 for signal in std::mem::take(&mut self.held_signals) {
                     self.actions.push(Action::Signal(signal));
                 }
@@ -540,7 +556,15 @@ impl Shepherd {
         self.stdin.wanted = launch.stdin;
         self.stdin.window = launch.bounds.stdin;
         self.stdin.closed |= !launch.stdin;
-        if launch.launch.pmi {
+        if launch.launch.pmix != launch::ServePmix::No {
+            let ranks = self.pes.keys().copied();
+            self.pmix = Some(Pmix::new(launch.alone, launch.bounds.pmi, ranks));
+            if launch.width > 1 {
+                self.watch_for_mpi();
+            }
+        }
+        // (Fences of PMIx go through its barriers.)
+        if launch.launch.pmi || self.pmix.is_some() {
             let Key { apid, incarnation } = self.key;
             let name = format!("psched_{apid}_{}", incarnation.0);
             let mapping = launch.process_mapping.clone();
@@ -598,6 +622,10 @@ impl Shepherd {
             match effect {
                 Effect::Reply(rank, data) => self.actions.push(Action::PmiSend { rank, data }),
                 Effect::BarrierIn(barrier) => self.send(|_| FromShepherd::BarrierIn(barrier)),
+                Effect::FenceOver(entries) => {
+                    let effects = self.pmix.as_mut().map(|pmix| pmix.fence_over(entries));
+                    self.pmix_effects(now_ns, effects.unwrap_or_default());
+                }
                 Effect::Abort { rank, code } => {
                     let nid = self.nid(rank);
                     self.bad(now_ns, Cause::Abort { rank, nid, code });
@@ -612,6 +640,45 @@ impl Shepherd {
                     self.notice(nid, Seen::Pmi { rank, text });
                 }
             }
+        }
+    }
+
+    fn mix_says(&mut self, now_ns: u64, said: FromMix) {
+        let effects = self.pmix.as_mut().map(|pmix| pmix.hear(said));
+        self.pmix_effects(now_ns, effects.unwrap_or_default());
+    }
+
+    fn pmix_effects(&mut self, now_ns: u64, effects: Vec<pmix::Effect>) {
+        let first = self.pes.keys().next().copied().unwrap_or_default();
+        for effect in effects {
+            match effect {
+                pmix::Effect::Tell(message) => self.actions.push(Action::TellMix(message)),
+                pmix::Effect::Enter(entries) => {
+                    let effects = self.pmi.as_mut().map(|pmi| pmi.fence(entries));
+                    self.pmi_effects(now_ns, effects.unwrap_or_default());
+                }
+                pmix::Effect::Abort { rank, code } => {
+                    let nid = self.nid(rank);
+                    self.bad(now_ns, Cause::Abort { rank, nid, code });
+                }
+                pmix::Effect::Garbage(text) => {
+                    let nid = self.nid(first);
+                    self.bad(now_ns, Cause::NotMet { rank: first, nid, text });
+                }
+                pmix::Effect::Notice { rank, text } => {
+                    let nid = self.nid(rank);
+                    self.notice(nid, Seen::Pmi { rank, text });
+                }
+            }
+        }
+    }
+
+    /// appmix has ended by itself: PEs that are with it would wait for ever.
+    fn mix_ended(&mut self, now_ns: u64, text: &str) {
+        if self.pmix.as_ref().is_some_and(Pmix::is_used) {
+            let rank = self.pes.keys().next().copied().unwrap_or_default();
+            let text = format!("lost the server of PMIx: {text}");
+            self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text });
         }
     }
 

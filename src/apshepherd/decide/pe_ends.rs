@@ -85,7 +85,7 @@ impl Shepherd {
         if self.ending || self.killed_for_memory(now_ns, rank, nid, end) {
             return;
         }
-        let progress = self.pmi.as_ref().map_or(Progress::Outside, |pmi| pmi.progress(rank));
+        let progress = self.met(rank);
         match end {
             PeEnd::Signal(signal) => self.bad(now_ns, Cause::PeSignal { rank, nid, signal }),
             PeEnd::Exit(code) if progress == Progress::Inside => {
@@ -96,8 +96,11 @@ impl Shepherd {
                 // (Its user may have killed it.)
                 self.exec_failed(now_ns, rank, EINVAL, text, Fault::Busy);
             }
-            PeEnd::Exit(0) => {}
-            PeEnd::Exit(code) => self.bad(now_ns, Cause::PeExit { rank, nid, code }),
+            PeEnd::Exit(0) => self.tell_unmet(rank),
+            PeEnd::Exit(code) => {
+                self.tell_unmet(rank);
+                self.bad(now_ns, Cause::PeExit { rank, nid, code });
+            }
         }
     }
 

@@ -27,10 +27,14 @@
 //! effect. What the PEs here had put for the last barrier that they have left is kept until the next
 //! is over as well: another host may still be in it, and the head that knew has died.
 //!
+//! A fence of PMIx ([`super::pmix`]) is a barrier of its own with entries of its own ([`Pmi::fence`]): PEs are in one or
+//! the other.
+//!
 //! What isn't PMI-1 is [`Effect::Garbage`], and ends that application and nothing else: a client
 //! that waits for an answer to something that nobody understands would wait for ever. Everything is
 //! bounded: lines, keys, values, and the whole space.
 
+use super::pmix;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
 use crate::variables::raise;
 use crate::variables::units::{about, format_size};
@@ -50,6 +54,8 @@ pub const VALUE_MAX: usize = 1024;
 pub const FRESH_MAX: usize = 4 * 1024 * 1024;
 /// Lines of one `mcmd` block: more is no spawn of anybody's.
 const BLOCK_LINES_MAX: u32 = 65_536;
+/// Why a barrier of the one while a fence of the other waits can't be served.
+const BOTH: &str = "a barrier of PMI-1 and a fence of PMIx at the same time";
 /// As much of a bad line as a message shows.
 const SHOWN_MAX: usize = 64;
 
@@ -72,6 +78,8 @@ pub enum Effect {
     Reply(u32, Bytes),
     /// All PEs of this host are in the barrier, and the others are to be asked.
     BarrierIn(BarrierIn),
+    /// A fence is over: the entries of all hosts.
+    FenceOver(Vec<PmiEntry>),
     /// MPI_Abort.
     Abort { rank: u32, code: i32 },
     /// Not the protocol. Nothing more is read from this PE.
@@ -130,6 +138,10 @@ pub struct Pmi {
     last: Vec<PmiEntry>,
     /// Pieces of the leave that have come for the barrier that they are in.
     pieces: u32,
+    /// The barrier that they are in is a fence of PMIx, for which these were put.
+    fence: Option<Vec<PmiEntry>>,
+    /// What has come of its leave.
+    gathered: Vec<PmiEntry>,
 }
 
 impl Pmi {
@@ -161,6 +173,8 @@ impl Pmi {
             passed: 0,
             last: Vec::new(),
             pieces: 0,
+            fence: None,
+            gathered: Vec::new(),
         }
     }
 
@@ -190,11 +204,29 @@ impl Pmi {
     }
 
     fn all_wait(&self) -> bool {
+        self.fence.is_some() || self.all_in_barrier()
+    }
+
+    fn all_in_barrier(&self) -> bool {
         self.waiting > 0 && self.waiting == self.clients.len()
     }
 
     fn arrival(&self) -> BarrierIn {
-        BarrierIn { generation: self.passed + 1, entries: self.fresh_entries() }
+        let entries = self.fence.clone().unwrap_or_else(|| self.fresh_entries());
+        BarrierIn { generation: self.passed + 1, entries }
+    }
+
+    /// All PEs of this host are in a fence of PMIx, to which they give these; [`Effect::FenceOver`] is its end.
+    pub fn fence(&mut self, entries: Vec<PmiEntry>) -> Vec<Effect> {
+        if self.alone {
+            return vec![Effect::FenceOver(entries)];
+        }
+        if self.all_in_barrier() {
+            let rank = self.clients.keys().next().copied().unwrap_or_default();
+            return vec![Effect::Garbage { rank, text: BOTH.to_owned() }];
+        }
+        self.fence = Some(entries);
+        vec![Effect::BarrierIn(self.arrival())]
     }
 
     /// Takes bytes of a PE, cut anywhere.
@@ -229,21 +261,37 @@ impl Pmi {
         }
         if out.piece == 0 {
             self.pieces = 0;
+            self.gathered.clear();
         }
         if out.piece != self.pieces {
             return Vec::new();
         }
         self.pieces += 1;
-        for PmiEntry { key, value } in out.entries {
-            if let Err(Full) = self.insert(key, value) {
-                let rank = self.clients.keys().next().copied().unwrap_or_default();
-                return vec![Effect::Garbage { rank, text: too_much(self.space_max) }];
-            }
+        for entry in out.entries {
+            let refused = match (self.fence.is_some(), pmix::is_of_fence(&entry)) {
+                (true, true) => {
+                    self.gathered.push(entry);
+                    continue;
+                }
+                (false, false) => match self.insert(entry.key, entry.value) {
+                    Ok(()) => continue,
+                    Err(Full) => too_much(self.space_max),
+                },
+                _ => BOTH.to_owned(),
+            };
+            let rank = self.clients.keys().next().copied().unwrap_or_default();
+            return vec![Effect::Garbage { rank, text: refused }];
         }
         if out.last { self.let_out() } else { Vec::new() }
     }
 
     fn let_out(&mut self) -> Vec<Effect> {
+        if let Some(entries) = self.fence.take() {
+            self.last = entries;
+            self.passed += 1;
+            self.pieces = 0;
+            return vec![Effect::FenceOver(std::mem::take(&mut self.gathered))];
+        }
         if !self.alone {
             self.last = self.fresh_entries();
         }
@@ -338,6 +386,9 @@ impl Pmi {
                 client.waits = true;
                 self.waiting += 1;
                 if self.waiting == self.clients.len() {
+                    if self.fence.is_some() {
+                        return Err(BOTH.into());
+                    }
                     if self.alone {
                         effects.extend(self.let_out());
                     } else {

@@ -1,9 +1,11 @@
 mod restart;
 
+use super::pmix::ToMix;
 use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
-use crate::apteam::launch::{Launch, LocalPe, Part};
+use crate::apteam::launch::{Launch, LocalPe, Part, ServePmix};
+use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::attach::{Output, PSCHED_SIGNALS, StdinCredit, StdinPiece};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
@@ -36,6 +38,7 @@ fn launch(width: u32) -> HostLaunch {
         memory_per_pe: None,
         pids_max: None,
         bounds: Bounds::default(),
+        pmix_name: String::new(),
     }
 }
 
@@ -1012,4 +1015,107 @@ fn one_that_is_ended_before_its_programs_have_come_is_over() {
     let mut shepherd = starting(launch(1));
     shepherd.apply(1, Event::ProgramsWanted(wanted()));
     assert_eq!(shepherd.apply(2, Event::LifelineGone), [Action::Exit]);
+}
+
+/// A launch of which it is not known which MPI it will load.
+fn offered(width: u32) -> HostLaunch {
+    let mut launch = launch(width);
+    launch.launch.pmix = ServePmix::Offered;
+    launch
+}
+
+/// The same, going, with the first looks for an MPI behind it; what they asked for.
+fn looked(launch: HostLaunch) -> (Shepherd, Vec<u32>) {
+    let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
+    let mut shepherd = starting(launch);
+    for rank in &ranks {
+        shepherd.apply(0, Event::Stopped { rank: *rank });
+    }
+    let actions = shepherd.apply(0, Event::Frame(ToShepherd::Go));
+    let Some(Action::SetTimer(Some(at))) = actions.last() else { panic!("{actions:?}") };
+    let actions = shepherd.apply(*at, Event::Tick);
+    let Some(Action::LookForMpi(ranks)) = actions.first() else { panic!("{actions:?}") };
+    (shepherd, ranks.clone())
+}
+
+fn notices(actions: &[Action]) -> Vec<String> {
+    let text = |action: &Action| match action {
+        Action::Notice { what: Seen::Pmi { text, .. }, .. } => Some(text.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(text).collect()
+}
+
+#[test]
+fn pes_that_never_meet_are_told_of_once() {
+    let (mut shepherd, ranks) = looked(offered(3));
+    assert_eq!(ranks, [0, 1, 2]);
+    let found = BTreeMap::from([(0, Mpi::Mpich), (1, Mpi::Mpich), (2, Mpi::Mpich)]);
+    assert_eq!(notices(&shepherd.apply(MS, Event::MpiFound(found))), [""; 0]);
+    // One has met the others since, whoever they are.
+    shepherd.apply(MS, Event::Mix(FromMix::Connected(0)));
+    shepherd.apply(MS, Event::Mix(FromMix::Finalized(0)));
+    assert_eq!(notices(&shepherd.apply(2 * MS, ended(0, PeEnd::Exit(0)))), [""; 0]);
+    let told = notices(&shepherd.apply(2 * MS, ended(1, PeEnd::Exit(0))));
+    assert!(told[0].contains("never met the other PEs"), "{told:?}");
+    assert_eq!(notices(&shepherd.apply(2 * MS, ended(2, PeEnd::Exit(0)))), [""; 0]);
+}
+
+#[test]
+fn one_pe_alone_is_not_looked_at() {
+    let mut shepherd = starting(offered(1));
+    shepherd.apply(0, Event::Stopped { rank: 0 });
+    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)), [Action::Go]);
+}
+
+#[test]
+fn open_mpi_without_its_server_ends_the_application() {
+    let launch = offered(2);
+    let (mut shepherd, _) = looked(launch);
+    shepherd.apply(MS, Event::NoMix("host h has no libpmix.so.2".into()));
+    let actions = shepherd.apply(MS, Event::MpiFound(BTreeMap::from([(1, Mpi::OpenMpi)])));
+    let cause = actions.iter().find_map(|action| match action {
+        Action::Send(FromShepherd::Decisive(decisive)) => Some(decisive.cause.clone()),
+        _ => None,
+    });
+    let Some(Cause::NotMet { rank: 1, text, .. }) = &cause else { panic!("{actions:?}") };
+    assert!(text.contains("libpmix.so.2"), "{text}");
+    assert_eq!(cause.map(|cause| cause.status()), Some(125));
+    // One of MPICH goes on.
+    let (mut shepherd, _) = looked(offered(2));
+    shepherd.apply(MS, Event::NoMix("none".into()));
+    let found = Event::MpiFound(BTreeMap::from([(1, Mpi::Mpich)]));
+    assert!(shepherd.apply(MS, found).is_empty());
+}
+
+#[test]
+fn the_end_of_appmix_ends_who_is_with_it() {
+    let gone = || Event::MixEnded("it has died by SIGSEGV".into());
+    let (mut shepherd, _) = looked(offered(2));
+    assert!(shepherd.apply(MS, gone()).is_empty());
+    let (mut shepherd, _) = looked(offered(2));
+    shepherd.apply(MS, Event::Mix(FromMix::Connected(0)));
+    let actions = shepherd.apply(MS, gone());
+    assert!(actions.iter().any(|action| matches!(
+        action,
+        Action::Send(FromShepherd::Decisive(Decisive { cause: Cause::NotMet { .. }, .. }))
+    )));
+}
+
+#[test]
+fn a_fence_of_all_hosts_is_a_barrier() {
+    let mut launch = offered(2);
+    (launch.alone, launch.width) = (false, 4);
+    let (mut shepherd, _) = looked(launch);
+    let fence = FromMix::Fence { number: 5, ranks: vec![], data: Bytes::from_static(b"own") };
+    let actions = shepherd.apply(MS, Event::Mix(fence));
+    let Some(Action::Send(FromShepherd::BarrierIn(arrival))) = actions.first() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(arrival.generation, 1);
+    let out = BarrierOut { generation: 1, piece: 0, last: true, entries: arrival.entries.clone() };
+    let actions = shepherd.apply(MS, Event::Frame(ToShepherd::BarrierOut(out)));
+    let data = Bytes::from_static(b"own");
+    let over = ToMix::FenceOver { number: 5, status: 0, data, last: true };
+    assert_eq!(actions, [Action::TellMix(over)]);
 }

@@ -125,6 +125,10 @@ impl Driver {
             }
             Action::PmiSend { rank, data } => out.answer_pmi(rank, data),
             Action::PmiClose { rank } => out.close_pmi(rank),
+            Action::LookForMpi(ranks) => {
+                self.pending.push_back(Event::MpiFound(out.look_for_mpi(&ranks)));
+            }
+            Action::TellMix(message) => out.tell_mix(message),
             Action::ReadOutput(on) => {
                 self.reading = on;
                 out.read_output(on);

@@ -1,8 +1,10 @@
 //! What apshepherd's driver needs of the world: one trait.
 
+use crate::apshepherd::decide::pmix::ToMix;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::processes::{PeProcess, Question};
 use crate::apteam::protocol::programs::GivenProgram;
@@ -93,6 +95,12 @@ pub trait Outside {
 
     /// Closes a PE's PMI connection.
     fn close_pmi(&mut self, rank: u32);
+
+    /// Which MPI each of these PEs has loaded, if it has.
+    fn look_for_mpi(&mut self, ranks: &[u32]) -> BTreeMap<u32, Mpi>;
+
+    /// Tells appmix, if it is there.
+    fn tell_mix(&mut self, message: ToMix);
 
     /// Reads the PEs' output from now on, or lets it wait in their pipes.
     fn read_output(&mut self, on: bool);

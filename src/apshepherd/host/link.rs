@@ -1,15 +1,13 @@
-//! The connection to apinit: frames in, frames out, nothing that waits.
+//! The connection to apinit: messages in, messages out, nothing that waits.
 
+use super::packets::{Packets, PacketsError};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd};
-use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::rpc::pb;
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, sendmsg, setsockopt, sockopt};
+use nix::sys::socket::{setsockopt, sockopt};
 use prost::Message;
 use rustix::net::SocketFlags;
-use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Asked of the kernel for what is sent; it gives an ordinary user less.
 const SEND_BUFFER: usize = 1024 * 1024;
@@ -34,17 +32,19 @@ pub enum LinkError {
     Stranger(u32),
 }
 
+impl From<PacketsError> for LinkError {
+    fn from(error: PacketsError) -> LinkError {
+        match error {
+            PacketsError::Closed => LinkError::Closed,
+            PacketsError::Socket(errno) => LinkError::Socket(errno),
+            PacketsError::Frame(error) => LinkError::Frame(error),
+        }
+    }
+}
+
 /// An open connection.
 #[derive(Debug)]
-pub struct Link {
-    fd: OwnedFd,
-    joiner: Joiner,
-    /// Encoded messages that wait, and how many packets of the first have gone.
-    waiting: VecDeque<Vec<u8>>,
-    gone: usize,
-    /// It was said that the other side has gone.
-    reset: bool,
-}
+pub struct Link(Packets);
 
 impl Link {
     /// Takes a connection from the listening socket.
@@ -61,12 +61,12 @@ impl Link {
         }
         // Refused: then there are more wake-ups.
         let _ = setsockopt(&fd, sockopt::SndBuf, &SEND_BUFFER);
-        Ok(Link { fd, joiner: Joiner::default(), waiting: VecDeque::new(), gone: 0, reset: false })
+        Ok(Link(Packets::new(fd)))
     }
 
     /// Queues a message; [`Link::flush`] sends it.
     pub fn push(&mut self, message: FromShepherd) {
-        self.waiting.push_back(pb::FromShepherd::from(message).encode_to_vec());
+        self.0.push(pb::FromShepherd::from(message).encode_to_vec());
     }
 
     /// Sends as much as the socket takes; whether all is gone.
@@ -74,22 +74,7 @@ impl Link {
     /// # Errors
     /// The connection is of no use any more.
     pub fn flush(&mut self) -> Result<bool, LinkError> {
-        while let Some(message) = self.waiting.front() {
-            for (header, payload) in pieces(message).skip(self.gone) {
-                let header = [header];
-                let parts = [IoSlice::new(&header), IoSlice::new(payload)];
-                let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-                match sendmsg::<()>(self.fd.as_raw_fd(), &parts, &[], flags, None) {
-                    Ok(_) => self.gone += 1,
-                    Err(Errno::EAGAIN | Errno::ENOBUFS) => return Ok(false),
-                    Err(Errno::EINTR) => return Ok(false),
-                    Err(e) => return Err(e.into()),
-                }
-            }
-            self.gone = 0;
-            self.waiting.pop_front();
-        }
-        Ok(true)
+        Ok(self.0.flush()?)
     }
 
     /// The next message that has come, if one has.
@@ -97,37 +82,22 @@ impl Link {
     /// # Errors
     /// The connection is at its end.
     pub fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<ToShepherd>, LinkError> {
-        debug_assert!(buffer.len() > PACKET_MAX);
-        loop {
-            let count = match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => return Err(LinkError::Closed),
-                // It went without reading all of ours. What it said before is still to be read.
-                Err(Errno::ECONNRESET) if !self.reset => {
-                    self.reset = true;
-                    continue;
-                }
-                Ok(count) => count,
-                Err(Errno::EAGAIN) => return Ok(None),
-                Err(Errno::EINTR) => continue,
-                Err(e) => return Err(e.into()),
-            };
-            if let Some(whole) = self.joiner.push(&buffer[..count])? {
-                let message =
-                    pb::ToShepherd::decode(whole).map_err(|e| LinkError::Message(e.to_string()))?;
-                if message.message.is_none() {
-                    // Something that a newer apinit says.
-                    continue;
-                }
-                let message =
-                    ToShepherd::try_from(message).map_err(|e| LinkError::Message(e.to_string()))?;
-                return Ok(Some(message));
+        let unreadable = |e: String| LinkError::Message(e);
+        while let Some(whole) = self.0.receive(buffer)? {
+            let message = pb::ToShepherd::decode(whole).map_err(|e| unreadable(e.to_string()))?;
+            if message.message.is_none() {
+                // Something that a newer apinit says.
+                continue;
             }
+            let message = ToShepherd::try_from(message).map_err(|e| unreadable(e.to_string()))?;
+            return Ok(Some(message));
         }
+        Ok(None)
     }
 }
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.as_fd()
     }
 }

@@ -22,14 +22,18 @@
 //! root's starts it as root, and it becomes its owner's before it does anything else: at no instant is
 //! it the owner's and dumpable.
 
+pub mod appmix;
 mod attaching;
 mod debuggers;
 mod descend;
 mod diagnostics;
 mod limits;
 mod link;
+mod loaded;
+mod mix;
 mod options;
 mod outside;
+mod packets;
 mod pes;
 mod processes;
 mod program;
@@ -47,11 +51,13 @@ use crate::os::host::monotonic_ns;
 use crate::os::inherit;
 use crate::os::placing::Placing;
 use crate::os::reset_inherited::become_user;
+use crate::rpc::pb;
 use bytes::{Buf, Bytes};
 use debuggers::Debuggers;
 use diagnostics::Diagnostics;
 use limits::Limits;
 use link::{Link, LinkError};
+use mix::Mix;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::ptrace;
@@ -99,6 +105,8 @@ enum Token {
     Stderr(usize),
     /// What a debugger writes.
     Debugger(usize),
+    /// What appmix says.
+    Mix,
 }
 
 impl Token {
@@ -115,6 +123,7 @@ impl Token {
             Token::Stderr(i) => (8, i),
             Token::Processes(i) => (9, i),
             Token::Debugger(i) => (10, i),
+            Token::Mix => (11, 0),
         };
         kind << 32 | index as u64
     }
@@ -133,6 +142,7 @@ impl Token {
             8 => Token::Stderr(index),
             9 => Token::Processes(index),
             10 => Token::Debugger(index),
+            11 => Token::Mix,
             _ => return None,
         })
     }
@@ -176,6 +186,7 @@ struct Shell {
     /// PEs that stand and are not traced yet, each since when.
     tracing: Vec<(usize, u64)>,
     debuggers: Debuggers,
+    mix: Mix,
     /// (Without a child.) The outputs of PEs before this one are closed.
     drained: usize,
     stdin: Stdin,
@@ -281,6 +292,7 @@ impl Shell {
             pes: Pes::default(),
             tracing: Vec::new(),
             debuggers: Debuggers::default(),
+            mix: Mix::default(),
             drained: 0,
             stdin: Stdin::default(),
             happened: Vec::new(),
@@ -317,6 +329,7 @@ impl Shell {
             }
             self.look_at_tracers();
             self.look_after_debuggers();
+            self.look_after_mix();
         }
         // The last word, if the socket takes it.
         if let Some(link) = &mut self.link {
@@ -330,7 +343,8 @@ impl Shell {
         let after_ms = debuggers::AFTER_STEP.as_millis() as u64;
         let looks_ms = looks_ms.or(self.debuggers.look().then_some(after_ms));
         let left_ms = |at: u64| at.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
-        let Some(left_ms) = self.timer.map(left_ms).into_iter().chain(looks_ms).min() else {
+        let at = self.timer.into_iter().chain(self.mix.due()).min();
+        let Some(left_ms) = at.map(left_ms).into_iter().chain(looks_ms).min() else {
             return EpollTimeout::NONE;
         };
         EpollTimeout::try_from(left_ms.min(60_000)).unwrap_or(EpollTimeout::ZERO)
@@ -361,6 +375,7 @@ impl Shell {
             Token::Stdout(index) => self.output_ready(index, false),
             Token::Stderr(index) => self.output_ready(index, true),
             Token::Debugger(slot) => self.debugger_ready(slot),
+            Token::Mix => self.mix_ready(flags),
         }
     }
 

@@ -1,10 +1,13 @@
 //! What the driver does, for real.
 
+use super::loaded::mpi_in;
 use super::{Shell, descend};
+use crate::apshepherd::decide::pmix::ToMix;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::processes::{PeProcess, Question};
 use crate::apteam::protocol::programs::GivenProgram;
@@ -50,7 +53,9 @@ impl Outside for Shell {
         let Ok(signal) = Signal::try_from(signal) else { return 0 };
         let left = descend::signal_all(signal, &self.groups);
         // (What traces them ends with them, and is nothing that they have left.)
-        let own = |pid: i32| self.pes.of_tracer(pid).is_some() || self.debuggers.is_one(pid);
+        let own = |pid: i32| {
+            self.pes.of_tracer(pid).is_some() || self.debuggers.is_one(pid) || self.mix.is_it(pid)
+        };
         left.iter().filter(|pid| !own(pid.as_raw())).count() as u32
     }
 
@@ -126,6 +131,16 @@ impl Outside for Shell {
         if let Some((index, _)) = self.pes.of_rank(rank) {
             self.close_pmi_of(index);
         }
+    }
+
+    fn look_for_mpi(&mut self, ranks: &[u32]) -> BTreeMap<u32, Mpi> {
+        let own = self.pes.named(|rank| ranks.contains(&rank)).into_iter();
+        let found = own.filter(|pe| pe.pid > 0).map(|pe| (pe.rank, mpi_in(pe.pid as i32)));
+        found.filter(|(_, mpi)| *mpi != Mpi::None).collect()
+    }
+
+    fn tell_mix(&mut self, message: ToMix) {
+        self.say_to_mix(message);
     }
 
     fn read_output(&mut self, on: bool) {

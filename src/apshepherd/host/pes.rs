@@ -14,6 +14,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::unistd::{Pid, pipe2, read, write};
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -119,13 +120,15 @@ pub struct Forked {
 }
 
 /// Forks every PE of a launch. `programs` has that of each part which has a PE here. `placing` is
-/// the right to put them into their groups, where these are root's.
+/// the right to put them into their groups, where these are root's. `mix` leads
+/// them to appmix.
 pub fn fork_all(
     launch: &HostLaunch,
     programs: &BTreeMap<usize, Program>,
     groups: &[(Nid, OwnedFd)],
     placing: Option<&Placing>,
     tool: Option<&Tool>,
+    mix: &[CString],
 ) -> Forked {
     let mut forked = Forked { pes: Pes::default(), stdin: None, failed: None };
     let first = launch.pes.first().map_or(0, |pe| pe.rank);
@@ -157,7 +160,7 @@ pub fn fork_all(
             let reads = stdin.as_ref().map_or(&null, |(reads, _)| reads);
             let setup = PeSetup {
                 index: index as u32,
-                environment: program::own_environment(launch, local),
+                environment: program::pe_environment(launch, local, mix),
                 cpus: &local.cpus,
                 nice: local.nice,
                 stdio: [reads.as_fd(), stdout.as_fd(), stderr.as_fd()],

@@ -16,7 +16,11 @@ use std::rc::Rc;
 impl Shell {
     pub(super) fn make_pes(&mut self, mut launch: Box<HostLaunch>) {
         match program::look(&mut launch) {
-            Ok(wanted) if wanted.is_empty() => self.fork_pes(launch, Ok(())),
+            Ok(wanted) if wanted.is_empty() => {
+                if let Some(launch) = self.first_mix(launch) {
+                    self.fork_pes(launch, Ok(()));
+                }
+            }
             Ok(wanted) => {
                 self.launch_waits = Some(launch);
                 self.happened.push(Event::ProgramsWanted(wanted));
@@ -28,11 +32,17 @@ impl Shell {
     /// The same once programs have come that were not here.
     pub(super) fn make_pes_with(&mut self, programs: Vec<GivenProgram>) {
         let Some(mut launch) = self.launch_waits.take() else { return };
-        let taken = program::take(&mut launch, programs);
-        self.fork_pes(launch, taken);
+        match program::take(&mut launch, programs) {
+            Ok(()) => {
+                if let Some(launch) = self.first_mix(launch) {
+                    self.fork_pes(launch, Ok(()));
+                }
+            }
+            refused => self.fork_pes(launch, refused),
+        }
     }
 
-    fn fork_pes(&mut self, launch: Box<HostLaunch>, looked: Result<(), (u32, Refusal)>) {
+    pub(super) fn fork_pes(&mut self, launch: Box<HostLaunch>, looked: Result<(), (u32, Refusal)>) {
         self.limits = Limits::open(&launch, &self.groups);
         for (index, file) in self.limits.watched() {
             // Refused: then it is looked at when a PE ends.
@@ -51,7 +61,8 @@ impl Shell {
         let failed = match prepared.and_then(with_tool) {
             Ok((programs, tool)) => {
                 let (groups, placing) = (&self.groups, placing.as_ref());
-                let forked = pes::fork_all(&launch, &programs, groups, placing, tool.as_ref());
+                let mix = &self.mix.environment;
+                let forked = pes::fork_all(&launch, &programs, groups, placing, tool.as_ref(), mix);
                 self.pes = forked.pes;
                 self.stdin.pipe = forked.stdin;
                 forked.failed
@@ -103,7 +114,7 @@ impl Shell {
     }
 
     pub(super) fn reap(&mut self) {
-        if self.launch.is_none() {
+        if self.launch.is_none() && !self.mix.is_there() {
             return;
         }
         loop {
@@ -114,7 +125,10 @@ impl Shell {
                     let session = session.filter(|(pid, _)| *pid == child.pid);
                     self.child(child, session.map(|(_, session)| session));
                 }
-                Waited::Nothing => break,
+                Waited::Nothing => {
+                    self.end_mix_if_last();
+                    break;
+                }
                 Waited::NoChild => {
                     self.drive(|driver, shell| driver.no_child(shell));
                     break;
@@ -126,12 +140,25 @@ impl Shell {
         }
     }
 
+    /// appmix ends when nothing else is left.
+    fn end_mix_if_last(&mut self) {
+        if self.mix.is_there() && self.pes.all.iter().all(|pe| pe.ended) {
+            let left = descend::descendants(&self.groups);
+            if left.iter().all(|pid| self.mix.is_it(pid.as_raw())) {
+                self.end_mix();
+            }
+        }
+    }
+
     pub(super) fn child(&mut self, child: Child, session: Option<i32>) {
         if let Some(index) = self.pes.of_tracer(child.pid) {
             return self.tracer_ended(index, child.change);
         }
         if self.debuggers.is_one(child.pid) {
             return self.debugger_ended(child.pid, child.change);
+        }
+        if self.mix.is_it(child.pid) {
+            return self.mix_ended(child.change);
         }
         let killed = child.change == Change::Died(Signal::SIGKILL as i32);
         let Some(index) = self.pes.of_pid(child.pid) else {
@@ -163,6 +190,7 @@ impl Shell {
         }
         // What it said before it ended comes before its end.
         self.read_pmi(index, LAST_READS);
+        self.read_mix(LAST_READS);
         self.close_pmi_of(index);
         let pid = self.pes.all[index].pid.as_raw().unsigned_abs();
         self.happens(Event::PeEnded { rank, pid, end, usage: usage_of(child.used) });
@@ -301,6 +329,9 @@ impl Shell {
     pub(super) fn descendants(&self) -> Vec<Left> {
         let named =
             descend::descendants(&self.groups).into_iter().take(NAMED_MAX).filter_map(|pid| {
+                if self.mix.is_it(pid.as_raw()) {
+                    return None;
+                }
                 let session = nix::unistd::getsid(Some(pid)).ok();
                 let pe =
                     session.and_then(|s| self.pes.of_pid(s.as_raw())).map(|i| &self.pes.all[i]);

@@ -8,6 +8,7 @@
 //! Of an application of several programs, those are looked at which PEs of this host run. What is wrong
 //! with one is told with its number, from 1.
 
+use super::mix;
 use crate::aprun::decide::elf::no_interpreter;
 use crate::apshepherd::decide::Event;
 use crate::apteam::ending::{NO_INTERPRETER, NOT_THE_PROGRAM};
@@ -151,7 +152,7 @@ pub fn prepare(
     let ours = |item: &&Vec<u8>| {
         OWN_NAMES.iter().any(|name| {
             item.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
-        })
+        }) || mix::NAMES.iter().any(|name| item.starts_with(name.as_bytes()))
     };
     let theirs = environment.iter().filter(|item| !ours(item));
     let environment: Rc<[CString]> =
@@ -268,6 +269,16 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
     if let Some(folder) = std::env::var_os(instance::RUNTIME) {
         let item = [instance::INSTANCE.as_bytes(), b"=", folder.as_bytes()].concat();
         own.extend(CString::new(item).ok());
+    }
+    own
+}
+
+/// The same, with what leads the PE to appmix, if there is one.
+pub fn pe_environment(launch: &HostLaunch, pe: &LocalPe, mix: &[CString]) -> Vec<CString> {
+    let mut own = own_environment(launch, pe);
+    if !mix.is_empty() {
+        own.extend_from_slice(mix);
+        own.extend(CString::new(format!("PMIX_RANK={}", pe.rank)).ok());
     }
     own
 }

@@ -2,14 +2,14 @@
 
 use super::codec::{
     Between, CString, CStrings, Codec, Data, Digest, FileName, Inner, List, Micros, Millis, NodeId,
-    Optional, POSITIVE, Required, RequiredBox, SIGNAL, Same, Secret, Text,
+    Optional, POSITIVE, Required, RequiredBox, SIGNAL, Same, Secret, Text, kind,
 };
 use super::common::End;
-use super::table::{message, variants};
+use super::table::{kinds, message, variants};
 use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed};
 use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
 use crate::apteam::ending::PeReport;
-use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part, Strace};
+use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part, ServePmix, Strace};
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
@@ -97,6 +97,10 @@ fn lists(lists: Vec<pb::ProcessorList>) -> Result<Lists, Malformed> {
     Lists::new(lists.iter().map(list).collect()).or_else(|problem| of.wrong(problem))
 }
 
+kinds! {
+    ServePmix = launch::Pmix { No, Offered, Needed }
+}
+
 message! {
     Launch = Launch;
     binding = (binding, binding_lists): BindingLists,
@@ -107,6 +111,7 @@ message! {
     umask: Between(0, 0o777),
     limits: List(LIMITS_MAX as usize),
     pmi: Same,
+    pmix: kind::<pb::launch::Pmix>(),
     whole_lines: Same,
     report: Same,
     strace: Optional,

@@ -145,6 +145,7 @@ flat! {
     Abort { rank: Same, nid: NodeId, code: Same },
     NoFinalize { rank: Same, nid: NodeId, code: ExitCode },
     Garbage { rank: Same, nid: NodeId, text: Cut(TEXT_MAX) },
+    NotMet { rank: Same, nid: NodeId, text: Cut(TEXT_MAX) },
     Kill { signal: SIGNAL, uid: Same },
     TimeLimit { limit = limit_ms: Millis },
     FrontGone,

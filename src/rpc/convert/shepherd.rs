@@ -42,6 +42,7 @@ message! {
     memory_per_pe: Given,
     pids_max: Given,
     bounds: OrDefault,
+    pmix_name: Text,
     checked by ranks_below_width,
 }
 

@@ -8,7 +8,9 @@ use crate::apteam::bounds::{Bounds, HostBounds};
 use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::fault::Fault;
-use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part, Strace};
+use crate::apteam::launch::{
+    FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part, ServePmix, Strace,
+};
 use crate::apteam::layout::Layout;
 use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
@@ -146,6 +148,7 @@ fn cause() -> impl Strategy<Value = Cause> {
         (pe(), any::<i32>()).prop_map(|((rank, nid), code)| Cause::Abort { rank, nid, code }),
         (pe(), any::<u8>()).prop_map(|((rank, nid), code)| Cause::NoFinalize { rank, nid, code }),
         (pe(), text()).prop_map(|((rank, nid), text)| Cause::Garbage { rank, nid, text }),
+        (pe(), text()).prop_map(|((rank, nid), text)| Cause::NotMet { rank, nid, text }),
         (signal(), any::<u32>()).prop_map(|(signal, uid)| Cause::Kill { signal, uid }),
         millis().prop_map(|limit| Cause::TimeLimit { limit }),
         Just(Cause::FrontGone),
@@ -331,6 +334,7 @@ fn launch() -> impl Strategy<Value = Launch> {
             limits,
             binding: rest.0,
             pmi: rest.1.0,
+            pmix: if rest.1.1 { ServePmix::Needed } else { ServePmix::Offered },
             whole_lines: rest.1.1,
             report: rest.1.2,
             strace: rest.4.map(|options| Strace { options }),
@@ -348,7 +352,7 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
     let pe = pe.prop_map(|(rank, nid, cpus, nice, depth)| LocalPe { rank, nid, cpus, nice, depth });
     let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX));
-    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds());
+    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds(), text());
     (numbers, launch(), vec(pe, 0..5), text(), rest).prop_map(
         |((key, width, depth), launch, pes, process_mapping, rest)| HostLaunch {
             key,
@@ -365,6 +369,7 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             memory_per_pe: rest.5.0,
             pids_max: rest.5.1,
             bounds: rest.6,
+            pmix_name: rest.7,
         },
     )
 }

@@ -1,10 +1,12 @@
 //! What is around an apshepherd's driver in the cluster. It may be killed before each call that changes something.
 
 use super::Shep;
+use crate::apshepherd::decide::pmix::ToMix;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;
+use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::notice::{Notice, Seen};
 use crate::apteam::protocol::processes::{PeProcess, Question};
 use crate::apteam::protocol::programs::GivenProgram;
@@ -196,6 +198,13 @@ impl Outside for Around<'_> {
     }
 
     fn close_pmi(&mut self, _: u32) {}
+
+    // (Programs of the cluster speak PMI-1.)
+    fn look_for_mpi(&mut self, _: &[u32]) -> BTreeMap<u32, Mpi> {
+        BTreeMap::new()
+    }
+
+    fn tell_mix(&mut self, _: ToMix) {}
 
     fn read_output(&mut self, on: bool) {
         let Some(shep) = self.steps() else { return };

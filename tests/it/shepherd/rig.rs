@@ -288,6 +288,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
         marker: "01234567.12.1".into(),
         memory_per_pe: None,
         pids_max: None,
+        pmix_name: "psched.test".into(),
         bounds: Default::default(),
     }
 }

@@ -197,10 +197,11 @@ pub fn is_root() -> bool {
 }
 
 /// What an ordinary user needs a copy of: the build may be where only root may look.
-pub const COPIED: [&str; 12] = [
+pub const COPIED: [&str; 13] = [
     "psched",
     "apinit",
     "apshepherd",
+    "appmix",
     "aprun",
     "mpirun",
     "apstat",

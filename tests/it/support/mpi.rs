@@ -15,6 +15,17 @@ pub fn program(test: &str, name: &str) -> Option<PathBuf> {
     Some(build("mpicc.mpich", &[], test, name))
 }
 
+/// The same for Open MPI, by Debian's mpicc.openmpi.
+pub fn open(test: &str, name: &str) -> Option<PathBuf> {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    if !THERE.get_or_init(|| answers("mpicc.openmpi", "--showme:version")) {
+        let install = "apt-get install openmpi-bin libopenmpi-dev libpmix2";
+        super::skip(test, &format!("mpicc.openmpi is not installed ({install})"));
+        return None;
+    }
+    Some(build("mpicc.openmpi", &[], test, name))
+}
+
 /// Whether MPI programs can be built here.
 pub fn is_there() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();

@@ -1,6 +1,7 @@
 //! One host: from placement to being forgotten, and its front end.
 
 use super::*;
+use crate::apinit::decide::launching::pmix_name;
 use crate::apteam::fault::Fault;
 
 #[test]
@@ -44,6 +45,7 @@ fn a_whole_life() {
                     memory_per_pe: None,
                     pids_max: None,
                     bounds: Bounds::default(),
+                    pmix_name: pmix_name(key, &TICKET),
                 }))
             ),
         ]

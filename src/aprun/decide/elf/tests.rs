@@ -112,7 +112,13 @@ impl Builder {
 }
 
 fn elf(machine: u16, mpi: Mpi) -> Result<Kind, Problem> {
-    Ok(Kind::Elf(Elf { machine, interpreter: Some(b"/lib64/ld.so".to_vec()), mpi, beside: false }))
+    Ok(Kind::Elf(Elf {
+        machine,
+        interpreter: Some(b"/lib64/ld.so".to_vec()),
+        mpi,
+        other_libraries: false,
+        beside: false,
+    }))
 }
 
 #[test]
@@ -135,6 +141,20 @@ fn what_finds_its_libraries_beside_itself_is_known() {
 }
 
 #[test]
+fn libraries_that_may_have_an_mpi_are_known() {
+    for (libraries, expected) in [
+        (vec!["libc.so.6"], false),
+        (vec!["libstdc++.so.6", "libm.so.6", "libc.so.6"], false),
+        (vec!["liblammps.so.0", "libc.so.6"], true),
+        (vec!["libz.so.1"], true),
+    ] {
+        let file = Builder { libraries: libraries.clone(), ..Builder::default() }.build();
+        let Ok(Kind::Elf(found)) = look_at(&file) else { panic!("no program") };
+        assert_eq!((found.mpi, found.other_libraries), (Mpi::None, expected), "{libraries:?}");
+    }
+}
+
+#[test]
 fn libraries_tell_the_mpi() {
     for (libraries, mpi) in [
         (vec![], Mpi::None),
@@ -152,7 +172,8 @@ fn libraries_tell_the_mpi() {
         for (wide, little) in [(true, true), (true, false), (false, true), (false, false)] {
             let libraries = libraries.clone();
             let file = Builder { wide, little, libraries, ..Builder::default() }.build();
-            assert_eq!(look_at(&file), elf(X86_64, mpi), "{wide} {little}");
+            let Ok(Kind::Elf(found)) = look_at(&file) else { panic!("no program") };
+            assert_eq!(found.mpi, mpi, "{wide} {little}");
         }
     }
 }

@@ -36,6 +36,7 @@ pub mod values;
 
 use super::closing::Form;
 use super::output::Template;
+use crate::aprun::decide::wireup::Wireup;
 use crate::apteam::binding::Binding;
 use crate::apteam::launch::Strace;
 use crate::apteam::layout::Layout;
@@ -131,8 +132,8 @@ pub struct Options {
     pub output: Option<Template>,
     /// --error.
     pub error: Option<Template>,
-    /// Serve PMI-1 (not --pmi=none).
-    pub pmi: bool,
+    /// --pmi.
+    pub pmi: Wireup,
     /// All soft limits travel (APRUN_XFER_LIMITS).
     pub all_limits: bool,
     /// The programs, in the order of their ranks; never empty.
@@ -422,7 +423,7 @@ impl Default for Options {
             dry_run: false,
             output: None,
             error: None,
-            pmi: true,
+            pmi: Wireup::default(),
             all_limits: false,
             parts: Vec::new(),
         }
@@ -626,9 +627,14 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Error => options.error = Some(Template::parse(value).map_err(named)?),
         Id::Pmi => {
             options.pmi = match value {
-                b"none" => false,
-                b"pmi1" => true,
-                _ => return Err(named(format!("{} is neither pmi1 nor none", shown(value)))),
+                b"none" => Wireup::None,
+                b"pmi1" => Wireup::Pmi1,
+                b"pmix" => Wireup::Pmix,
+                b"all" => Wireup::All,
+                _ => {
+                    let text = format!("{} is none of pmi1, pmix, all and none", shown(value));
+                    return Err(named(text));
+                }
             }
         }
         // They end the reading of the line, or belong to a part, or name where the parts are.

@@ -288,8 +288,9 @@ pub const FLAGS: &[Flag] = &[
     flag(
         Id::Pmi,
         &["--pmi"],
-        Some("pmi1|none"),
-        "how MPI programs find each other: PMI-1 (the default), or none: independent processes",
+        Some("pmi1|pmix|all|none"),
+        "how the PEs of an MPI program find one another: PMI-1 (MPICH), PMIx (Open MPI), both, or none: \
+         independent processes; without this the program tells",
     ),
     flag(
         Id::LoadFile,

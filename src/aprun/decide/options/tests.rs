@@ -74,7 +74,7 @@ fn everything_at_once_in_several_spellings() {
         dry_run: true,
         output: Some(Template::parse(b"out.%r").expect("good")),
         error: Some(Template::parse(b"err").expect("good")),
-        pmi: false,
+        pmi: Wireup::None,
         all_limits: false,
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
@@ -192,7 +192,7 @@ fn refusals() {
             "-j 2 a",
             "-j: \"2\" is not supported: psched binds PEs to one SMT sibling of each core and leaves the others idle; give 1, or leave the option out",
         ),
-        ("--pmi=2 a", "--pmi: \"2\" is neither pmi1 nor none"),
+        ("--pmi=2 a", "--pmi: \"2\" is none of pmi1, pmix, all and none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
         ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists the options"),
         ("-y a", "\"-y\" is not an option: aprun --help lists the options"),

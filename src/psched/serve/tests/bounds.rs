@@ -191,6 +191,7 @@ fn causes() -> Vec<Cause> {
         Cause::Abort { rank, nid, code: i32::MIN },
         Cause::NoFinalize { rank, nid, code: 255 },
         Cause::Garbage { rank, nid, text: text.clone() },
+        Cause::NotMet { rank, nid, text: text.clone() },
         Cause::Kill { signal: 64, uid: u32::MAX },
         Cause::TimeLimit { limit: Duration::MAX },
         Cause::FrontGone,

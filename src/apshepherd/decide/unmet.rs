@@ -1,0 +1,106 @@
+//! PEs of an MPI program that do not meet.
+//!
+//! An MPI library that finds no server makes a world of its own for each PE, and says nothing: `aprun -n 8` then runs the
+//! same program eight times. Where aprun could not tell which MPI a program would load ([`ServePmix::Offered`]) or what
+//! becomes of its environment, it is looked a few times which PEs have loaded one:
+//!
+//! - One that has loaded Open MPI on a host that can't serve PMIx ends the application, with what is missing.
+//! - One that has loaded any, has ended by itself and never begun with PMI-1 or PMIx is told of once, as soon as it ends: it may
+//!   have had a reason not to call MPI_Init, and until then it may still call it.
+//!
+//! [`ServePmix::Offered`]: crate::apteam::launch::ServePmix
+
+use super::pmi::Progress;
+use super::{Action, Shepherd, after};
+use crate::apteam::ending::Cause;
+use crate::apteam::posting::Mpi;
+use crate::apteam::protocol::notice::Seen;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// When it is looked, since the PEs went: a library is loaded within milliseconds, or by an interpreter when it comes to
+/// that.
+const LOOKS_MS: [u64; 11] = [4, 12, 25, 50, 100, 200, 500, 1000, 3000, 10_000, 30_000];
+/// At how many PEs it is looked: those of one host run the same program as a rule.
+const PES_MAX: usize = 4;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unmet {
+    /// It is looked at all, and how often it has been.
+    looks: Option<usize>,
+    pub look_at: Option<u64>,
+    /// Why this host can't serve PMIx.
+    no_pmix: Option<String>,
+    /// What PEs have loaded.
+    loaded: BTreeMap<u32, Mpi>,
+    told: bool,
+}
+
+impl Shepherd {
+    /// The PEs will be looked at.
+    pub(super) fn watch_for_mpi(&mut self) {
+        self.unmet.looks = Some(0);
+    }
+
+    /// This host can't serve PMIx, which the program may do without.
+    pub(super) fn no_pmix(&mut self, why: String) {
+        self.unmet.no_pmix = Some(why);
+    }
+
+    pub(super) fn next_look_for_mpi(&mut self) {
+        let Some(looks) = self.unmet.looks else { return };
+        let since = LOOKS_MS.get(looks).map(|ms| Duration::from_millis(*ms));
+        self.unmet.look_at = since.map(|since| after(self.went_at, since));
+        self.unmet.looks = Some(looks + 1);
+    }
+
+    pub(super) fn look_for_mpi(&mut self) {
+        let alone = |rank: &u32| self.met(*rank) == Progress::Outside;
+        let alive = self.pes.iter().filter(|(_, pe)| !pe.ended).map(|(rank, _)| *rank);
+        let ranks: Vec<u32> = alive.filter(alone).take(PES_MAX).collect();
+        if !ranks.is_empty() && !self.ending {
+            self.actions.push(Action::LookForMpi(ranks));
+        }
+        self.next_look_for_mpi();
+    }
+
+    /// How far a PE is with PMI-1 or PMIx.
+    pub(super) fn met(&self, rank: u32) -> Progress {
+        let pmi = self.pmi.as_ref().map_or(Progress::Outside, |pmi| pmi.progress(rank));
+        let pmix = || self.pmix.as_ref().map_or(Progress::Outside, |pmix| pmix.progress(rank));
+        // (A PE of both is a launcher of others, which each end as they like.)
+        if pmi == Progress::Outside { pmix() } else { pmi }
+    }
+
+    pub(super) fn mpi_found(&mut self, now_ns: u64, loaded: BTreeMap<u32, Mpi>) {
+        let open = loaded.iter().find(|(_, mpi)| **mpi == Mpi::OpenMpi).map(|(rank, _)| *rank);
+        self.unmet.loaded.extend(loaded);
+        if let (Some(rank), Some(text)) = (open, self.unmet.no_pmix.clone()) {
+            let text = format!("has loaded Open MPI (libmpi.so.40), and {text}");
+            self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text });
+        }
+    }
+
+    /// It has ended by itself.
+    pub(super) fn tell_unmet(&mut self, rank: u32) {
+        let Some(mpi) = self.unmet.loaded.get(&rank).filter(|_| !self.unmet.told) else { return };
+        if self.met(rank) != Progress::Outside {
+            return;
+        }
+        let library = match mpi {
+            Mpi::OpenMpi => "Open MPI (libmpi.so.40)",
+            Mpi::Mpich | Mpi::None => "MPICH or a relative of it (libmpi.so.12)",
+        };
+        let why = match &self.unmet.no_pmix {
+            Some(why) if *mpi == Mpi::OpenMpi => why.clone(),
+            _ => "does something between aprun and the program take away its environment (env -i) or its \
+                  descriptors?"
+                .to_owned(),
+        };
+        let text = format!(
+            "had loaded {library} and never met the other PEs: if it called MPI_Init, it was a world of its own ({why})"
+        );
+        self.unmet.told = true;
+        self.notice(self.nid(rank), Seen::Pmi { rank, text });
+    }
+}

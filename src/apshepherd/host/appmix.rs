@@ -1,0 +1,185 @@
+//! appmix: the server of the PMIx library for the PEs of this host, a child of the apshepherd.
+//!
+//! # Problem
+//! The library has threads of its own and reads what any process of this machine sends it over TCP. It is no part of a
+//! process that keeps the order of an application's end, which is linked statically besides.
+//!
+//! # Approach
+//! A program of its own without rights, the user's as the apshepherd is, that no other program of the user's may trace
+//! ([`crate::os::untraced`]). It takes the library from where the administrator has it, and its environment keeps it from
+//! looking for parts of it in the user's home. One thread reads what the apshepherd says; what the library's threads say
+//! is written by them. It ends when its connection does.
+
+use crate::apshepherd::decide::mapping::hosts_of;
+use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
+use crate::node::frames::{Joiner, PACKET_MAX, pieces};
+use crate::os::inherit;
+use crate::os::pmix::{self, Failure, Rank, Server, Upcall};
+use crate::os::untraced::{self, OWN_FD};
+use crate::rpc::pb;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv, sendmsg};
+use prost::Message;
+use std::collections::BTreeMap;
+use std::fs::DirBuilder;
+use std::io::{IoSlice, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+/// How it is called.
+const USAGE: &str = "usage: appmix --help\n(started by apshepherd, which gives it its connection)";
+/// The variable that has a PE's rank, which is set for each.
+const RANK: &[u8] = b"PMIX_RANK=";
+
+/// Sends messages, each whole: several threads have it.
+#[derive(Clone)]
+struct Sender(Arc<Mutex<OwnedFd>>);
+
+impl Sender {
+    /// An apshepherd that has gone hears nothing: the thread that reads finds that out.
+    fn send(&self, message: FromMix) {
+        let message = pb::FromMix::from(message).encode_to_vec();
+        let fd = self.0.lock().unwrap_or_else(|broken| broken.into_inner());
+        for (header, payload) in pieces(&message) {
+            let header = [header];
+            let parts = [IoSlice::new(&header), IoSlice::new(payload)];
+            let flags = MsgFlags::MSG_NOSIGNAL;
+            while sendmsg::<()>(fd.as_raw_fd(), &parts, &[], flags, None) == Err(Errno::EINTR) {}
+        }
+    }
+}
+
+/// What the apshepherd says.
+struct Messages {
+    connection: OwnedFd,
+    joiner: Joiner,
+    buffer: Vec<u8>,
+}
+
+impl Iterator for Messages {
+    type Item = ToMix;
+
+    /// Waits for the next; `None`: it has gone, or says what is none.
+    fn next(&mut self) -> Option<ToMix> {
+        loop {
+            let fd = self.connection.as_raw_fd();
+            let count = match recv(fd, &mut self.buffer, MsgFlags::empty()) {
+                Err(Errno::EINTR) => continue,
+                Ok(0) | Err(_) => return None,
+                Ok(count) => count,
+            };
+            if let Some(whole) = self.joiner.push(&self.buffer[..count]).ok()? {
+                return ToMix::try_from(pb::ToMix::decode(whole).ok()?).ok();
+            }
+        }
+    }
+}
+
+/// appmix, whole: the process's exit code. It has its connection as [`OWN_FD`].
+pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    if arguments.into_iter().next().is_some_and(|first| first == "--help") {
+        // With stdout closed nobody reads it.
+        let _ = writeln!(std::io::stdout(), "{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let connection = untraced::is_safe().and_then(|()| inherit::take(OWN_FD));
+    let connections = connection.and_then(|own| Ok((own.try_clone()?, own)));
+    let Ok((writes, connection)) = connections else {
+        eprintln!("appmix: it has no connection\n{USAGE}");
+        return ExitCode::from(2);
+    };
+    let buffer = vec![0; PACKET_MAX + 1];
+    let mut messages = Messages { connection, joiner: Joiner::default(), buffer };
+    let sender = Sender(Arc::new(Mutex::new(writes)));
+    let Some(ToMix::Begin(job)) = messages.next() else { return ExitCode::FAILURE };
+    if let Err(e) = DirBuilder::new().mode(0o700).create(&job.folder) {
+        let text = format!("{} can't be made: {e}", job.folder);
+        sender.send(FromMix::Fails { missing: false, text });
+        return ExitCode::FAILURE;
+    }
+    let began = work(&sender, messages, &job);
+    let _ = std::fs::remove_dir_all(&job.folder);
+    // Nothing of the library's is run: its threads may be anywhere.
+    untraced::end_at_once(if began { 0 } else { 1 })
+}
+
+/// Serves until the connection ends. False: it could not begin.
+fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
+    let says = sender.clone();
+    let started = Server::start(&known(job), move |upcall| says.send(said(upcall)));
+    let begun = started.and_then(|server| Ok((server.environment(job.rank)?, server)));
+    let server = match begun {
+        Ok((mut environment, server)) => {
+            environment.retain(|item| !item.starts_with(RANK));
+            sender.send(FromMix::Serves { environment, version: server.version() });
+            server
+        }
+        Err(failure) => {
+            let (missing, text) = match failure {
+                Failure::NoLibrary(text) => (true, text),
+                Failure::Refused(text) => (false, text),
+            };
+            sender.send(FromMix::Fails { missing, text });
+            return false;
+        }
+    };
+    let mut begun: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    for message in messages {
+        match message {
+            // (Said twice.)
+            ToMix::Begin(_) => {}
+            ToMix::FenceOver { number, status, data, last } => {
+                let all = begun.entry(number).or_default();
+                all.extend_from_slice(&data);
+                if last {
+                    let all = begun.remove(&number).unwrap_or_default();
+                    server.fence_over(number, status, &all);
+                }
+            }
+            ToMix::ModexFound { number, status, data } => {
+                server.modex_found(number, status, &data);
+            }
+            ToMix::LookUp { number, rank } => server.look_up(number, rank),
+        }
+    }
+    true
+}
+
+/// An application as the library is told of it.
+fn known(job: &Job) -> pmix::Job {
+    let hosts = hosts_of(&job.mapping, job.width);
+    let own = hosts.get(job.rank as usize).copied().unwrap_or(0);
+    let count = hosts.iter().max().map_or(1, |last| *last as usize + 1);
+    let mut next = vec![0u16; count];
+    let ranks = (0..).zip(&hosts).map(|(rank, host)| {
+        let local = next[*host as usize];
+        next[*host as usize] = local.saturating_add(1);
+        let program = job.firsts.partition_point(|first| *first <= rank) as u32;
+        Rank { rank, local, host: *host, program }
+    });
+    pmix::Job {
+        name: job.name.clone(),
+        ranks: ranks.collect(),
+        hosts: (0..count).map(|host| format!("host{host}")).collect(),
+        own,
+        programs: job.firsts.len() as u32 + 1,
+        folder: job.folder.clone(),
+    }
+}
+
+fn said(upcall: Upcall) -> FromMix {
+    match upcall {
+        Upcall::Connected(rank) => FromMix::Connected(rank),
+        Upcall::Finalized(rank) => FromMix::Finalized(rank),
+        Upcall::Abort { rank, code } => FromMix::Abort { rank, code },
+        Upcall::Fence { number, ranks, data } => {
+            FromMix::Fence { number, ranks: ranks.unwrap_or_default(), data: data.into() }
+        }
+        Upcall::Modex { number, rank } => FromMix::Modex { number, rank },
+        Upcall::Found { number, status, data } => {
+            FromMix::Found { number, status, data: data.into() }
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Which MPI a process has loaded: by what is mapped in its memory.
+
+use crate::aprun::decide::elf::mpi_of;
+use crate::apteam::posting::Mpi;
+use std::fs::File;
+use std::io::Read;
+
+/// Bytes of a process's map that are read: more than a program with a thousand libraries has.
+const MAP_MAX: u64 = 1024 * 1024;
+/// Children of a PE that are looked at: a shell's, an interpreter's.
+const CHILDREN_MAX: usize = 4;
+
+/// The MPI that a process or one of its children has loaded.
+pub fn mpi_in(pid: i32) -> Mpi {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    let all = std::iter::once(pid).chain(children.take(CHILDREN_MAX));
+    all.map(mpi_of_process).find(|mpi| *mpi != Mpi::None).unwrap_or_default()
+}
+
+fn mpi_of_process(pid: i32) -> Mpi {
+    let mut text = Vec::new();
+    // (An Err: it has ended, or is of another user.)
+    let _ = File::open(format!("/proc/{pid}/maps"))
+        .and_then(|file| file.take(MAP_MAX).read_to_end(&mut text));
+    let libraries = text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let at = line.iter().position(|byte| *byte == b'/')?;
+        line[at..].rsplit(|byte| *byte == b'/').next()
+    });
+    libraries.map(mpi_of).find(|mpi| *mpi != Mpi::None).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_has_loaded_none() {
+        assert_eq!(mpi_in(std::process::id() as i32), Mpi::None);
+        assert_eq!(mpi_in(-1), Mpi::None);
+    }
+}

@@ -1,0 +1,299 @@
+//! The loop's dealings with appmix: it begins before the PEs, which find it by their environment, and ends after them.
+
+use super::packets::Packets;
+use super::program::Refusal;
+use super::*;
+use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
+use crate::apteam::ending::NOT_THE_PROGRAM;
+use crate::apteam::fault::Fault;
+use crate::apteam::launch::ServePmix;
+use crate::os::host::hostname;
+use crate::os::pmix::{LIBRARY, PACKAGE};
+use crate::os::untraced::{NOT_EXECUTED, Untraced};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::unistd::Pid;
+use prost::Message;
+use std::ffi::CString;
+
+/// The program.
+const PROGRAM: &str = "appmix";
+/// How long it may take to begin: as a rule it is a hundredth of a second.
+const BEGIN: Duration = Duration::from_secs(20);
+/// How long it may take to end, once it is told to.
+const END: Duration = Duration::from_secs(2);
+/// The most bytes of data that it may have: what PEs ask of it takes memory that is no PE's.
+const DATA: u64 = 2 << 30;
+/// Where it has its folder: an application has a /dev/shm of its own, which goes with it.
+const FOLDER: &str = "/dev/shm";
+/// Where a host has the folder that has no /dev/shm.
+const FOLDER_ELSE: &str = "/tmp";
+
+/// How variables begin that lead to a PMIx server: those of an outer one are not for our PEs.
+pub const NAMES: [&str; 12] = [
+    "PMIX_NAMESPACE=",
+    "PMIX_RANK=",
+    "PMIX_HOSTNAME=",
+    "PMIX_VERSION=",
+    "PMIX_SERVER_",
+    "PMIX_SYSTEM_TMPDIR=",
+    "PMIX_SECURITY_MODE=",
+    "PMIX_PTL_MODULE=",
+    "PMIX_BFROP_BUFFER_TYPE=",
+    "PMIX_GDS_MODULE=",
+    "PMIX_DSTORE_",
+    "JSM_JSRUN_PORT=",
+];
+
+/// appmix, as the loop has it.
+#[derive(Debug, Default)]
+pub struct Mix {
+    /// Its process, until it has been reaped.
+    pid: Option<Pid>,
+    connection: Option<Packets>,
+    waits: bool,
+    /// The launch that waits for it to begin, and until when.
+    launch: Option<(Box<HostLaunch>, u64)>,
+    /// What it leads PEs to it by.
+    pub environment: Vec<CString>,
+    /// It was told to end: it is killed at this time.
+    ending: Option<u64>,
+    folder: String,
+}
+
+impl Mix {
+    /// Whether this process is it.
+    pub fn is_it(&self, pid: i32) -> bool {
+        self.pid.is_some_and(|own| own.as_raw() == pid)
+    }
+
+    /// Whether there is one.
+    pub fn is_there(&self) -> bool {
+        self.pid.is_some()
+    }
+
+    /// When it has to be looked at, in nanoseconds of the clock of this loop.
+    pub fn due(&self) -> Option<u64> {
+        self.launch.as_ref().map(|(_, until)| *until).or(self.ending)
+    }
+}
+
+impl Shell {
+    /// Begins with it, if this launch is to have one. Then the PEs are made when it has begun, and this is `None`.
+    pub(super) fn first_mix(&mut self, launch: Box<HostLaunch>) -> Option<Box<HostLaunch>> {
+        let wanted = launch.launch.pmix != ServePmix::No;
+        if !wanted || self.mix.pid.is_some() || launch.pes.is_empty() {
+            return Some(launch);
+        }
+        match self.begin_mix(&launch) {
+            Ok(()) => {
+                let until = monotonic_ns().saturating_add(BEGIN.as_nanos() as u64);
+                self.mix.launch = Some((launch, until));
+                None
+            }
+            Err(e) => self.without_mix(launch, false, &e.to_string()),
+        }
+    }
+
+    fn begin_mix(&mut self, launch: &HostLaunch) -> std::io::Result<()> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        let (ours, theirs) = (high(ours)?, high(theirs)?);
+        watch(&self.epoll, ours.as_fd(), Token::Mix, EpollFlags::EPOLLIN)?;
+        let mut random = [0u8; 8];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+        let in_memory = std::path::Path::new(FOLDER).is_dir();
+        let base = if in_memory { FOLDER } else { FOLDER_ELSE };
+        let folder = format!("{base}/psched.pmix.{:016x}", u64::from_ne_bytes(random));
+        // Beside this program.
+        let program = std::env::current_exe()?.with_file_name(PROGRAM);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let environment = [
+            ("PATH", "/usr/bin:/bin".to_owned()),
+            // (No configuration and no parts of the library of the user's, which would run outside of all turns.)
+            ("HOME", "/".to_owned()),
+            ("TMPDIR", folder.clone()),
+            // It looks for none of the machine's devices, which takes longer than all the rest.
+            ("HWLOC_SYNTHETIC", format!("pack:1 core:{processors} pu:1")),
+            ("HWLOC_COMPONENTS", "synthetic,stop".to_owned()),
+            ("MALLOC_ARENA_MAX", "2".to_owned()),
+            // Without this it has 8 MiB of files for each application.
+            ("PMIX_MCA_gds", "hash".to_owned()),
+            // Lists are packed as text.
+            ("PMIX_MCA_preg", "^compress".to_owned()),
+        ];
+        let guard = self.placing.as_ref();
+        let (program, environment) = (&program, &environment);
+        let pid = Untraced { program, environment, data_max: DATA, guard }.start(theirs.as_fd())?;
+        self.mix.pid = Some(Pid::from_raw(pid));
+        self.mix.connection = Some(Packets::new(ours));
+        self.say_to_mix(ToMix::Begin(job_of(launch, folder.clone())));
+        self.mix.folder = folder;
+        Ok(())
+    }
+
+    /// It can't be had: the launch that goes on without it, unless its program needs it.
+    fn without_mix(
+        &mut self,
+        launch: Box<HostLaunch>,
+        missing: bool,
+        why: &str,
+    ) -> Option<Box<HostLaunch>> {
+        if launch.launch.pmix == ServePmix::Offered {
+            let host = hostname();
+            let why = match missing {
+                true => format!(
+                    "host {host} has no {LIBRARY}: install {PACKAGE} (Debian, Ubuntu) or pmix (Fedora, SUSE) there"
+                ),
+                false => format!("PMIx can't be served on host {host}: {why}"),
+            };
+            self.happened.push(Event::NoMix(why));
+            return Some(launch);
+        }
+        let text = match missing {
+            true => format!(
+                "its program needs PMIx, and host {} has no {LIBRARY} ({why}): install {PACKAGE} (Debian, Ubuntu) \
+                 or pmix (Fedora, SUSE) there",
+                hostname()
+            ),
+            false => format!("PMIx can't be served on host {}: {why}", hostname()),
+        };
+        let fault = if missing { Fault::User } else { Fault::Busy };
+        let rank = launch.pes.first().map_or(0, |pe| pe.rank);
+        let refusal = Refusal { errno: NOT_THE_PROGRAM, text, fault };
+        self.fork_pes(launch, Err((rank, refusal)));
+        None
+    }
+
+    pub(super) fn mix_ready(&mut self, flags: EpollFlags) {
+        if flags.contains(EpollFlags::EPOLLOUT) {
+            self.flush_mix();
+        }
+        self.read_mix(TURNS);
+        self.flush();
+    }
+
+    /// Takes what it has said, up to so many messages.
+    pub(super) fn read_mix(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let Some(connection) = &mut self.mix.connection else { return };
+            let said = match connection.receive(&mut self.buffer) {
+                Ok(Some(whole)) => pb::FromMix::decode(whole).ok(),
+                Ok(None) => return,
+                Err(_) => return self.hang_up_mix(),
+            };
+            match said.and_then(|said| FromMix::try_from(said).ok()) {
+                Some(FromMix::Serves { environment, version }) => {
+                    self.mix_serves(environment, &version)
+                }
+                Some(FromMix::Fails { missing, text }) => self.mix_fails(missing, &text),
+                Some(said) => self.happens(Event::Mix(said)),
+                None => return self.hang_up_mix(),
+            }
+        }
+    }
+
+    fn mix_serves(&mut self, environment: Vec<Vec<u8>>, version: &str) {
+        let Some((launch, _)) = self.mix.launch.take() else { return };
+        tracing::debug!("appmix serves: {version}");
+        let environment = environment.into_iter().filter_map(|item| CString::new(item).ok());
+        // With it Open MPI 4 takes its launch for one without a daemon of its own.
+        self.mix.environment = environment.chain([c"JSM_JSRUN_PORT=1".to_owned()]).collect();
+        self.fork_pes(launch, Ok(()));
+        self.settle();
+    }
+
+    fn mix_fails(&mut self, missing: bool, why: &str) {
+        if let Some((launch, _)) = self.mix.launch.take()
+            && let Some(launch) = self.without_mix(launch, missing, why)
+        {
+            self.fork_pes(launch, Ok(()));
+        }
+        self.settle();
+    }
+
+    pub(super) fn say_to_mix(&mut self, message: ToMix) {
+        if let Some(connection) = &mut self.mix.connection {
+            connection.push(pb::ToMix::from(message).encode_to_vec());
+            self.flush_mix();
+        }
+    }
+
+    fn flush_mix(&mut self) {
+        let Some(connection) = &mut self.mix.connection else { return };
+        let Ok(all) = connection.flush() else { return };
+        if all == self.mix.waits {
+            let mut flags = EpollFlags::EPOLLIN;
+            flags.set(EpollFlags::EPOLLOUT, !all);
+            let mut event = EpollEvent::new(flags, Token::Mix.number());
+            let _ = self.epoll.modify(connection.as_fd(), &mut event);
+            self.mix.waits = !all;
+        }
+    }
+
+    fn hang_up_mix(&mut self) {
+        if let Some(connection) = self.mix.connection.take() {
+            let _ = self.epoll.delete(connection.as_fd());
+        }
+    }
+
+    /// It is told to end: nothing of the application is left but it.
+    pub(super) fn end_mix(&mut self) {
+        if self.mix.pid.is_some() && self.mix.ending.is_none() {
+            self.read_mix(LAST_READS);
+            self.hang_up_mix();
+            self.mix.ending = Some(monotonic_ns().saturating_add(END.as_nanos() as u64));
+        }
+    }
+
+    /// It has been reaped.
+    pub(super) fn mix_ended(&mut self, change: Change) {
+        let how = match change {
+            Change::Stopped(_) => return,
+            Change::Exited(NOT_EXECUTED) => {
+                "appmix can't be executed: is it beside apshepherd?".into()
+            }
+            Change::Exited(code) => format!("it has ended with exit code {code}"),
+            Change::Died(signal) => match Signal::try_from(signal) {
+                Ok(signal) => format!("it has died by {signal}"),
+                Err(_) => format!("it has died by signal {signal}"),
+            },
+        };
+        self.read_mix(LAST_READS);
+        self.hang_up_mix();
+        self.mix.pid = None;
+        // (A child that was killed has left it.)
+        let _ = std::fs::remove_dir_all(&self.mix.folder);
+        self.mix_fails(false, &how);
+        if self.mix.ending.take().is_none() {
+            self.happens(Event::MixEnded(how));
+        }
+    }
+
+    /// One that takes too long to begin or to end is killed.
+    pub(super) fn look_after_mix(&mut self) {
+        if self.mix.due().is_some_and(|at| at <= monotonic_ns())
+            && let Some(pid) = self.mix.pid
+        {
+            let _ = kill(pid, Signal::SIGKILL);
+            // (Once: until it has been reaped there is nothing more to do.)
+            if let Some(at) = &mut self.mix.ending {
+                *at = u64::MAX;
+            }
+            if let Some((_, until)) = &mut self.mix.launch {
+                *until = u64::MAX;
+            }
+        }
+    }
+}
+
+/// What appmix is to know of an application.
+fn job_of(launch: &HostLaunch, folder: String) -> Job {
+    Job {
+        name: launch.pmix_name.clone(),
+        width: launch.width,
+        mapping: launch.process_mapping.clone(),
+        firsts: launch.launch.more.iter().map(|part| part.first).collect(),
+        rank: launch.pes.first().map_or(0, |pe| pe.rank),
+        folder,
+    }
+}

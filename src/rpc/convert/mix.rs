@@ -1,0 +1,35 @@
+//! apshepherd and its appmix.
+
+use super::codec::{CStrings, Data, Inner, Numbers, POSITIVE, Same, Text};
+use super::table::{message, variants};
+use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
+
+message! {
+    Job = MixJob;
+    name: Text,
+    width: POSITIVE,
+    mapping: Text,
+    firsts: Numbers,
+    rank: Same,
+    folder: Text,
+}
+
+variants! {
+    FromMix = FromMix.message: from_mix::Message;
+    Serves { environment: CStrings, version: Text } = MixServes,
+    Fails { missing: Same, text: Text } = MixFails,
+    Connected(connected: Same),
+    Finalized(finalized: Same),
+    Abort { rank: Same, code: Same } = MixAbort,
+    Fence { number: Same, ranks: Numbers, data: Data } = MixFence,
+    Modex { number: Same, rank: Same } = MixModex,
+    Found { number: Same, status: Same, data: Data } = MixAnswer,
+}
+
+variants! {
+    ToMix = ToMix.message: to_mix::Message;
+    Begin(begin: Inner),
+    FenceOver { number: Same, status: Same, data: Data, last: Same } = MixFenceOver,
+    ModexFound { number: Same, status: Same, data: Data } = MixAnswer,
+    LookUp { number: Same, rank: Same } = MixModex,
+}

@@ -1,0 +1,200 @@
+//! Programs of Open MPI, as Debian's mpicc.openmpi builds them: their PEs find one another by PMIx.
+
+use crate::support::hosts::{Cluster, may_be};
+use crate::support::mpi;
+use crate::support::*;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Such a program, in a place that its user can reach; `None`: this test is skipped.
+fn built(test: &str, name: &str) -> Option<String> {
+    Some(mpi::open(test, name)?.to_str().expect("text").to_owned())
+}
+
+/// What the ring prints.
+fn ranks(n: u32, appnum: impl Fn(u32) -> u32, shared: u32) -> Vec<String> {
+    let line = |rank| {
+        let (appnum, sum) = (appnum(rank), n * (n + 1) / 2);
+        format!("rank {rank} of {n} appnum {appnum} sum {sum} shared {shared}")
+    };
+    (0..n).map(line).collect()
+}
+
+/// appmix and what it keeps go with the application.
+fn nothing_is_left(instance: &Instance) {
+    instance.wait_until_free();
+    let folders = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let own = folders.filter(|f| f.file_name().to_string_lossy().starts_with("psched.pmix."));
+    assert_eq!(own.count(), 0, "its folder is left");
+}
+
+#[test]
+fn a_ring_and_a_sum() {
+    let Some(ring) = built("openmpi::a_ring_and_a_sum", "ring") else { return };
+    let instance = instance(2, 2);
+    for options in ["-n 1", "-n 2", "-n 4", "-n 3 -N 2"] {
+        let run = instance.aprun(words(&format!("-q {options}")).chain([ring.as_str()])).expect(0);
+        let n: u32 = words(options).nth(1).expect("a width").parse().expect("a number");
+        assert_eq!(run.sorted(), ranks(n, |_| 0, n), "{options}");
+    }
+    nothing_is_left(&instance);
+}
+
+#[test]
+fn a_ring_of_several_programs() {
+    let test = "openmpi::a_ring_of_several_programs";
+    let (Some(ring), instance) = (built(test, "ring"), instance(2, 2)) else { return };
+    let other = instance.directory().join("other");
+    copy_program(&ring, &other);
+    let other = other.to_str().expect("text");
+    let line = ["-q", "-n", "1", &ring, ":", "-n", "2", other, ":", &ring];
+    let run = instance.aprun(line).expect(0);
+    assert_eq!(run.sorted(), ranks(4, |rank| [0, 1, 1, 2][rank as usize], 4));
+}
+
+/// What is executed tells nothing: both ways are offered.
+#[test]
+fn behind_an_interpreter_they_meet_too() {
+    let test = "openmpi::behind_an_interpreter_they_meet_too";
+    let (Some(open), instance) = (built(test, "ring"), instance(1, 2)) else { return };
+    let run = instance.aprun(["-q", "-n", "2", "sh", "-c", &open]).expect(0);
+    assert_eq!(run.sorted(), ranks(2, |_| 0, 2));
+    if let Some(mpich) = mpi::program(test, "ring") {
+        let mpich = mpich.to_str().expect("text");
+        let run = instance.aprun(["-q", "-n", "2", "sh", "-c", mpich]).expect(0);
+        assert_eq!(run.sorted(), ranks(2, |_| 0, 2));
+        let run = instance.aprun(["-q", "-n", "2", "--pmi=all", mpich]).expect(0);
+        assert_eq!(run.sorted(), ranks(2, |_| 0, 2));
+    }
+}
+
+#[test]
+fn an_abort_is_the_status() {
+    let Some(abort) = built("openmpi::an_abort_is_the_status", "abort") else { return };
+    let instance = instance(1, 2);
+    for (code, status) in [("3", 3), ("0", 1)] {
+        let run = instance.aprun(["-n", "2", &abort, code]).expect(status);
+        run.says(&format!("called MPI_Abort({code})"));
+        nothing_is_left(&instance);
+    }
+}
+
+#[test]
+fn an_exit_without_finalize_ends_it() {
+    let Some(leave) = built("openmpi::an_exit_without_finalize_ends_it", "leave") else { return };
+    let instance = instance(1, 2);
+    for (code, status) in [("0", 1), ("5", 5)] {
+        let run = instance.aprun(["-n", "2", &leave, code]).expect(status);
+        run.says("without calling MPI_Finalize");
+        nothing_is_left(&instance);
+    }
+}
+
+#[test]
+fn pmi_1_alone_is_refused() {
+    let Some(ring) = built("openmpi::pmi_1_alone_is_refused", "ring") else { return };
+    let run = instance(1, 2).aprun(["--pmi=pmi1", "-n", "2", &ring]).expect(125);
+    run.says("give --pmi=pmix");
+}
+
+#[test]
+fn on_two_hosts_they_meet() {
+    let test = "openmpi::on_two_hosts_they_meet";
+    if !may_be(test) {
+        return;
+    }
+    let Some(ring) = mpi::open(test, "ring") else { return };
+    let cluster = Cluster::start(2, 1);
+    for (n, options, shared) in [(4, "-q -n 4", 2), (2, "-q -n 2 -N 1", 1)] {
+        let mut command = cluster.command(0, "aprun", words(options));
+        let run = run(command.arg(&ring)).expect(0);
+        assert_eq!(run.sorted(), ranks(n, |_| 0, shared), "{options}");
+    }
+    let Some(abort) = mpi::open(test, "abort") else { return };
+    let mut command = cluster.command(0, "aprun", words("-n 4"));
+    run(command.arg(&abort).arg("7")).expect(7).says("called MPI_Abort(7)");
+    cluster.wait_until_up();
+}
+
+/// A process of the user's that may not be traced, and that ends as an application's process does.
+#[test]
+fn appmix_is_nobody_elses_and_its_death_is_told() {
+    let test = "openmpi::appmix_is_nobody_elses_and_its_death_is_told";
+    let Some(stay) = built(test, "stay") else { return };
+    if !is_root() {
+        return skip(test, "only root can become another user");
+    }
+    let instance = Plan::new().nodes(1, 2).for_user().start();
+    let (own, told) = (instance.directory().join("stay"), instance.directory().join("told"));
+    copy_program(&stay, &own);
+    let line = ["-n", "2", own.to_str().expect("text"), told.to_str().expect("text")];
+    let running = Running::start(&mut instance.command("aprun", line));
+    let mut shepherd = None;
+    eventually(BOUND, "its PEs have met", || {
+        let text = std::fs::read_to_string(&told).unwrap_or_default();
+        shepherd = text.strip_suffix('\n').and_then(|pid| pid.parse().ok());
+        shepherd.is_some()
+    });
+    let children = children(shepherd.expect("told"));
+    let (pid, _) = *children.iter().find(|(_, name)| name == "appmix").expect("it is there");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("read");
+    for none in ["CapPrm:\t0000000000000000", "CapAmb:\t0000000000000000"] {
+        assert!(status.contains(none), "{status}");
+    }
+    // (What no process of its user may trace is root's in /proc.)
+    let owner = std::fs::metadata(format!("/proc/{pid}/environ")).expect("there").uid();
+    assert_eq!(owner, 0);
+    kill(pid, 9);
+    let run = running.wait(BOUND);
+    assert_eq!(run.status, 125);
+    run.says("lost the server of PMIx: it has died by SIGKILL");
+    nothing_is_left(&instance);
+}
+
+/// What needs PMIx and can't have it says which package is missing; what may do without goes on.
+#[test]
+fn without_the_library_the_package_is_named() {
+    let test = "openmpi::without_the_library_the_package_is_named";
+    let Some(ring) = built(test, "ring") else { return };
+    let library = Path::new("/usr/lib/x86_64-linux-gnu/libpmix.so.2");
+    if !is_root() || !library.exists() {
+        return skip(test, "only root can hide the library, and it is elsewhere here");
+    }
+    let aprun = binaries().join("aprun");
+    let script = format!(
+        "mount --bind /dev/null {1} && exec {2} start -- sh -c '{0} -n 2 {ring}; echo $?; {0} -q -n 2 sh -c true; echo $?; \
+         {0} -q -n 2 sh -c {ring}; echo $?'",
+        aprun.display(),
+        library.display(),
+        binaries().join("psched").display(),
+    );
+    let run =
+        run(std::process::Command::new("unshare").args(["-m", "sh", "-c", &script])).expect(0);
+    let out = run.out();
+    // (Before it is ended, it may have said itself that it can't begin.)
+    let statuses: Vec<&str> = out.lines().filter(|l| l.parse::<u8>().is_ok()).collect();
+    assert_eq!(statuses[..2], ["125", "0"], "{}", run.stderr);
+    assert_ne!(statuses[2], "0");
+    run.says("its program needs PMIx").says("loaded Open MPI").says("install libpmix2");
+}
+
+/// A program that finds no server is a world of its own: its user is told.
+#[test]
+fn pes_that_do_not_meet_are_told_of() {
+    let test = "openmpi::pes_that_do_not_meet_are_told_of";
+    let Some(nap) = mpi::program(test, "nap") else { return };
+    let nap = nap.to_str().expect("text");
+    let instance = instance(1, 2);
+    for (script, sizes, told) in [
+        (format!("exec env -i {nap}"), ["1", "1"], true),
+        (format!("exec {nap}"), ["2", "2"], false),
+    ] {
+        let run = instance.aprun(["-q", "-n", "2", "sh", "-c", &script]).expect(0);
+        assert_eq!(run.sorted(), sizes);
+        let lines = run.stderr.lines().filter(|line| line.contains("never met the other PEs"));
+        assert_eq!(lines.count(), usize::from(told), "{}", run.stderr);
+    }
+    // Who wants it so is told nothing.
+    let run = instance.aprun(["-q", "--pmi=none", "-n", "2", nap]).expect(0);
+    assert_eq!((run.sorted(), run.stderr.as_str()), (vec!["1".to_owned(); 2], ""));
+}
