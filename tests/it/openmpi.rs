@@ -52,13 +52,19 @@ fn a_ring_of_several_programs() {
     assert_eq!(run.sorted(), ranks(4, |rank| [0, 1, 1, 2][rank as usize], 4));
 }
 
-/// What is executed tells nothing: both ways are offered.
+/// What is executed tells nothing: both ways are offered. (MPICH 5 does not begin where it finds both and is told nothing.)
 #[test]
 fn behind_an_interpreter_they_meet_too() {
     let test = "openmpi::behind_an_interpreter_they_meet_too";
     let (Some(open), instance) = (built(test, "ring"), instance(1, 2)) else { return };
     let run = instance.aprun(["-q", "-n", "2", "sh", "-c", &open]).expect(0);
     assert_eq!(run.sorted(), ranks(2, |_| 0, 2));
+    let told = |options: &str| {
+        let print = "echo $MPIR_CVAR_PMI_VERSION";
+        instance.script(&format!("-q -n 1 {options}"), print).expect(0).out()
+    };
+    let all = ["", "-e MPIR_CVAR_PMI_VERSION=2", "--pmi=pmi1", "--pmi=pmix"].map(told);
+    assert_eq!(all, ["1\n", "2\n", "\n", "\n"]);
     if let Some(mpich) = mpi::program(test, "ring") {
         let mpich = mpich.to_str().expect("text");
         let run = instance.aprun(["-q", "-n", "2", "sh", "-c", mpich]).expect(0);

@@ -13,6 +13,7 @@
 use crate::apshepherd::decide::mapping::hosts_of;
 use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
+use crate::os::host::hostname;
 use crate::os::inherit;
 use crate::os::pmix::{self, Failure, Rank, Server, Upcall};
 use crate::os::untraced::{self, OWN_FD};
@@ -162,7 +163,10 @@ fn known(job: &Job) -> pmix::Job {
     pmix::Job {
         name: job.name.clone(),
         ranks: ranks.collect(),
-        hosts: (0..count).map(|host| format!("host{host}")).collect(),
+        // Libraries look their own host up by its name, and compare those of others with it.
+        hosts: (0..count as u32)
+            .map(|host| if host == own { hostname() } else { format!("psched-host-{host}") })
+            .collect(),
         own,
         programs: job.firsts.len() as u32 + 1,
         folder: job.folder.clone(),

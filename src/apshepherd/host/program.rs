@@ -47,6 +47,9 @@ const OWN_NAMES: [&str; 11] = [
     instance::INSTANCE,
 ];
 
+/// What tells MPICH by which protocol its PEs find one another.
+const WHICH_PMI: &str = "MPIR_CVAR_PMI_VERSION=";
+
 /// Why a program can't be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -279,6 +282,11 @@ pub fn pe_environment(launch: &HostLaunch, pe: &LocalPe, mix: &[CString]) -> Vec
     if !mix.is_empty() {
         own.extend_from_slice(mix);
         own.extend(CString::new(format!("PMIX_RANK={}", pe.rank)).ok());
+        // MPICH 5 does not begin where it finds both and is not told which.
+        let told = |item: &Vec<u8>| item.starts_with(WHICH_PMI.as_bytes());
+        if launch.launch.pmi && !launch.launch.environment.iter().any(told) {
+            own.extend(CString::new(format!("{WHICH_PMI}1")).ok());
+        }
     }
     own
 }
