@@ -1,8 +1,9 @@
 //! aprun's command line: arguments in, [`Options`] or a message out.
 //!
-//! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value may
-//! stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together (`-qT`), and options end
-//! at the command, so that the command's own are left alone. `mpirun` is the same program, which
+//! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value that does not
+//! begin with a letter may stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together
+//! (`-qT`), and options end at the command, so that the command's own are left alone. No other word of one
+//! dash is cut into letters: `-hostfile` begins with the letter of `-h`, and asks for no help. `mpirun` is the same program, which
 //! also knows `-np`. An application may have several programs, its [`parts`], on the command line or in
 //! a [load file](load).
 //!
@@ -450,11 +451,23 @@ fn unknown(program: Program, word: &[u8]) -> String {
     let name = name_of(word);
     let text = String::from_utf8_lossy(name);
     let own = FLAGS.iter().flat_map(|flag| flag.names_in(program == Program::Mpirun));
-    let cure = match nearest(&text, own) {
-        Some(near) => format!("did you mean {near}?"),
-        None => format!("{} --help lists the options", program.name()),
+    let cure = match (nearest(&text, own), value_apart(word)) {
+        (Some(near), _) => format!("did you mean {near}?"),
+        (None, Some(apart)) => format!("if it has a value, write {apart}"),
+        (None, None) => format!("{} --help lists the options", program.name()),
     };
     format!("{} is not an option: {cure}", shown(name))
+}
+
+/// How a word is written that begins with an option whose value is a text: `-F e` for `-Fe`.
+fn value_apart(word: &[u8]) -> Option<String> {
+    let texts = [Id::Access, Id::Binding, Id::NodeList, Id::NodeListFile, Id::ExcludeList];
+    let flags = FLAGS.iter().filter(|flag| texts.contains(&flag.id));
+    let begins = flags.flat_map(|flag| flag.names).find_map(|name| {
+        let rest = word.strip_prefix(name.as_bytes()).filter(|_| !name.starts_with("--"))?;
+        Some((name, rest))
+    });
+    begins.map(|(name, rest)| format!("{name} {}", shown(rest).trim_matches('"')))
 }
 
 /// The option of two dashes that alone begins with this word, with one dash or two, or else that
@@ -476,7 +489,8 @@ fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a s
     (word.len() > 1 && likeness(bare) >= LIKE).then_some(name)
 }
 
-/// The option that a word names, the name, and the value that sticks to it.
+/// The option that a word names, the name, and the value that sticks to it. A word of one dash is the name of an
+/// option, or a letter with a value that no name of an option goes on with; it is never cut into letters.
 fn find(
     program: Program,
     word: &[u8],
@@ -484,30 +498,35 @@ fn find(
     let mpirun = program == Program::Mpirun;
     let known = FLAGS.iter().flat_map(|f| f.names_in(mpirun).map(move |name| (name, Some(f))));
     let later = NOT_YET.iter().map(|(name, _)| (*name, None));
-    let all = known.chain(later);
-    let unknown = || unknown(program, word);
+    let all: Vec<(&'static str, Option<&'static Flag>)> = known.chain(later).collect();
     if word == b"-np" && !mpirun {
         return Err("-np is an option of mpirun: give the number of PEs with -n".to_owned());
     }
-    // (Before any letter with which it begins is taken for an option with a value.)
-    if let Ok(name) = std::str::from_utf8(name_of(word))
-        && let Some(advice) = other_launchers::advice(name)
-    {
-        return Err(format!("{name} is not an option of {}: {advice}", program.name()));
-    }
-    let (name, flag, attached) = if word.starts_with(b"--") {
-        let mut parts = word.splitn(2, |b| *b == b'=');
-        let given = parts.next().unwrap_or(word);
-        let found = all.into_iter().find(|(name, _)| name.as_bytes() == given);
-        let (name, flag) = found.ok_or_else(unknown)?;
-        (name, flag, parts.next())
-    } else {
-        // The longest name that the word begins with: -cc is no -c.
-        let found = all
-            .filter(|(name, _)| !name.starts_with("--") && word.starts_with(name.as_bytes()))
-            .max_by_key(|(name, _)| name.len());
-        let (name, flag) = found.ok_or_else(unknown)?;
-        (name, flag, Some(&word[name.len()..]).filter(|v| !v.is_empty()))
+    let foreign = |shown: &str, name: &str| {
+        let advice = other_launchers::advice(name)?;
+        Some(format!("{shown} is not an option of {}: {advice}", program.name()))
+    };
+    let (given, value) = name_and_value(word);
+    let whole = all.iter().find(|(name, _)| name.as_bytes() == given);
+    let (name, flag, attached) = match whole {
+        Some((name, flag)) => (*name, *flag, value),
+        None => {
+            let text = String::from_utf8_lossy(given);
+            if let Some(refusal) = foreign(&text, &text) {
+                return Err(refusal);
+            }
+            // The longest name that the word begins with: -cc0 is no -c.
+            let stuck = all.iter().filter(|(name, flag)| sticks(name, *flag, word));
+            match stuck.max_by_key(|(name, _)| name.len()) {
+                Some((name, flag)) => (*name, *flag, word.get(name.len()..)),
+                None => {
+                    let letter = word.get(..2).filter(|_| is_value(word.get(2..)));
+                    let letter = letter.and_then(|letter| std::str::from_utf8(letter).ok());
+                    let refusal = letter.and_then(|letter| foreign(&text, letter));
+                    return Err(refusal.unwrap_or_else(|| unknown(program, word)));
+                }
+            }
+        }
     };
     match flag {
         Some(flag) => Ok((flag, name, attached)),
@@ -516,6 +535,36 @@ fn find(
             Err(format!("{name} ({what}) is not yet supported: leave it out"))
         }
     }
+}
+
+/// The name in a word, and the value behind its equals sign. What follows a letter is its value, with the sign.
+fn name_and_value(word: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match word.iter().position(|b| *b == b'=') {
+        Some(at @ 3..) => (&word[..at], Some(&word[at + 1..])),
+        _ => (word, None),
+    }
+}
+
+/// Whether this word is the name of one dash with its value behind it.
+fn sticks(name: &str, flag: Option<&Flag>, word: &[u8]) -> bool {
+    let rest = word.strip_prefix(name.as_bytes()).filter(|_| !name.starts_with("--"));
+    match flag {
+        None => is_value(rest),
+        Some(Flag { argument: None, .. }) => false,
+        Some(Flag { id: Id::Environment, .. }) => {
+            // Names of options are of small letters: -env is one, -eA=1 is none.
+            let variable = rest.and_then(|rest| rest.split(|b| *b == b'=').next());
+            let is_name = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
+            variable.is_some_and(|name| !name.is_empty() && name.iter().all(is_name))
+                && rest.is_some_and(|rest| rest.contains(&b'='))
+        }
+        Some(_) => is_value(rest),
+    }
+}
+
+/// Whether the rest of a word is a value: no name of an option has anything but a letter there.
+fn is_value(rest: Option<&[u8]>) -> bool {
+    rest.and_then(<[u8]>::first).is_some_and(|first| !first.is_ascii_alphabetic())
 }
 
 fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), String> {
