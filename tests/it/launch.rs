@@ -399,3 +399,25 @@ fn a_slow_reader_delays_no_one_else() {
     assert!(all == expected, "{} bytes of {}", all.len(), expected.len());
     assert!(slow.wait().expect("ended").success());
 }
+
+/// A command line that was written for another launcher runs as it is.
+#[test]
+fn options_of_other_launchers_run() {
+    let instance = instance(1, 2);
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("text");
+    let file = instance.folder().join("hosts");
+    std::fs::write(&file, format!("# all of them\n{host} slots=2\n")).expect("written");
+    let file = file.to_str().expect("text");
+    let show = "[ \"$A$B\" = 12 ] && pwd";
+    for hosts in [["-hostfile", file], ["-machinefile", file], ["-host", &host]] {
+        let line =
+            [&hosts[..], &["-np", "2", "-x", "A=1", "-env", "B", "2", "-wdir", "/"]].concat();
+        let line = [&line[..], &["--bind-to", "core", "sh", "-c", show]].concat();
+        assert_eq!(instance.run("mpirun", line).expect(0).out(), "/\n/\n", "{hosts:?}");
+    }
+    let missing = instance.run("mpirun", ["-host", "no-such-host", "true"]).expect(125);
+    assert!(missing.stderr.contains("no node on a host \"no-such-host\""), "{missing:?}");
+    // It was taken for -h, which prints the help, and the status was 0.
+    let said = instance.run("aprun", ["-hostlist", file, "true"]).expect(125);
+    assert!(said.stderr.contains("\"-hostlist\" is not an option"), "{said:?}");
+}

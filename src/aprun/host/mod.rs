@@ -107,15 +107,21 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         }
     };
     start_log("aprun");
-    if let Some(path) = options.node_file.take() {
-        let path = Path::new(OsStr::from_bytes(&path));
+    if let Some(file) = options.node_file.take() {
+        let path = Path::new(OsStr::from_bytes(&file.path));
         let text = text_of(path, NODE_FILE_MAX).map_err(|failure| {
-            let about =
-                "-l names a file with a list of NIDs; --label puts the rank before each line";
-            Failure::failed(format!("-l: {}; {about}", failure.text))
+            let about = match file.of_hosts {
+                true => "give the name of a file with a host on each line",
+                false => {
+                    "-l names a file with a list of NIDs; --label puts the rank before each line"
+                }
+            };
+            Failure::failed(format!("{}: {}; {about}", file.option, failure.text))
         })?;
-        options.listed(&path.display().to_string(), &text).map_err(Failure::failed)?;
+        let name = path.display().to_string();
+        options.listed(&name, file.of_hosts, &text).map_err(Failure::failed)?;
     }
+    are_set(&options.exported)?;
     let socket = socket_path();
     let runtime = runtime()?;
     if options.names_hosts() {
@@ -219,6 +225,21 @@ fn variables() -> Environment {
         sync_tty: of("APRUN_SYNC_TTY"),
         label: of("APRUN_LABEL"),
         reservation: of("BATCH_PARTITION_ID"),
+    }
+}
+
+/// Whether the variables of -x are there to travel. A name that is none may be a host, which srun leaves out by -x.
+fn are_set(names: &[Vec<u8>]) -> Result<(), Failure> {
+    let is_set = |name: &&Vec<u8>| std::env::var_os(OsStr::from_bytes(name)).is_some();
+    match names.iter().find(|name| !is_set(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let name = String::from_utf8_lossy(name);
+            Err(Failure::failed(format!(
+                "-x: the variable {name:?} is not set: give it a value, as in -x {name}=1, or give -E to leave \
+                 out a host"
+            )))
+        }
     }
 }
 

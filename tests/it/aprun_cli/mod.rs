@@ -65,13 +65,23 @@ fn wrong_command_lines() {
         // Options of other launchers are no letters of aprun's.
         ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options".to_owned()),
         (
-            "-host x true",
-            "-host is not an option of aprun: psched chooses the nodes; give -L to name some by number or \
-             host, as in -L h1 (apstat -n -v shows both)"
+            "-launcher fork true",
+            "-launcher is not an option of aprun: psched's apinits start the PEs: leave it out".to_owned(),
+        ),
+        (
+            "-hostfile /nonexistent true",
+            "-hostfile: /nonexistent can't be read: No such file or directory; give the name of a file with a \
+             host on each line"
+                .to_owned(),
+        ),
+        (
+            "-x NO_SUCH_VARIABLE true",
+            "-x: the variable \"NO_SUCH_VARIABLE\" is not set: give it a value, as in -x NO_SUCH_VARIABLE=1, \
+             or give -E to leave out a host"
                 .to_owned(),
         ),
         ("-L 0-x true", "-L: \"x\" is not a node number or a range such as 0-3".to_owned()),
-        ("-np 4 true", "-np is an option of mpirun: give the number of PEs with -n".to_owned()),
+        ("-np 0 true", format!("-np: \"0\" is too small: {pes}")),
         (
             "-n 1 true : -q true",
             "part 2: -q applies to the whole application: give it before the first command".to_owned(),

@@ -3,8 +3,8 @@
 //! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value that does not
 //! begin with a letter may stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together
 //! (`-qT`), and options end at the command, so that the command's own are left alone. No other word of one
-//! dash is cut into letters: `-hostfile` begins with the letter of `-h`, and asks for no help. `mpirun` is the same program, which
-//! also knows `-np`. An application may have several programs, its [`parts`], on the command line or in
+//! dash is cut into letters: `-hostfile` begins with the letter of `-h`, and asks for no help. `mpirun` is the same program. Options
+//! of mpiexec and srun are taken where they mean the same ([`other_launchers`]). An application may have several programs, its [`parts`], on the command line or in
 //! a [load file](load).
 //!
 //! What psched's relatives have and psched has not yet is refused by name ([`table::NOT_YET`]):
@@ -46,6 +46,7 @@ use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
 use crate::machine::{Nid, names_hosts, with_numbers};
 use load::Loading;
+use other_launchers::TAKEN;
 use parts::{Ends, Given, Part, read_options};
 use std::time::Duration;
 use table::{FLAGS, Flag, Id, NOT_YET};
@@ -56,7 +57,7 @@ use values::{SECONDS_MAX, shown};
 pub enum Program {
     /// aprun.
     Aprun,
-    /// mpirun, which has -np too.
+    /// mpirun.
     Mpirun,
 }
 
@@ -95,6 +96,8 @@ pub struct Options {
     pub binding: Binding,
     /// -e: NAME=VALUE, in the order given.
     pub environment: Vec<Vec<u8>>,
+    /// -x without a value: the names of variables that have to be set.
+    pub exported: Vec<Vec<u8>>,
     /// -q.
     pub quiet: bool,
     /// -T.
@@ -121,8 +124,8 @@ pub struct Options {
     pub inside: bool,
     /// --nodes.
     pub nodes: Option<u32>,
-    /// -l, as long as it is not read.
-    pub node_file: Option<Vec<u8>>,
+    /// -l, or a host file, as long as it is not read.
+    pub node_file: Option<NodeFile>,
     /// The lists of -L or -l, and of -E, that name hosts, as long as the nodes of these are not known: each with
     /// what a message about it begins with.
     pub host_lists: [Option<(String, String)>; 2],
@@ -138,6 +141,17 @@ pub struct Options {
     pub all_limits: bool,
     /// The programs, in the order of their ranks; never empty.
     pub parts: Vec<Part>,
+}
+
+/// A file with a list of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFile {
+    /// The option, as it was given.
+    pub option: &'static str,
+    /// The file's name.
+    pub path: Vec<u8>,
+    /// It has a host on each line, as other launchers read it.
+    pub of_hosts: bool,
 }
 
 /// A command line, understood.
@@ -175,10 +189,7 @@ pub fn parse(
     let mut options = Options::default();
     let (mut given, mut file) = (Given::default(), None);
     let read = read_options(program, arguments, |flag, name, value| match flag.id {
-        Id::Help => {
-            let mpirun = program == Program::Mpirun;
-            Err(Stop::Parsed(Parsed::Help(table::help(program.name(), mpirun))))
-        }
+        Id::Help => Err(Stop::Parsed(Parsed::Help(table::help(program.name())))),
         // (srun's -v is a wish for more words.)
         Id::Version if arguments.len() > 1 => Err(Stop::Wrong(format!(
             "{name} prints the version and runs nothing: give it alone, or leave it out"
@@ -247,18 +258,21 @@ fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part
 }
 
 impl Options {
-    /// What the file of -l says.
+    /// What the file of -l, or a host file, says.
     ///
     /// # Errors
     /// What is wrong with it, with its name.
-    pub fn listed(&mut self, file: &str, text: &[u8]) -> Result<(), String> {
+    pub fn listed(&mut self, file: &str, of_hosts: bool, text: &[u8]) -> Result<(), String> {
         let named = |error: String| format!("{file}: {error}");
         if text.len() > NODE_FILE_MAX {
             return Err(named(format!(
                 "the list is longer than {NODE_FILE_MAX} bytes, the maximum: write ranges, such as 0-99"
             )));
         }
-        let text = String::from_utf8_lossy(text);
+        let mut text = String::from_utf8_lossy(text);
+        if of_hosts {
+            text = other_launchers::hosts_of_file(&text).map_err(named)?.into();
+        }
         if names_hosts(&text) {
             self.host_lists[0] = Some((file.to_owned(), text.into_owned()));
             return Ok(());
@@ -405,6 +419,7 @@ impl Default for Options {
             posting: Posting::plain([0; 16], shape),
             binding: Binding::Cpu,
             environment: Vec::new(),
+            exported: Vec::new(),
             quiet: false,
             whole_lines: false,
             label: false,
@@ -450,7 +465,7 @@ fn name_of(word: &[u8]) -> &[u8] {
 fn unknown(program: Program, word: &[u8]) -> String {
     let name = name_of(word);
     let text = String::from_utf8_lossy(name);
-    let own = FLAGS.iter().flat_map(|flag| flag.names_in(program == Program::Mpirun));
+    let own = FLAGS.iter().flat_map(|flag| flag.names).copied();
     let cure = match (nearest(&text, own), value_apart(word)) {
         (Some(near), _) => format!("did you mean {near}?"),
         (None, Some(apart)) => format!("if it has a value, write {apart}"),
@@ -495,13 +510,10 @@ fn find(
     program: Program,
     word: &[u8],
 ) -> Result<(&'static Flag, &'static str, Option<&[u8]>), String> {
-    let mpirun = program == Program::Mpirun;
-    let known = FLAGS.iter().flat_map(|f| f.names_in(mpirun).map(move |name| (name, Some(f))));
+    let flags = FLAGS.iter().chain(TAKEN);
+    let known = flags.flat_map(|f| f.names.iter().map(move |name| (*name, Some(f))));
     let later = NOT_YET.iter().map(|(name, _)| (*name, None));
     let all: Vec<(&'static str, Option<&'static Flag>)> = known.chain(later).collect();
-    if word == b"-np" && !mpirun {
-        return Err("-np is an option of mpirun: give the number of PEs with -n".to_owned());
-    }
     let foreign = |shown: &str, name: &str| {
         let advice = other_launchers::advice(name)?;
         Some(format!("{shown} is not an option of {}: {advice}", program.name()))
@@ -547,7 +559,10 @@ fn name_and_value(word: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// Whether this word is the name of one dash with its value behind it.
 fn sticks(name: &str, flag: Option<&Flag>, word: &[u8]) -> bool {
-    let rest = word.strip_prefix(name.as_bytes()).filter(|_| !name.starts_with("--"));
+    /// Of -np and -cc, to which values stick; names of more letters are words.
+    const LENGTH_MAX: usize = 3;
+    let sticky = !name.starts_with("--") && name.len() <= LENGTH_MAX;
+    let rest = word.strip_prefix(name.as_bytes()).filter(|_| sticky);
     match flag {
         None => is_value(rest),
         Some(Flag { argument: None, .. }) => false,
@@ -567,7 +582,7 @@ fn is_value(rest: Option<&[u8]>) -> bool {
     rest.and_then(<[u8]>::first).is_some_and(|first| !first.is_ascii_alphabetic())
 }
 
-fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), String> {
+fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Result<(), String> {
     let named = |error: String| format!("{name}: {error}");
     match id {
         Id::Memory => options.posting.memory_per_pe = Some(values::size(value).map_err(named)?),
@@ -584,7 +599,12 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             options.posting.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
         }
         Id::TimeLimit => options.posting.time_limit = Some(values::duration(value).map_err(named)?),
-        Id::Environment => match value.iter().position(|b| *b == b'=') {
+        Id::Export if !value.is_empty() && !value.contains(&b'=') => {
+            options.exported.push(value.to_vec());
+        }
+        Id::Travels => {}
+        Id::BindTo => options.binding = other_launchers::bind_to(value).map_err(named)?,
+        Id::Environment | Id::Export => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),
             _ => {
                 return Err(named(format!("{} is not of the form VAR=VALUE", shown(value))));
@@ -636,15 +656,18 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             return Err(named("the name of the folder is empty".to_owned()));
         }
         Id::RestartFrom => options.restart_from = Some(value.to_vec()),
-        Id::NodeList | Id::NodeListFile
+        Id::NodeList | Id::NodeListFile | Id::Hosts | Id::HostFile
             if options.node_file.is_some()
                 || options.posting.choice.names_some()
                 || options.host_lists[0].is_some() =>
         {
             return Err(named("the list of nodes is given twice: give -L or -l, once".into()));
         }
-        Id::NodeList => {
-            let text = String::from_utf8_lossy(value);
+        Id::NodeList | Id::Hosts => {
+            let mut text = String::from_utf8_lossy(value);
+            if id == Id::Hosts {
+                text = other_launchers::hosts(&text).map_err(named)?.into();
+            }
             if names_hosts(&text) {
                 options.host_lists[0] = Some((name.to_owned(), text.into_owned()));
                 return Ok(());
@@ -659,7 +682,10 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Flexible => options.posting.flexible = true,
         Id::Oversubscribe => options.posting.oversubscribe = Oversubscribe::Allowed,
         Id::Inside => options.inside = true,
-        Id::NodeListFile => options.node_file = Some(value.to_vec()),
+        Id::NodeListFile | Id::HostFile => {
+            let (path, of_hosts) = (value.to_vec(), id == Id::HostFile);
+            options.node_file = Some(NodeFile { option: name, path, of_hosts });
+        }
         Id::ExcludeList => {
             let text = String::from_utf8_lossy(value);
             options.host_lists[1] = None;
@@ -681,7 +707,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             }
         }
         // They end the reading of the line, or belong to a part, or name where the parts are.
-        Id::Help | Id::Version | Id::Pes | Id::Depth | Id::PerNode | Id::LoadFile => {}
+        Id::Help | Id::Version | Id::Pes | Id::Depth | Id::PerNode | Id::MapBy | Id::LoadFile => {}
     }
     Ok(())
 }

@@ -15,7 +15,7 @@
 
 use super::table::{Flag, Id};
 use super::values::{self, PER_NODE_MAX, WIDTH_MAX};
-use super::{Program, find};
+use super::{Program, find, other_launchers};
 use crate::apteam::launch::PARTS_MAX;
 use crate::apteam::layout::Layout;
 use crate::apteam::shape::Shape;
@@ -43,6 +43,13 @@ pub(super) struct Given {
 impl Given {
     /// Takes an option in, if it is one of these.
     pub fn take(&mut self, id: Id, name: &str, value: &[u8]) -> Option<Result<(), String>> {
+        if id == Id::MapBy {
+            let asked = other_launchers::map_by(value).map_err(|error| format!("{name}: {error}"));
+            return Some(asked.map(|(per_node, depth)| {
+                self.per_node = per_node.or(self.per_node);
+                self.depth = depth.or(self.depth);
+            }));
+        }
         let (field, what, max) = match id {
             Id::Pes => (&mut self.width, "PEs", WIDTH_MAX),
             Id::Depth => (&mut self.depth, "processors for each PE", PER_NODE_MAX),
@@ -103,6 +110,7 @@ pub(super) fn read_options<'a, E: From<String>>(
             continue;
         }
         let (flag, name, attached) = find(program, word)?;
+        let joined;
         let value = match (flag.argument, attached) {
             (None, None) => &[],
             (None, Some(more)) => {
@@ -110,12 +118,20 @@ pub(super) fn read_options<'a, E: From<String>>(
                 return Err(format!("{name} takes no value, and {more} was given").into());
             }
             (Some(_), Some(value)) => value,
-            (Some(what), None) => match rest.split_first() {
-                Some((value, after)) => {
+            (Some(what), None) => match rest {
+                // (mpiexec takes VAR=VALUE as one word there, too.)
+                [variable, value, after @ ..]
+                    if what.contains(' ') && !variable.contains(&b'=') =>
+                {
+                    rest = after;
+                    joined = [&variable[..], b"=", &value[..]].concat();
+                    &joined
+                }
+                [value, after @ ..] => {
                     rest = after;
                     value.as_slice()
                 }
-                None => return Err(format!("{name} needs a value: {name} {what}").into()),
+                [] => return Err(format!("{name} needs a value: {name} {what}").into()),
             },
         };
         take(flag, name, value)?;
