@@ -105,6 +105,12 @@ fn wrong_command_lines() {
                 .to_owned(),
         ),
         (
+            "-v true",
+            "no psched answers on /nonexistent/psched.sock: check PSCHED_SOCKET, or start a private \
+             psched with `psched start`"
+                .to_owned(),
+        ),
+        (
             "true",
             "no psched answers on /nonexistent/psched.sock: check PSCHED_SOCKET, or start a private \
              psched with `psched start`"
@@ -206,6 +212,9 @@ fn help_and_version_go_to_stdout() {
     let output = run(Path::new("/"), &["--version"]);
     let expected = format!("aprun (psched) {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(output.stdout, expected.as_bytes());
+    for name in ["-v", "-V"] {
+        assert_eq!(run(Path::new("/"), &[name]).stdout, expected.as_bytes(), "{name}");
+    }
     let mut mpirun = command(env!("CARGO_BIN_EXE_mpirun"));
     let output = mpirun.args(["-np", "0", "true"]).output().expect("mpirun can be started");
     assert!(output.stderr.starts_with(b"mpirun: -np: \"0\" is too small"), "{output:?}");

@@ -190,7 +190,8 @@ pub fn parse(
     let (mut given, mut file) = (Given::default(), None);
     let read = read_options(program, arguments, |flag, name, value| match flag.id {
         Id::Help => Err(Stop::Parsed(Parsed::Help(table::help(program.name())))),
-        // (srun's -v is a wish for more words.)
+        // ALPS's -v prints the version, and other launchers' asks for more words about an application.
+        Id::Verbose if name == "-v" && arguments.len() == 1 => Err(Stop::Parsed(Parsed::Version)),
         Id::Version if arguments.len() > 1 => Err(Stop::Wrong(format!(
             "{name} prints the version and runs nothing: give it alone, or leave it out"
         ))),
@@ -611,6 +612,7 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
             }
         },
         Id::Quiet => options.quiet = true,
+        Id::Verbose => options.quiet = false,
         Id::WholeLines => options.whole_lines = true,
         Id::Label => options.label = true,
         Id::Closing => {

@@ -240,7 +240,6 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (&["-u", "--unbuffered"], "aprun writes output as soon as it comes: leave it out"),
     (&["--pty"], "PEs have no terminal of their own: run psched start, or a shell, without it"),
-    (&["-verbose", "--verbose"], "give --report for a table of all PEs at the end"),
     // Several programs.
     (
         &["--multi-prog", "-configfile", "--configfile", "--app", "-app"],

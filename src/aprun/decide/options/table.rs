@@ -28,6 +28,8 @@ pub enum Id {
     Environment,
     /// No closing lines.
     Quiet,
+    /// Closing lines, whatever stands before it.
+    Verbose,
     /// Whole lines.
     WholeLines,
     /// The rank in front of each line.
@@ -173,6 +175,12 @@ pub const FLAGS: &[Flag] = &[
     ),
     flag(Id::Quiet, &["-q", "--quiet"], None, "no closing lines, and no line about a wait"),
     flag(
+        Id::Verbose,
+        &["-v", "--verbose", "-verbose"],
+        None,
+        "closing lines, also after -q; with no other word on the line: as --version",
+    ),
+    flag(
         Id::WholeLines,
         &["-T", "--sync-output"],
         None,
@@ -305,7 +313,7 @@ pub const FLAGS: &[Flag] = &[
          [-n PES] [-d DEPTH] [-N PES] COMMAND [ARGUMENT...]",
     ),
     flag(Id::Help, &["-h", "--help"], None, "print this"),
-    flag(Id::Version, &["-v", "--version"], None, "print the version"),
+    flag(Id::Version, &["-V", "--version", "-version"], None, "print the version"),
 ];
 
 /// What people coming from ALPS and its relatives know and psched does not have yet: refused by

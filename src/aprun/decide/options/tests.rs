@@ -294,10 +294,6 @@ fn refusals() {
         ("-qx a", "\"-qx\" is not an option: aprun --help lists the options"),
         // Of other launchers: none of them is read as the letter that it begins with.
         ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options"),
-        (
-            "-verbose true",
-            "-verbose is not an option of aprun: give --report for a table of all PEs at the end",
-        ),
         ("-Th true", "\"-Th\" is not an option: aprun --help lists the options"),
         ("-qg true", "\"-qg\" is not an option: aprun --help lists the options"),
         ("-qn8 true", "\"-qn8\" is not an option: aprun --help lists the options"),
@@ -470,10 +466,19 @@ fn help_names_every_option_and_value() {
 fn version() {
     assert_eq!(aprun("--version"), Ok(Parsed::Version));
     assert_eq!(aprun("-v"), Ok(Parsed::Version));
-    for line in ["-v -n 2 ./a.out", "-n 2 -v ./a.out"] {
-        let text = "-v prints the version and runs nothing: give it alone, or leave it out";
-        assert_eq!(aprun(line), Err(text.to_owned()), "{line}");
+    assert_eq!(aprun("-V"), Ok(Parsed::Version));
+    for (line, name) in [("--version -n 2 ./a.out", "--version"), ("-n 2 -V ./a.out", "-V")] {
+        let text =
+            format!("{name} prints the version and runs nothing: give it alone, or leave it out");
+        assert_eq!(aprun(line), Err(text), "{line}");
     }
+    // With a command it is a wish for more words, and runs the command.
+    for name in ["-v", "-verbose", "--verbose"] {
+        assert_eq!(good(&format!("{name} -n 2 a")), good("-n 2 a"), "{name}");
+        assert!(!good(&format!("-q {name} a")).quiet && good(&format!("{name} -q a")).quiet);
+        assert!(bad(&format!("-n 2 {name}")).starts_with("no command given"), "{name}");
+    }
+    assert!(bad("--verbose").starts_with("no command given"));
 }
 
 /// The options that a manual page defines: names and argument on each tag line (after `.TP` or
