@@ -367,8 +367,12 @@ fn no_descriptor_of_apruns_reaches_a_pe() {
 #[test]
 fn mpirun_is_the_same_program() {
     let instance = instance(1, 2);
-    let run = instance.run("mpirun", ["-np", "2", "echo", "x"]).expect(0);
-    assert_eq!(run.out(), "x\nx\n");
+    for name in ["mpirun", "mpiexec"] {
+        let run = instance.run(name, ["-np", "2", "echo", "x"]).expect(0);
+        assert_eq!(run.out(), "x\nx\n", "{name}");
+        let said = instance.run(name, ["-n", "0", "true"]).expect(125);
+        assert!(said.stderr.starts_with(&format!("{name}: -n: ")), "{said:?}");
+    }
 }
 
 #[test]

@@ -203,7 +203,10 @@ fn mpirun_1() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/mpirun.1");
     let text = std::fs::read_to_string(path).expect("there");
     assert!(text.contains("\\-np") && text.contains("aprun"), "{text}");
-    assert_eq!(flags_of_help(&help(&["mpirun"])), flags_of_help(&help(&["aprun"])));
+    for name in ["mpirun", "mpiexec"] {
+        assert_eq!(flags_of_help(&help(&[name])), flags_of_help(&help(&["aprun"])), "{name}");
+        assert!(text.contains(&format!(".B {name}\n")), "{name}");
+    }
 }
 
 #[test]

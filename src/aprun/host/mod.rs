@@ -1,4 +1,4 @@
-//! aprun and mpirun: the shell around [`crate::aprun::decide`].
+//! aprun, mpirun and mpiexec: the shell around [`crate::aprun::decide`].
 //!
 //! [`run`] reads the command line, checks what can be checked alone (before psched is asked for
 //! anything), and enters the loop ([`shell`]). There is one thread, until output or stdin has to wait
@@ -73,19 +73,18 @@ impl Failure {
     }
 }
 
-/// Which of the two it is, by the first word of its command line: mpirun's program executes aprun's by its own name.
+/// Which of them it is, by the first word of its command line: the programs of mpirun and mpiexec execute aprun's by
+/// their own names.
 pub fn called(first: Option<OsString>) -> Program {
-    match first.as_deref().and_then(|word| Path::new(word).file_name()) {
-        Some(name) if name == Program::Mpirun.name() => {
-            // As it was before aprun's program took the place of mpirun's.
-            name::set(Program::Mpirun.name());
-            Program::Mpirun
-        }
-        _ => Program::Aprun,
-    }
+    let other = match first.as_deref().and_then(|word| Path::new(word).file_name()) {
+        Some(name) => [Program::Mpirun, Program::Mpiexec].into_iter().find(|it| name == it.name()),
+        None => None,
+    };
+    // As it was before aprun's program took the place of theirs.
+    other.inspect(|program| name::set(program.name())).unwrap_or(Program::Aprun)
 }
 
-/// aprun, or mpirun, whole: command line in, exit status out.
+/// aprun, mpirun or mpiexec, whole: command line in, exit status out.
 pub fn run(program: Program) -> u8 {
     match attempt(program) {
         Ok(status) => status,

@@ -197,12 +197,13 @@ pub fn is_root() -> bool {
 }
 
 /// What an ordinary user needs a copy of: the build may be where only root may look.
-pub const COPIED: [&str; 12] = [
+pub const COPIED: [&str; 13] = [
     "psched",
     "apinit",
     "apshepherd",
     "aprun",
     "mpirun",
+    "mpiexec",
     "apstat",
     "apkill",
     "cpr",

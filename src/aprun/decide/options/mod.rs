@@ -3,7 +3,7 @@
 //! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value that does not
 //! begin with a letter may stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together
 //! (`-qT`), and options end at the command, so that the command's own are left alone. No other word of one
-//! dash is cut into letters: `-hostfile` begins with the letter of `-h`, and asks for no help. `mpirun` is the same program. Options
+//! dash is cut into letters: `-hostfile` begins with the letter of `-h`, and asks for no help. `mpirun` and `mpiexec` are the same program. Options
 //! of mpiexec and srun are taken where they mean the same ([`other_launchers`]). An application may have several programs, its [`parts`], on the command line or in
 //! a [load file](load).
 //!
@@ -59,6 +59,8 @@ pub enum Program {
     Aprun,
     /// mpirun.
     Mpirun,
+    /// mpiexec.
+    Mpiexec,
 }
 
 impl Program {
@@ -67,6 +69,7 @@ impl Program {
         match self {
             Program::Aprun => "aprun",
             Program::Mpirun => "mpirun",
+            Program::Mpiexec => "mpiexec",
         }
     }
 }

@@ -569,7 +569,7 @@ proptest! {
 
 #[test]
 fn help_fits_a_terminal_of_80_columns() {
-    for program in ["aprun", "mpirun"] {
+    for program in ["aprun", "mpirun", "mpiexec"] {
         let help = table::help(program);
         let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
         assert!(widest.chars().count() <= 80, "{widest}");
