@@ -8,6 +8,7 @@ use super::seal::{hex, unhex};
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::{Choice, Range};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, Strace};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, cut};
@@ -304,6 +305,9 @@ pub(super) struct LaunchForm {
     strace: Option<Vec<Escaped>>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     stacks: bool,
+    /// PEs get no variables of other launchers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    no_variables: bool,
     /// The first begins with PE 0.
     programs: Vec<PartForm>,
 }
@@ -319,6 +323,7 @@ impl LaunchForm {
             report,
             strace,
             stacks,
+            rendezvous,
             identity,
             more,
             ..
@@ -345,6 +350,7 @@ impl LaunchForm {
             report: *report,
             strace: strace.as_ref().map(|strace| escaped(&strace.options)),
             stacks: *stacks,
+            no_variables: rendezvous.is_none(),
             programs: std::iter::once(first).chain(more.iter().map(PartForm::of)).collect(),
         }
     }
@@ -377,6 +383,8 @@ impl LaunchForm {
             whole_lines: self.whole_lines,
             report: self.report,
             stacks: self.stacks,
+            // (Where they meet is known when they have a place.)
+            rendezvous: (!self.no_variables).then(Rendezvous::default),
             // (It is restored on the hosts that have it.)
             copies: false,
             instead: Vec::new(),

@@ -425,3 +425,44 @@ fn options_of_other_launchers_run() {
     let said = instance.run("aprun", ["-hostlist", file, "true"]).expect(125);
     assert!(said.stderr.contains("\"-hostlist\" is not an option"), "{said:?}");
 }
+
+/// Programs of torchrun and of mpiexec find their place; what the user sets stays.
+#[test]
+fn pes_find_the_variables_of_other_launchers() {
+    let instance = instance(2, 4);
+    let aprun = |line: &str, script: &str| {
+        let words = words(line).chain(["sh", "-c", script]);
+        let mut command = instance.command("aprun", words);
+        for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"] {
+            command.env_remove(name);
+        }
+        let out = run(&mut command).expect(0).out();
+        let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let show = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR \
+                $MPI_LOCALRANKID/$MPI_LOCALNRANKS $((ALPS_APP_ID + 20000 - MASTER_PORT)) [$OMP_NUM_THREADS]";
+    // The two nodes are on one host.
+    let expected =
+        |rank: u32, threads: &str| format!("{rank}/4 {rank}/4 0 127.0.0.1 {rank}/4 0 [{threads}]");
+    assert_eq!(aprun("-q -n 4 -N 2", show), [0, 1, 2, 3].map(|rank| expected(rank, "")));
+    assert_eq!(aprun("-q -n 4 -N 2 -d 2", show), [0, 1, 2, 3].map(|rank| expected(rank, "2")));
+    assert_eq!(
+        aprun("-q -d 2 -e RANK=x -e OMP_NUM_THREADS=9", "echo $RANK $OMP_NUM_THREADS"),
+        ["x 9"]
+    );
+    assert_eq!(
+        aprun(
+            "--env=none -d 2",
+            "echo $ALPS_APP_PE$RANK$MASTER_PORT$MPI_LOCALNRANKS$OMP_NUM_THREADS"
+        ),
+        ["0"]
+    );
+    // What the outer application has set is not taken for the user's.
+    let inner = format!(
+        "{} --inside -q -n 2 sh -c 'echo $RANK/$WORLD_SIZE [$OMP_NUM_THREADS]'",
+        binaries().join("aprun").display()
+    );
+    assert_eq!(aprun("-q -n 1 -d 2", &inner), ["0/2 []", "1/2 []"]);
+}

@@ -106,6 +106,7 @@ impl Agent {
             memory_per_pe: place.memory_per_pe,
             pids_max: place.pids_max,
             bounds: place.bounds,
+            host_index: place.part.index.unwrap_or_default(),
         })
     }
 

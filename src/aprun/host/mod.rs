@@ -31,6 +31,7 @@ use crate::aprun::decide::session::{Looked, Setup};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::posting::Posting;
 use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
@@ -301,6 +302,8 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         stacks: options.stacks,
         copies: !options.bypass,
         instead: Vec::new(),
+        // (Where PEs meet is known with their places.)
+        rendezvous: options.launcher_variables.then(Rendezvous::default),
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(

@@ -36,6 +36,7 @@ fn launch(width: u32) -> HostLaunch {
         memory_per_pe: None,
         pids_max: None,
         bounds: Bounds::default(),
+        host_index: 0,
     }
 }
 

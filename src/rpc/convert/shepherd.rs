@@ -42,6 +42,7 @@ message! {
     memory_per_pe: Given,
     pids_max: Given,
     bounds: OrDefault,
+    host_index: Same,
     checked by ranks_below_width,
 }
 

@@ -9,6 +9,7 @@ use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part, Strace};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::layout::Layout;
 use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
@@ -336,6 +337,10 @@ fn launch() -> impl Strategy<Value = Launch> {
             strace: rest.4.map(|options| Strace { options }),
             stacks: rest.1.2,
             copies: rest.1.1,
+            rendezvous: rest
+                .1
+                .0
+                .then(|| Rendezvous { address: "n1".to_owned(), port: rest.1.1.into() }),
             instead: rest.5,
             identity: rest.2,
             more: rest.3,
@@ -365,6 +370,7 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             memory_per_pe: rest.5.0,
             pids_max: rest.5.1,
             bounds: rest.6,
+            host_index: width - 1,
         },
     )
 }

@@ -62,6 +62,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
         memory_per_pe: None,
         pids_max: None,
         bounds: Bounds::default(),
+        host_index: 0,
     })
 }
 

@@ -289,6 +289,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
         memory_per_pe: None,
         pids_max: None,
         bounds: Default::default(),
+        host_index: 0,
     }
 }
 

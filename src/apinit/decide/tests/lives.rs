@@ -44,6 +44,7 @@ fn a_whole_life() {
                     memory_per_pe: None,
                     pids_max: None,
                     bounds: Bounds::default(),
+                    host_index: 0,
                 }))
             ),
         ]

@@ -101,6 +101,8 @@ pub struct Options {
     pub environment: Vec<Vec<u8>>,
     /// -x without a value: the names of variables that have to be set.
     pub exported: Vec<Vec<u8>>,
+    /// The PEs get variables of other launchers (not --env=none).
+    pub launcher_variables: bool,
     /// -q.
     pub quiet: bool,
     /// -T.
@@ -424,6 +426,7 @@ impl Default for Options {
             binding: Binding::Cpu,
             environment: Vec::new(),
             exported: Vec::new(),
+            launcher_variables: true,
             quiet: false,
             whole_lines: false,
             label: false,
@@ -614,6 +617,18 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
                 return Err(named(format!("{} is not of the form VAR=VALUE", shown(value))));
             }
         },
+        Id::LauncherVariables => {
+            options.launcher_variables = match value {
+                b"launcher" => true,
+                b"none" => false,
+                _ => {
+                    return Err(named(format!(
+                        "{} is neither launcher nor none; -e VAR=VALUE sets a variable",
+                        shown(value)
+                    )));
+                }
+            }
+        }
         Id::Quiet => options.quiet = true,
         Id::Verbose => options.quiet = false,
         Id::WholeLines => options.whole_lines = true,

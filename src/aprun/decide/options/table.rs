@@ -26,6 +26,8 @@ pub enum Id {
     NoTransfer,
     /// A variable for the PEs.
     Environment,
+    /// Which variables of other launchers the PEs get.
+    LauncherVariables,
     /// No closing lines.
     Quiet,
     /// Closing lines, whatever stands before it.
@@ -172,6 +174,13 @@ pub const FLAGS: &[Flag] = &[
         &["-e", "--environment-override"],
         Some("VAR=VALUE"),
         "set a variable for the PEs; may be given again",
+    ),
+    flag(
+        Id::LauncherVariables,
+        &["--env"],
+        Some("launcher|none"),
+        "launcher (the default): the PEs get variables of other launchers, such as RANK and MASTER_ADDR; \
+         none: they do not",
     ),
     flag(Id::Quiet, &["-q", "--quiet"], None, "no closing lines, and no line about a wait"),
     flag(

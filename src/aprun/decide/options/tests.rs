@@ -57,6 +57,7 @@ fn everything_at_once_in_several_spellings() {
         binding: Binding::None,
         environment: vec![b"A=1".to_vec(), b"B=".to_vec()],
         exported: Vec::new(),
+        launcher_variables: false,
         quiet: true,
         whole_lines: true,
         label: true,
@@ -79,18 +80,18 @@ fn everything_at_once_in_several_spellings() {
         all_limits: false,
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
-    let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
+    let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= --env none -q -T \
                   -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --closing alps --report --strace -f --immediate --wait-for-psched 90 --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
-    let attached = "-n64 -d2 -N8 -m3G -cc=none -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -F e \
+    let attached = "-n64 -d2 -N8 -m3G -cc=none -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= --env=none -F e \
                     --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --closing=alps --report --strace=-f \
                     --immediate --wait-for-psched=1m30s --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
-                --environment-override A=1 --environment-override B= --quiet --sync-output \
+                --environment-override A=1 --environment-override B= --env=none --quiet --sync-output \
                 --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --closing alps --report --strace -f --immediate \
                 --wait-for-psched 90s --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
@@ -249,6 +250,10 @@ fn refusals() {
             "-t 0 a",
             "-t: \"0\" is too small: the number of seconds of CPU time is a whole number from 1 \
              to 315360000",
+        ),
+        (
+            "--env A=1 a",
+            "--env: \"A=1\" is neither launcher nor none; -e VAR=VALUE sets a variable",
         ),
         ("-e A a", "-e: \"A\" is not of the form VAR=VALUE"),
         ("-e =A a", "-e: \"=A\" is not of the form VAR=VALUE"),
