@@ -35,7 +35,7 @@ pub mod strace;
 pub mod table;
 pub mod values;
 
-use super::closing::Form;
+use super::closing::{Detail, Form};
 use super::output::Template;
 use crate::apteam::binding::Binding;
 use crate::apteam::launch::Strace;
@@ -105,6 +105,8 @@ pub struct Options {
     pub launcher_variables: bool,
     /// -q.
     pub quiet: bool,
+    /// -v, or --closing: a closing line about resources also of what ended well.
+    pub verbose: bool,
     /// -T.
     pub whole_lines: bool,
     /// --label.
@@ -312,6 +314,15 @@ impl Options {
         Ok(())
     }
 
+    /// How much the closing lines tell.
+    pub fn detail(&self) -> Detail {
+        match (self.quiet, self.verbose) {
+            (true, _) => Detail::Little,
+            (false, true) => Detail::All,
+            (false, false) => Detail::Usual,
+        }
+    }
+
     /// The programs, and what has to be so of all of them together.
     fn take_parts(&mut self, parts: Vec<Part>) -> Result<(), String> {
         (self.posting.shape, self.posting.layout) = parts::one_shape(&parts)?;
@@ -428,6 +439,7 @@ impl Default for Options {
             exported: Vec::new(),
             launcher_variables: true,
             quiet: false,
+            verbose: false,
             whole_lines: false,
             label: false,
             closing: Form::Plain,
@@ -630,10 +642,11 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
             }
         }
         Id::Quiet => options.quiet = true,
-        Id::Verbose => options.quiet = false,
+        Id::Verbose => (options.quiet, options.verbose) = (false, true),
         Id::WholeLines => options.whole_lines = true,
         Id::Label => options.label = true,
         Id::Closing => {
+            options.verbose = true;
             options.closing = match value {
                 b"plain" => Form::Plain,
                 b"alps" => Form::Alps,

@@ -187,7 +187,8 @@ pub const FLAGS: &[Flag] = &[
         Id::Verbose,
         &["-v", "--verbose", "-verbose"],
         None,
-        "closing lines, also after -q; with no other word on the line: as --version",
+        "a closing line about time and memory also if all ended well; with no other word on the line: as \
+         --version",
     ),
     flag(
         Id::WholeLines,
@@ -200,7 +201,7 @@ pub const FLAGS: &[Flag] = &[
         Id::Closing,
         &["--closing"],
         Some("plain|alps"),
-        "form of the last line: with units (plain, the default), or as ALPS prints it",
+        "print the last closing line, with units (plain, the default), or as ALPS prints it",
     ),
     flag(
         Id::Report,

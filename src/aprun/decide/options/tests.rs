@@ -59,6 +59,7 @@ fn everything_at_once_in_several_spellings() {
         exported: Vec::new(),
         launcher_variables: false,
         quiet: true,
+        verbose: true,
         whole_lines: true,
         label: true,
         closing: Form::Alps,
@@ -479,11 +480,17 @@ fn version() {
     }
     // With a command it is a wish for more words, and runs the command.
     for name in ["-v", "-verbose", "--verbose"] {
-        assert_eq!(good(&format!("{name} -n 2 a")), good("-n 2 a"), "{name}");
-        assert!(!good(&format!("-q {name} a")).quiet && good(&format!("{name} -q a")).quiet);
+        let expected = Options { verbose: true, ..good("-n 2 a") };
+        assert_eq!(good(&format!("{name} -n 2 a")), expected, "{name}");
+        // The last of the two counts.
+        assert_eq!(good(&format!("-q {name} a")).detail(), Detail::All);
+        assert_eq!(good(&format!("{name} -q a")).detail(), Detail::Little);
         assert!(bad(&format!("-n 2 {name}")).starts_with("no command given"), "{name}");
     }
     assert!(bad("--verbose").starts_with("no command given"));
+    assert_eq!(good("a").detail(), Detail::Usual);
+    assert_eq!(good("--closing plain a").detail(), Detail::All);
+    assert_eq!(good("-q --closing alps a").detail(), Detail::Little);
 }
 
 /// The options that a manual page defines: names and argument on each tag line (after `.TP` or
