@@ -71,7 +71,7 @@ pub mod apinit {
     pub mod host;
     pub use psched_pure::apinit::{decide, drive};
 }
-/// aprun and mpirun, the front ends.
+/// aprun, mpirun and mpiexec, the front ends.
 pub mod aprun {
     pub mod host;
     pub use psched_pure::aprun::{decide, drive};

@@ -32,7 +32,7 @@ pub mod apinit {
     pub mod drive;
 }
 pub mod aprun {
-    //! What aprun and mpirun decide, and what carries it out.
+    //! What aprun, mpirun and mpiexec decide, and what carries it out.
     pub mod decide;
     pub mod drive;
 }

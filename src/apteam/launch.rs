@@ -14,6 +14,7 @@
 //! ```
 
 use super::binding::Binding;
+use super::launcher_variables::Rendezvous;
 use std::time::Duration;
 
 /// A file as it was when aprun opened it: one that has changed since is not executed.
@@ -144,6 +145,9 @@ pub struct Launch {
     /// A folder that all hosts are to have, in which a host without a copy finds each executable as PART/NAME; empty:
     /// none. An older shepherd does not know of it.
     pub instead: Vec<u8>,
+    /// Where PEs can meet, if they get the variables of other launchers ([`super::launcher_variables`]); None: they get
+    /// none of these. An older aprun does not know of it.
+    pub rendezvous: Option<Rendezvous>,
     /// What the executable was when it was posted.
     pub identity: Option<FileIdentity>,
     /// The programs after the first, which is the one above: each begins at a higher rank than the one
@@ -299,4 +303,6 @@ pub struct HostLaunch {
     /// The name of the PMIx namespace, the same on all hosts: with 128 bits that nobody can guess, for a process of
     /// another user could join who knows it.
     pub pmix_name: String,
+    /// Which of the application's hosts it is, from 0 for the host of PE 0.
+    pub host_index: u32,
 }

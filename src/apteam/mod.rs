@@ -15,6 +15,7 @@ pub mod ending;
 pub mod fault;
 mod ids;
 pub mod launch;
+pub mod launcher_variables;
 pub mod layout;
 pub mod migration_blocker;
 pub mod oversubscribe;

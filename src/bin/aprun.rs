@@ -1,4 +1,4 @@
-//! aprun, and mpirun, which executes it by this name: see man/aprun.1.
+//! aprun, and mpirun and mpiexec, which execute it by these names: see man/aprun.1.
 
 use psched::aprun;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! mpirun: aprun with -np; see man/mpirun.1.
+//! mpirun: aprun under another name; see man/mpirun.1.
 #![no_main]
 
 use std::ffi::CStr;

@@ -2,6 +2,7 @@
 
 use super::{FILES_MAX, Flaw, MANIFEST};
 use crate::apteam::launch::{LAUNCH_MAX, Launch, Limit};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::posting::{Owner, Posting};
 use crate::apteam::record::{Apteam, State};
@@ -403,6 +404,7 @@ pub fn example() -> Manifest {
             umask: 0o022,
             limits: vec![Limit { resource: 7, soft: 1024 }],
             pmi: true,
+            rendezvous: Some(Rendezvous::default()),
             ..Launch::default()
         }),
         files: vec![image("core-1.img", b"core"), image("host-0/pages-1.img", b"pages")],

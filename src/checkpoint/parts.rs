@@ -8,6 +8,7 @@ use super::seal::{hex, unhex};
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::{Choice, Range};
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, ServePmix, Strace};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::layout::{Layout, Row};
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Mpi, Owner, Posting, cut};
@@ -306,6 +307,9 @@ pub(super) struct LaunchForm {
     stacks: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pmix: String,
+    /// PEs get no variables of other launchers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    no_variables: bool,
     /// The first begins with PE 0.
     programs: Vec<PartForm>,
 }
@@ -322,6 +326,7 @@ impl LaunchForm {
             report,
             strace,
             stacks,
+            rendezvous,
             identity,
             more,
             ..
@@ -349,6 +354,7 @@ impl LaunchForm {
             strace: strace.as_ref().map(|strace| escaped(&strace.options)),
             stacks: *stacks,
             pmix: pmix_name(*pmix).into(),
+            no_variables: rendezvous.is_none(),
             programs: std::iter::once(first).chain(more.iter().map(PartForm::of)).collect(),
         }
     }
@@ -386,6 +392,8 @@ impl LaunchForm {
             whole_lines: self.whole_lines,
             report: self.report,
             stacks: self.stacks,
+            // (Where they meet is known when they have a place.)
+            rendezvous: (!self.no_variables).then(Rendezvous::default),
             // (It is restored on the hosts that have it.)
             copies: false,
             instead: Vec::new(),

@@ -4,6 +4,7 @@ use super::*;
 use crate::apteam::binding::{Binding, Lists};
 use crate::apteam::choice::Choice;
 use crate::apteam::launch::{FileIdentity, Launch, Limit, Part, ServePmix, Strace};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
 use crate::apteam::place::{HostPart, Place, PlacementList};
@@ -387,6 +388,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                 strace: report.then(|| Strace { options: vec![b"-f".to_vec()] }),
                 stacks: pmi,
                 copies: false,
+                rendezvous: whole_lines.then(Rendezvous::default),
                 instead: Vec::new(),
                 identity,
                 more: second.into_iter().map(part).collect(),

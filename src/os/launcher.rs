@@ -1,6 +1,6 @@
 //! The whole of a small program: it executes another program of psched's, from its own folder, in its own place.
 //!
-//! apstat, apkill, cpr, psmgr, psview and snflv are one program, `psched-commands`, and mpirun is aprun. Programs of
+//! apstat, apkill, cpr, psmgr, psview and snflv are one program, `psched-commands`, and mpirun and mpiexec are aprun. Programs of
 //! their own would have the same megabytes of gRPC in each. cargo installs no links, so each name is a program that
 //! looks for the other one beside itself (never in PATH) and calls it by this name: the first word of the command line
 //! is as the user typed it, and everything else that a process has (descriptors, environment, what is done about

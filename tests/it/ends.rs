@@ -51,6 +51,9 @@ fn closing_lines() {
     let run = instance.script("-n 2 --closing alps", "true").expect(0);
     let alps = "Application 4 resources: utime ~#s, stime ~#s, Rss ~#, inblocks ~#, outblocks ~#";
     assert!(regex_like(run.stderr.trim_end(), alps), "{}", run.stderr);
+    // What ended well says nothing of its own, unless it is asked.
+    assert_eq!(instance.script("-n 2", "true").expect(0).stderr, "");
+    instance.script("-n 2 -v", "true").expect(0).says("Application 6 took 0.");
 }
 
 /// Whether a text is the pattern with each `#` a number.

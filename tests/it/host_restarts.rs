@@ -130,9 +130,9 @@ fn a_lost_host_is_declared_down() {
         ))
         .says(&format!("; it is restarted from its checkpoint {dir}, made 20"))
         .says(&format!("aprun: application {apid} is restarted as {}\n", apid + 1));
-    // The lost one has no closing lines, the other one has all.
+    // The lost one has no closing lines, and the other one ended well.
     assert!(!run.stderr.contains(&format!("Application {apid} ")), "{}", run.stderr);
-    assert!(run.stderr.contains(&format!("Application {} took", apid + 1)), "{}", run.stderr);
+    assert!(!run.stderr.contains(" took "), "{}", run.stderr);
     rig.nothing_runs();
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs that execute another one, and the status where they can't.
-const LAUNCHERS: [(&str, &str, i32); 7] = [
+const LAUNCHERS: [(&str, &str, i32); 8] = [
     ("apkill", "psched-commands", 127),
     ("apstat", "psched-commands", 127),
     ("cpr", "psched-commands", 127),
@@ -14,6 +14,7 @@ const LAUNCHERS: [(&str, &str, i32); 7] = [
     ("psview", "psched-commands", 127),
     ("snflv", "psched-commands", 127),
     ("mpirun", "aprun", 125),
+    ("mpiexec", "aprun", 125),
 ];
 
 fn folder() -> tempfile::TempDir {
@@ -79,7 +80,7 @@ fn a_launcher_becomes_its_program() {
         let words = match name {
             "apkill" => vec!["1"],
             "cpr" => vec!["-c", "none", "-p", "1"],
-            "mpirun" => vec!["-np", "1", "true"],
+            "mpirun" | "mpiexec" => vec!["-np", "1", "true"],
             "psmgr" => vec!["show"],
             _ => vec![],
         };

@@ -367,8 +367,12 @@ fn no_descriptor_of_apruns_reaches_a_pe() {
 #[test]
 fn mpirun_is_the_same_program() {
     let instance = instance(1, 2);
-    let run = instance.run("mpirun", ["-np", "2", "echo", "x"]).expect(0);
-    assert_eq!(run.out(), "x\nx\n");
+    for name in ["mpirun", "mpiexec"] {
+        let run = instance.run(name, ["-np", "2", "echo", "x"]).expect(0);
+        assert_eq!(run.out(), "x\nx\n", "{name}");
+        let said = instance.run(name, ["-n", "0", "true"]).expect(125);
+        assert!(said.stderr.starts_with(&format!("{name}: -n: ")), "{said:?}");
+    }
 }
 
 #[test]
@@ -398,4 +402,67 @@ fn a_slow_reader_delays_no_one_else() {
     let expected: Vec<u8> = (1..=6_000_000).flat_map(|i| format!("{i}\n").into_bytes()).collect();
     assert!(all == expected, "{} bytes of {}", all.len(), expected.len());
     assert!(slow.wait().expect("ended").success());
+}
+
+/// A command line that was written for another launcher runs as it is.
+#[test]
+fn options_of_other_launchers_run() {
+    let instance = instance(1, 2);
+    let host = nix::unistd::gethostname().expect("a name").into_string().expect("text");
+    let file = instance.folder().join("hosts");
+    std::fs::write(&file, format!("# all of them\n{host} slots=2\n")).expect("written");
+    let file = file.to_str().expect("text");
+    let show = "[ \"$A$B\" = 12 ] && pwd";
+    for hosts in [["-hostfile", file], ["-machinefile", file], ["-host", &host]] {
+        let line =
+            [&hosts[..], &["-np", "2", "-x", "A=1", "-env", "B", "2", "-wdir", "/"]].concat();
+        let line = [&line[..], &["--bind-to", "core", "sh", "-c", show]].concat();
+        assert_eq!(instance.run("mpirun", line).expect(0).out(), "/\n/\n", "{hosts:?}");
+    }
+    let missing = instance.run("mpirun", ["-host", "no-such-host", "true"]).expect(125);
+    assert!(missing.stderr.contains("no node on a host \"no-such-host\""), "{missing:?}");
+    // It was taken for -h, which prints the help, and the status was 0.
+    let said = instance.run("aprun", ["-hostlist", file, "true"]).expect(125);
+    assert!(said.stderr.contains("\"-hostlist\" is not an option"), "{said:?}");
+}
+
+/// Programs of torchrun and of mpiexec find their place; what the user sets stays.
+#[test]
+fn pes_find_the_variables_of_other_launchers() {
+    let instance = instance(2, 4);
+    let aprun = |line: &str, script: &str| {
+        let words = words(line).chain(["sh", "-c", script]);
+        let mut command = instance.command("aprun", words);
+        for name in ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"] {
+            command.env_remove(name);
+        }
+        let out = run(&mut command).expect(0).out();
+        let mut lines: Vec<String> = out.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let show = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR \
+                $MPI_LOCALRANKID/$MPI_LOCALNRANKS $((ALPS_APP_ID + 20000 - MASTER_PORT)) [$OMP_NUM_THREADS]";
+    // The two nodes are on one host.
+    let expected =
+        |rank: u32, threads: &str| format!("{rank}/4 {rank}/4 0 127.0.0.1 {rank}/4 0 [{threads}]");
+    assert_eq!(aprun("-q -n 4 -N 2", show), [0, 1, 2, 3].map(|rank| expected(rank, "")));
+    assert_eq!(aprun("-q -n 4 -N 2 -d 2", show), [0, 1, 2, 3].map(|rank| expected(rank, "2")));
+    assert_eq!(
+        aprun("-q -d 2 -e RANK=x -e OMP_NUM_THREADS=9", "echo $RANK $OMP_NUM_THREADS"),
+        ["x 9"]
+    );
+    assert_eq!(
+        aprun(
+            "--env=none -d 2",
+            "echo $ALPS_APP_PE$RANK$MASTER_PORT$MPI_LOCALNRANKS$OMP_NUM_THREADS"
+        ),
+        ["0"]
+    );
+    // What the outer application has set is not taken for the user's.
+    let inner = format!(
+        "{} --inside -q -n 2 sh -c 'echo $RANK/$WORLD_SIZE [$OMP_NUM_THREADS]'",
+        binaries().join("aprun").display()
+    );
+    assert_eq!(aprun("-q -n 1 -d 2", &inner), ["0/2 []", "1/2 []"]);
 }

@@ -76,7 +76,8 @@ fn user(
     let sum = run(std::process::Command::new("sh").args(["-c", "seq 1 3000 | md5sum"])).out();
     while !over.load(Ordering::Relaxed) {
         let (options, script, status, output) = *dice.one_of(&KINDS);
-        let arguments: Vec<&str> = words(options).chain(["sh", "-c", script]).collect();
+        let arguments: Vec<&str> =
+            words("-v").chain(words(options)).chain(["sh", "-c", script]).collect();
         let mut command = match other {
             None => machine.read().expect("whole").command("aprun", arguments),
             Some((user, bins)) => {

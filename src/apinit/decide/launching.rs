@@ -108,6 +108,7 @@ impl Agent {
             pids_max: place.pids_max,
             bounds: place.bounds,
             pmix_name: pmix_name(app.key(), &place.ticket),
+            host_index: place.part.index.unwrap_or_default(),
         })
     }
 

@@ -7,7 +7,8 @@
 //! Application 12 took 5.3 s (4.0 s without its turn): user 0.4 s, system 1.3 s, peak memory 9.3M
 //! ```
 //!
-//! What psched ended in consequence of something else is not counted among the ends, unless there
+//! A program that ended well has said all that its user wants to know, so nothing is added to it unless the user asks
+//! ([`Detail`]). What psched ended in consequence of something else is not counted among the ends, unless there
 //! is nothing else to tell (apkill, say).
 
 use crate::apteam::Apid;
@@ -47,6 +48,18 @@ pub enum Form {
     Alps,
 }
 
+/// How much is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// Only what ended the application before its time, and what was lost (`-q`).
+    Little,
+    /// How PEs ended, if the exit status is not 0, and what they have used then.
+    #[default]
+    Usual,
+    /// The last line also of an application that ended well (`-v`, `--closing`).
+    All,
+}
+
 /// A closing line: what it tells, and who tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
@@ -73,9 +86,9 @@ impl Line {
     }
 }
 
-/// All closing lines, for stderr. `stamp` is the local time of the decisive end; `quiet` (-q) leaves
-/// out all but what ended the application before its time.
-pub fn lines(ended: &Ended, stamp: &str, quiet: bool, form: Form) -> Vec<Line> {
+/// All closing lines, for stderr. `stamp` is the local time of the decisive end.
+pub fn lines(ended: &Ended, stamp: &str, detail: Detail, form: Form) -> Vec<Line> {
+    let quiet = detail == Detail::Little;
     let apid = ended.end.key.apid;
     let cause = ended.end.first.as_ref().map(|d| &d.cause);
     let mut lines: Vec<Line> = Vec::new();
@@ -96,10 +109,12 @@ pub fn lines(ended: &Ended, stamp: &str, quiet: bool, form: Form) -> Vec<Line> {
         lines.push(leftovers_line(apid, ended.end.leftovers));
     }
     lines.extend(exit_lines(apid, &ended.end.ends));
-    lines.push(match form {
-        Form::Plain => took_line(&ended.end),
-        Form::Alps => resources_line(apid, &ended.end.usage),
-    });
+    if ended.status != 0 || detail == Detail::All {
+        lines.push(match form {
+            Form::Plain => took_line(&ended.end),
+            Form::Alps => resources_line(apid, &ended.end.usage),
+        });
+    }
     lines
 }
 
@@ -319,7 +334,8 @@ mod tests {
     }
 
     fn shown(ended: &Ended, stamp: &str, quiet: bool) -> Vec<String> {
-        in_words(lines(ended, stamp, quiet, Form::Plain))
+        let detail = if quiet { Detail::Little } else { Detail::All };
+        in_words(lines(ended, stamp, detail, Form::Plain))
     }
 
     /// Another program has its name in front, and what runs inside an application is told from that.
@@ -341,6 +357,17 @@ mod tests {
         let good = ended(None, &[(PeEnd::Exit(0), 4, false)]);
         assert_eq!(shown(&good, STAMP, false), [TOOK]);
         assert!(shown(&good, STAMP, true).is_empty());
+        let usual = |ended: &Ended| in_words(lines(ended, STAMP, Detail::Usual, Form::Plain));
+        assert!(usual(&good).is_empty());
+        // What is left behind is news, and so is a bad end.
+        let mut behind = good.clone();
+        behind.end.leftovers = 1;
+        assert_eq!(usual(&behind), ["Application 12 left 1 process behind, which was ended"]);
+        let bad = ended(
+            Some(Cause::PeExit { rank: 1, nid: Nid(4), code: 3 }),
+            &[(PeEnd::Exit(0), 3, false), (PeEnd::Exit(3), 1, false)],
+        );
+        assert_eq!(usual(&bad), shown(&bad, STAMP, false));
     }
 
     /// What scripts read that were written for ALPS.
@@ -348,7 +375,7 @@ mod tests {
     fn in_alps_s_form() {
         let good = ended(None, &[(PeEnd::Exit(0), 4, false)]);
         let alps = "Application 12 resources: utime ~0s, stime ~1s, Rss ~9496, inblocks ~11665, outblocks ~19014";
-        assert_eq!(in_words(lines(&good, STAMP, false, Form::Alps)), [alps]);
+        assert_eq!(in_words(lines(&good, STAMP, Detail::All, Form::Alps)), [alps]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use crate::apteam::launch::Limit;
+use crate::apteam::launcher_variables::is_of_outer;
 use crate::apteam::{Apid, Key};
 use crate::os::instance;
 use nix::sys::resource::{Resource, getrlimit};
@@ -32,8 +33,14 @@ pub fn environment(
     set: &[Vec<u8>],
 ) -> Vec<Vec<u8>> {
     let name_of = |entry: &[u8]| entry.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
+    let own: Vec<(OsString, OsString)> = own.collect();
+    let value_of =
+        |of: &str| own.iter().find_map(|(name, value)| (name == of).then_some(value.as_bytes()));
+    let (within, depth) = (value_of(instance::APPLICATION).is_some(), value_of("ALPS_APP_DEPTH"));
     let mut all: Vec<Vec<u8>> = own
+        .iter()
         .filter(|(name, _)| !NOT_OURS.iter().any(|n| name == n))
+        .filter(|(name, value)| !is_of_outer(name.as_bytes(), value.as_bytes(), within, depth))
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .collect();
     for entry in set {
@@ -123,6 +130,20 @@ mod tests {
         let set = [b"A=2".to_vec(), b"C=".to_vec(), b"A=3".to_vec()];
         let all = environment(own.into_iter(), &set);
         assert_eq!(all, [b"B=x=y".to_vec(), b"C=".to_vec(), b"A=3".to_vec()]);
+    }
+
+    /// RANK of a PE that calls aprun is not the user's wish for its PEs; what -e sets is.
+    #[test]
+    fn ranks_of_an_outer_application_do_not_travel() {
+        let outer = [("RANK", "3"), ("OMP_NUM_THREADS", "4"), ("ALPS_APP_DEPTH", "4"), ("B", "1")];
+        let outer = outer.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let marker = (OsString::from(instance::APPLICATION), OsString::from("0.12.1"));
+        let set = [b"WORLD_SIZE=7".to_vec()];
+        let inner = environment(outer.clone().into_iter().chain([marker]), &set);
+        assert_eq!(inner, [b"B=1".to_vec(), b"WORLD_SIZE=7".to_vec()]);
+        let alone = environment(outer.into_iter(), &[]);
+        let expected = [b"RANK=3".to_vec(), b"OMP_NUM_THREADS=4".to_vec(), b"B=1".to_vec()];
+        assert_eq!(alone, expected);
     }
 
     #[test]

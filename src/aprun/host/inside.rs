@@ -17,6 +17,7 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
@@ -117,6 +118,10 @@ impl Home {
         if launch.binding != Binding::None {
             launch.binding = Binding::Cpu;
         }
+        if let Some(rendezvous) = &mut launch.rendezvous {
+            // (Others may run inside the same application.)
+            *rendezvous = Rendezvous::inside(within.key.apid, std::process::id().into());
+        }
         Ok(HostLaunch {
             key: within.key,
             width: place.pes,
@@ -134,6 +139,7 @@ impl Home {
             pids_max: None,
             bounds: Bounds::default(),
             pmix_name: pmix_name()?,
+            host_index: 0,
         })
     }
 

@@ -1,4 +1,4 @@
-//! aprun and mpirun: the shell around [`crate::aprun::decide`].
+//! aprun, mpirun and mpiexec: the shell around [`crate::aprun::decide`].
 //!
 //! [`run`] reads the command line, checks what can be checked alone (before psched is asked for
 //! anything), and enters the loop ([`shell`]). There is one thread, until output or stdin has to wait
@@ -32,6 +32,7 @@ use crate::aprun::decide::wireup::served;
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::posting::Posting;
 use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
@@ -74,19 +75,18 @@ impl Failure {
     }
 }
 
-/// Which of the two it is, by the first word of its command line: mpirun's program executes aprun's by its own name.
+/// Which of them it is, by the first word of its command line: the programs of mpirun and mpiexec execute aprun's by
+/// their own names.
 pub fn called(first: Option<OsString>) -> Program {
-    match first.as_deref().and_then(|word| Path::new(word).file_name()) {
-        Some(name) if name == Program::Mpirun.name() => {
-            // As it was before aprun's program took the place of mpirun's.
-            name::set(Program::Mpirun.name());
-            Program::Mpirun
-        }
-        _ => Program::Aprun,
-    }
+    let other = match first.as_deref().and_then(|word| Path::new(word).file_name()) {
+        Some(name) => [Program::Mpirun, Program::Mpiexec].into_iter().find(|it| name == it.name()),
+        None => None,
+    };
+    // As it was before aprun's program took the place of theirs.
+    other.inspect(|program| name::set(program.name())).unwrap_or(Program::Aprun)
 }
 
-/// aprun, or mpirun, whole: command line in, exit status out.
+/// aprun, mpirun or mpiexec, whole: command line in, exit status out.
 pub fn run(program: Program) -> u8 {
     match attempt(program) {
         Ok(status) => status,
@@ -108,15 +108,21 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         }
     };
     start_log("aprun");
-    if let Some(path) = options.node_file.take() {
-        let path = Path::new(OsStr::from_bytes(&path));
+    if let Some(file) = options.node_file.take() {
+        let path = Path::new(OsStr::from_bytes(&file.path));
         let text = text_of(path, NODE_FILE_MAX).map_err(|failure| {
-            let about =
-                "-l names a file with a list of NIDs; --label puts the rank before each line";
-            Failure::failed(format!("-l: {}; {about}", failure.text))
+            let about = match file.of_hosts {
+                true => "give the name of a file with a host on each line",
+                false => {
+                    "-l names a file with a list of NIDs; --label puts the rank before each line"
+                }
+            };
+            Failure::failed(format!("{}: {}; {about}", file.option, failure.text))
         })?;
-        options.listed(&path.display().to_string(), &text).map_err(Failure::failed)?;
+        let name = path.display().to_string();
+        options.listed(&name, file.of_hosts, &text).map_err(Failure::failed)?;
     }
+    are_set(&options.exported)?;
     let socket = socket_path();
     let runtime = runtime()?;
     if options.names_hosts() {
@@ -223,6 +229,21 @@ fn variables() -> Environment {
     }
 }
 
+/// Whether the variables of -x are there to travel. A name that is none may be a host, which srun leaves out by -x.
+fn are_set(names: &[Vec<u8>]) -> Result<(), Failure> {
+    let is_set = |name: &&Vec<u8>| std::env::var_os(OsStr::from_bytes(name)).is_some();
+    match names.iter().find(|name| !is_set(name)) {
+        None => Ok(()),
+        Some(name) => {
+            let name = String::from_utf8_lossy(name);
+            Err(Failure::failed(format!(
+                "-x: the variable {name:?} is not set: give it a value, as in -x {name}=1, or give -E to leave \
+                 out a host"
+            )))
+        }
+    }
+}
+
 /// The command line with what its load file says.
 fn loaded(loading: Loading) -> Result<Box<Options>, Failure> {
     let text = text_of(Path::new(OsStr::from_bytes(&loading.path)), LOAD_MAX)?;
@@ -284,6 +305,8 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         stacks: options.stacks,
         copies: !options.bypass,
         instead: Vec::new(),
+        // (Where PEs meet is known with their places.)
+        rendezvous: options.launcher_variables.then(Rendezvous::default),
     };
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(

@@ -309,14 +309,14 @@ mod tests {
         write(&b.join("job"), "#!/bin/sh\n", 0o755);
         write(&a.join("other"), "#!/bin/sh\n", 0o644);
         let path = std::env::join_paths([&a, &b]).expect("a path");
-        let found = open(b"job", Some(path.clone()), true).expect("in b");
+        let found = open(b"job", Some(path.clone()), Wireup::Found).expect("in b");
         assert_eq!(found.path, b.join("job"));
         assert!(found.executable.script);
         assert_eq!(found.executable.interpreter, "/bin/sh");
         assert_eq!(found.identity.size, 10);
-        let other = open(b"other", Some(path.clone()), true).expect_err("not executable");
+        let other = open(b"other", Some(path.clone()), Wireup::Found).expect_err("not executable");
         assert_eq!(other.status, 126, "{other:?}");
-        let absent = open(b"third", Some(path), true).expect_err("not there");
+        let absent = open(b"third", Some(path), Wireup::Found).expect_err("not there");
         assert_eq!(absent, Failure::new(127, "third: not found in PATH; give its path"));
     }
 
@@ -329,7 +329,8 @@ mod tests {
         write(&at("dos"), "#!/bin/sh\r\necho\r\n", 0o755);
         write(&at("empty"), "", 0o755);
         let said = |name: &str| {
-            let failure = open(at(name).as_os_str().as_bytes(), None, true).expect_err("bad");
+            let failure =
+                open(at(name).as_os_str().as_bytes(), None, Wireup::Found).expect_err("bad");
             (failure.status, failure.text.replace(&format!("{}/", directory.path().display()), ""))
         };
         let line = "begin it with #! and the path of its interpreter";
@@ -343,11 +344,12 @@ mod tests {
         assert_eq!(said("dos"), (127, dos.to_owned()));
         assert_eq!(said("empty"), (126, "empty: not executable: the file is empty".to_owned()));
         assert_eq!(said("none"), (127, "none: not found".to_owned()));
-        let here = open(directory.path().as_os_str().as_bytes(), None, true).expect_err("bad");
+        let here =
+            open(directory.path().as_os_str().as_bytes(), None, Wireup::Found).expect_err("bad");
         assert_eq!(here.status, 126);
         assert!(here.text.ends_with("not executable: it is a directory"), "{here:?}");
         let own = std::env::current_exe().expect("this program");
-        let own = open(own.as_os_str().as_bytes(), None, true).expect("executable");
+        let own = open(own.as_os_str().as_bytes(), None, Wireup::Found).expect("executable");
         assert_eq!((own.executable.machine, own.executable.mpi), (own_machine(), Mpi::None));
         assert!(own.executable.interpreter.contains("ld-linux"), "{own:?}");
     }
@@ -364,7 +366,7 @@ mod tests {
             Ok(status) => assert!(status.success(), "mpicc.mpich failed"),
             Err(e) => return eprintln!("skipped a_program_of_mpich: no mpicc.mpich ({e})"),
         }
-        let found = open(program.as_os_str().as_bytes(), None, true).expect("executable");
+        let found = open(program.as_os_str().as_bytes(), None, Wireup::Found).expect("executable");
         assert_eq!(found.executable.mpi, Mpi::Mpich);
     }
 }

@@ -11,7 +11,7 @@ use super::program::Program;
 use super::stdin::Stdin;
 use super::{Failure, attach, images, program, psched, report, signals};
 use crate::aprun::decide::after_loss;
-use crate::aprun::decide::closing::{self, Form};
+use crate::aprun::decide::closing::{self, Detail, Form};
 use crate::aprun::decide::options::Options;
 use crate::aprun::decide::session::{
     Action, Ask, Ended, Event, Front, Looked, Placement, ReportRow, Setup,
@@ -123,7 +123,7 @@ struct Shell {
     socket: PathBuf,
     request: pb::PostRequest,
     launch: Launch,
-    quiet: bool,
+    detail: Detail,
     closing: Form,
     /// A socket that is not there is waited for.
     waits: bool,
@@ -162,7 +162,7 @@ pub async fn run(begins: Begins, options: &Options, socket: PathBuf) -> Result<u
         socket,
         request,
         launch: setup.launch.clone(),
-        quiet: options.quiet,
+        detail: options.detail(),
         closing: options.closing,
         waits: setup.patience.is_some(),
         psched: Task::default(),
@@ -391,9 +391,9 @@ impl Shell {
     /// Tells on stderr how the application ended.
     fn tell_end(&mut self, ended: &Ended) -> Vec<Event> {
         let mut at_once = Vec::new();
-        let stacks = self.launch.stacks && !self.quiet;
+        let stacks = self.launch.stacks && self.detail != Detail::Little;
         let stacks = stacks.then(|| closing::stacks_line(ended)).flatten();
-        let lines = closing::lines(ended, &stamp(ended), self.quiet, self.closing);
+        let lines = closing::lines(ended, &stamp(ended), self.detail, self.closing);
         for line in stacks.into_iter().chain(lines) {
             let line = line.words(self.program, self.home.is_some());
             self.lanes.say(&line, &mut at_once);

@@ -39,6 +39,7 @@ fn launch(width: u32) -> HostLaunch {
         pids_max: None,
         bounds: Bounds::default(),
         pmix_name: String::new(),
+        host_index: 0,
     }
 }
 

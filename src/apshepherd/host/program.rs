@@ -14,6 +14,7 @@ use crate::apshepherd::decide::Event;
 use crate::apteam::ending::{NO_INTERPRETER, NOT_THE_PROGRAM};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
+use crate::apteam::launcher_variables;
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
 use crate::node::file_identity::identity;
 use crate::os::claims::list;
@@ -266,6 +267,9 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
     if launch.launch.pmi {
         own.push(format!("PMI_FD={PMI_FD}"));
     }
+    own.extend(
+        launcher_variables::of(launch, pe).iter().map(|(name, value)| format!("{name}={value}")),
+    );
     let mut own: Vec<_> = own.into_iter().filter_map(|item| CString::new(item).ok()).collect();
     // What ends with a private instance is known by this, also if its aprun was called from
     // elsewhere.

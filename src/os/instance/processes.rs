@@ -20,7 +20,7 @@ pub(super) enum Whose {
 
 /// The commands that are an application's front end: what they are called. (cpr is called `psched-commands` for the
 /// instant before it says which command it is.)
-const FRONT_ENDS: [&str; 4] = ["aprun", "mpirun", "cpr", "psched-commands"];
+const FRONT_ENDS: [&str; 5] = ["aprun", "mpirun", "mpiexec", "cpr", "psched-commands"];
 
 /// Ends what the user's command of an instance left running: TERM, and KILL after `grace`; gives up
 /// at `bound`.

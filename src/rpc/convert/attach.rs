@@ -10,6 +10,7 @@ use super::{Field, LIST_MAX, LONG_LIST_MAX, Malformed};
 use crate::apteam::binding::{Binding, LISTS_MAX, Lists};
 use crate::apteam::ending::PeReport;
 use crate::apteam::launch::{FileIdentity, Launch, Limit, PARTS_MAX, Part, ServePmix, Strace};
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
@@ -41,6 +42,12 @@ message! {
     key: Required,
     ticket: Secret,
     part: Same,
+}
+
+message! {
+    Rendezvous = Rendezvous;
+    address: Text,
+    port: Between(0, u16::MAX as u32),
 }
 
 message! {
@@ -118,6 +125,7 @@ message! {
     stacks: Same,
     copies: Same,
     instead: CString,
+    rendezvous: Optional,
     identity: Optional,
     more = parts: List(PARTS_MAX - 1),
     checked by parts_in_order,

@@ -43,6 +43,7 @@ message! {
     pids_max: Given,
     bounds: OrDefault,
     pmix_name: Text,
+    host_index: Same,
     checked by ranks_below_width,
 }
 

@@ -11,6 +11,7 @@ use crate::apteam::fault::Fault;
 use crate::apteam::launch::{
     FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part, ServePmix, Strace,
 };
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::layout::Layout;
 use crate::apteam::migration_blocker::MigrationBlocker;
 use crate::apteam::oversubscribe::{Oversubscribe, Sharing};
@@ -340,6 +341,10 @@ fn launch() -> impl Strategy<Value = Launch> {
             strace: rest.4.map(|options| Strace { options }),
             stacks: rest.1.2,
             copies: rest.1.1,
+            rendezvous: rest
+                .1
+                .0
+                .then(|| Rendezvous { address: "n1".to_owned(), port: rest.1.1.into() }),
             instead: rest.5,
             identity: rest.2,
             more: rest.3,
@@ -370,6 +375,7 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             pids_max: rest.5.1,
             bounds: rest.6,
             pmix_name: rest.7,
+            host_index: width - 1,
         },
     )
 }

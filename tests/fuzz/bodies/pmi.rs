@@ -104,6 +104,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                     assert!(!alone);
                     assert_eq!(arrival.generation, left[0] + 1);
                 }
+                Effect::FenceOver(_) => panic!("nobody is in a fence"),
                 Effect::Reply(rank, _)
                 | Effect::Abort { rank, .. }
                 | Effect::Garbage { rank, .. }

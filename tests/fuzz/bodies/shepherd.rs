@@ -7,17 +7,19 @@
 
 use arbitrary::{Result, Unstructured};
 use bytes::Bytes;
+use psched::apshepherd::decide::pmix::FromMix;
 use psched::apshepherd::decide::{Action, Event, Shepherd};
 use psched::apteam::Key;
 use psched::apteam::bounds::Bounds;
 use psched::apteam::ending::{Cause, PeEnd, Usage};
 use psched::apteam::fault::Fault;
-use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part};
+use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part, ServePmix};
+use psched::apteam::posting::Mpi;
 use psched::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS, StdinPiece};
 use psched::apteam::protocol::peers::BarrierOut;
 use psched::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const WIDTH: u32 = 3;
@@ -45,6 +47,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
         depth: 1,
         launch: Launch {
             pmi: u.arbitrary()?,
+            pmix: if u.arbitrary()? { ServePmix::Offered } else { ServePmix::No },
             whole_lines: u.arbitrary()?,
             report: u.arbitrary()?,
             more,
@@ -62,13 +65,30 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
         memory_per_pe: None,
         pids_max: None,
         bounds: Bounds::default(),
+        host_index: 0,
+        pmix_name: String::new(),
     })
 }
 
 fn event(u: &mut Unstructured<'_>) -> Result<Event> {
     let rank = u.int_in_range(0..=WIDTH)?;
     let frame = Event::Frame;
-    Ok(match u.int_in_range(0..=23)? {
+    Ok(match u.int_in_range(0..=27)? {
+        24 => Event::Mix(match u.int_in_range(0..=2)? {
+            0 => FromMix::Connected(rank),
+            1 => FromMix::Finalized(rank),
+            _ => FromMix::Abort { rank, code: u.arbitrary()? },
+        }),
+        25 => Event::Mix(FromMix::Fence {
+            number: u.int_in_range(0..=9)?,
+            ranks: if u.arbitrary()? { vec![rank] } else { vec![] },
+            data: Bytes::from_static(b"given"),
+        }),
+        26 => Event::MixEnded("it has died".into()),
+        27 => match u.arbitrary()? {
+            true => Event::MpiFound(BTreeMap::from([(rank, Mpi::OpenMpi)])),
+            false => Event::NoMix("no library".into()),
+        },
         0 => Event::Connected,
         1 => Event::Disconnected,
         2 | 3 => frame(ToShepherd::Hello(Hello { key: key(), ..Hello::default() })),

@@ -65,13 +65,23 @@ fn wrong_command_lines() {
         // Options of other launchers are no letters of aprun's.
         ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options".to_owned()),
         (
-            "-host x true",
-            "-host is not an option of aprun: psched chooses the nodes; give -L to name some by number or \
-             host, as in -L h1 (apstat -n -v shows both)"
+            "-launcher fork true",
+            "-launcher is not an option of aprun: psched's apinits start the PEs: leave it out".to_owned(),
+        ),
+        (
+            "-hostfile /nonexistent true",
+            "-hostfile: /nonexistent can't be read: No such file or directory; give the name of a file with a \
+             host on each line"
+                .to_owned(),
+        ),
+        (
+            "-x NO_SUCH_VARIABLE true",
+            "-x: the variable \"NO_SUCH_VARIABLE\" is not set: give it a value, as in -x NO_SUCH_VARIABLE=1, \
+             or give -E to leave out a host"
                 .to_owned(),
         ),
         ("-L 0-x true", "-L: \"x\" is not a node number or a range such as 0-3".to_owned()),
-        ("-np 4 true", "-np is an option of mpirun: give the number of PEs with -n".to_owned()),
+        ("-np 0 true", format!("-np: \"0\" is too small: {pes}")),
         (
             "-n 1 true : -q true",
             "part 2: -q applies to the whole application: give it before the first command".to_owned(),
@@ -92,6 +102,12 @@ fn wrong_command_lines() {
             "--load-file /etc/passwd true",
             "\"true\" is a command, but --load-file names the programs: give the command a line of \
              that file, or leave out --load-file"
+                .to_owned(),
+        ),
+        (
+            "-v true",
+            "no psched answers on /nonexistent/psched.sock: check PSCHED_SOCKET, or start a private \
+             psched with `psched start`"
                 .to_owned(),
         ),
         (
@@ -196,6 +212,9 @@ fn help_and_version_go_to_stdout() {
     let output = run(Path::new("/"), &["--version"]);
     let expected = format!("aprun (psched) {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(output.stdout, expected.as_bytes());
+    for name in ["-v", "-V"] {
+        assert_eq!(run(Path::new("/"), &[name]).stdout, expected.as_bytes(), "{name}");
+    }
     let mut mpirun = command(env!("CARGO_BIN_EXE_mpirun"));
     let output = mpirun.args(["-np", "0", "true"]).output().expect("mpirun can be started");
     assert!(output.stderr.starts_with(b"mpirun: -np: \"0\" is too small"), "{output:?}");

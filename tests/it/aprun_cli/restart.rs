@@ -162,7 +162,7 @@ async fn with_a_file_both_streams_go_there_and_stdin_is_empty() {
     attached.taken().await;
     attached.done();
     posted.end(0, None);
-    assert_output(&finish(child).await, "", &format!("{RESTARTED}{TOOK}"), 0);
+    assert_output(&finish(child).await, "", RESTARTED, 0);
     let written = std::fs::read_to_string(fake.folder.path().join("out.txt")).expect("made");
     assert_eq!(written, "out\nerr\n");
 }
@@ -208,7 +208,7 @@ async fn one_that_waited_is_launched_as_it_was() {
     attached.done();
     posted.end(0, None);
     let again = "cpr: application 12 is posted again\n";
-    assert_output(&finish(child).await, "", &format!("{again}{TOOK}"), 0);
+    assert_output(&finish(child).await, "", again, 0);
 }
 
 /// Its lines are cpr's.

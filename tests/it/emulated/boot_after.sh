@@ -8,7 +8,7 @@ apstat --history >/tmp/history
 has "the first died with the host" /tmp/history "its host was restarted"
 apstat --why 1 >/tmp/why
 has "its status is that of a lost node" /tmp/why "125"
-aprun -n 4 echo new >/tmp/out 2>/tmp/err
+aprun -v -n 4 echo new >/tmp/out 2>/tmp/err
 is "a new one runs" "$?" 0
 is "on all four processors" "$(grep -c new /tmp/out)" 4
 has "with a new number" /tmp/err "Application 3 took"

@@ -290,6 +290,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
         pids_max: None,
         pmix_name: "psched.test".into(),
         bounds: Default::default(),
+        host_index: 0,
     }
 }
 

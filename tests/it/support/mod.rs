@@ -197,13 +197,14 @@ pub fn is_root() -> bool {
 }
 
 /// What an ordinary user needs a copy of: the build may be where only root may look.
-pub const COPIED: [&str; 13] = [
+pub const COPIED: [&str; 14] = [
     "psched",
     "apinit",
     "apshepherd",
     "appmix",
     "aprun",
     "mpirun",
+    "mpiexec",
     "apstat",
     "apkill",
     "cpr",

@@ -46,6 +46,7 @@ fn a_whole_life() {
                     pids_max: None,
                     bounds: Bounds::default(),
                     pmix_name: pmix_name(key, &TICKET),
+                    host_index: 0,
                 }))
             ),
         ]

@@ -141,6 +141,7 @@ fn the_other_does_as_the_head_says() {
             ] if !launch.alone && !launch.stdin
                 && launch.pes.iter().map(|pe| pe.rank).collect::<Vec<_>>() == [4, 5]
                 && launch.process_mapping == "(vector,(0,1,4),(1,1,2))"
+                && launch.host_index == 1
         ),
         "{actions:?}"
     );

@@ -1,9 +1,10 @@
 //! aprun's command line: arguments in, [`Options`] or a message out.
 //!
-//! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value may
-//! stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together (`-qT`), and options end
-//! at the command, so that the command's own are left alone. `mpirun` is the same program, which
-//! also knows `-np`. An application may have several programs, its [`parts`], on the command line or in
+//! The spelling is ALPS's: names of one dash may have more than one letter (`-cc`), a value that does not
+//! begin with a letter may stick to its name (`-n8`), the letters `-b`, `-q` and `-T` may stick together
+//! (`-qT`), and options end at the command, so that the command's own are left alone. No other word of one
+//! dash is cut into letters: `-hostfile` begins with the letter of `-h`, and asks for no help. `mpirun` and `mpiexec` are the same program. Options
+//! of mpiexec and srun are taken where they mean the same ([`other_launchers`]). An application may have several programs, its [`parts`], on the command line or in
 //! a [load file](load).
 //!
 //! What psched's relatives have and psched has not yet is refused by name ([`table::NOT_YET`]):
@@ -34,7 +35,7 @@ pub mod strace;
 pub mod table;
 pub mod values;
 
-use super::closing::Form;
+use super::closing::{Detail, Form};
 use super::output::Template;
 use crate::aprun::decide::wireup::Wireup;
 use crate::apteam::binding::Binding;
@@ -46,6 +47,7 @@ use crate::apteam::saving::Saving;
 use crate::apteam::shape::Shape;
 use crate::machine::{Nid, names_hosts, with_numbers};
 use load::Loading;
+use other_launchers::TAKEN;
 use parts::{Ends, Given, Part, read_options};
 use std::time::Duration;
 use table::{FLAGS, Flag, Id, NOT_YET};
@@ -56,8 +58,10 @@ use values::{SECONDS_MAX, shown};
 pub enum Program {
     /// aprun.
     Aprun,
-    /// mpirun, which has -np too.
+    /// mpirun.
     Mpirun,
+    /// mpiexec.
+    Mpiexec,
 }
 
 impl Program {
@@ -66,6 +70,7 @@ impl Program {
         match self {
             Program::Aprun => "aprun",
             Program::Mpirun => "mpirun",
+            Program::Mpiexec => "mpiexec",
         }
     }
 }
@@ -95,8 +100,14 @@ pub struct Options {
     pub binding: Binding,
     /// -e: NAME=VALUE, in the order given.
     pub environment: Vec<Vec<u8>>,
+    /// -x without a value: the names of variables that have to be set.
+    pub exported: Vec<Vec<u8>>,
+    /// The PEs get variables of other launchers (not --env=none).
+    pub launcher_variables: bool,
     /// -q.
     pub quiet: bool,
+    /// -v, or --closing: a closing line about resources also of what ended well.
+    pub verbose: bool,
     /// -T.
     pub whole_lines: bool,
     /// --label.
@@ -121,8 +132,8 @@ pub struct Options {
     pub inside: bool,
     /// --nodes.
     pub nodes: Option<u32>,
-    /// -l, as long as it is not read.
-    pub node_file: Option<Vec<u8>>,
+    /// -l, or a host file, as long as it is not read.
+    pub node_file: Option<NodeFile>,
     /// The lists of -L or -l, and of -E, that name hosts, as long as the nodes of these are not known: each with
     /// what a message about it begins with.
     pub host_lists: [Option<(String, String)>; 2],
@@ -138,6 +149,17 @@ pub struct Options {
     pub all_limits: bool,
     /// The programs, in the order of their ranks; never empty.
     pub parts: Vec<Part>,
+}
+
+/// A file with a list of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFile {
+    /// The option, as it was given.
+    pub option: &'static str,
+    /// The file's name.
+    pub path: Vec<u8>,
+    /// It has a host on each line, as other launchers read it.
+    pub of_hosts: bool,
 }
 
 /// A command line, understood.
@@ -175,11 +197,9 @@ pub fn parse(
     let mut options = Options::default();
     let (mut given, mut file) = (Given::default(), None);
     let read = read_options(program, arguments, |flag, name, value| match flag.id {
-        Id::Help => {
-            let mpirun = program == Program::Mpirun;
-            Err(Stop::Parsed(Parsed::Help(table::help(program.name(), mpirun))))
-        }
-        // (srun's -v is a wish for more words.)
+        Id::Help => Err(Stop::Parsed(Parsed::Help(table::help(program.name())))),
+        // ALPS's -v prints the version, and other launchers' asks for more words about an application.
+        Id::Verbose if name == "-v" && arguments.len() == 1 => Err(Stop::Parsed(Parsed::Version)),
         Id::Version if arguments.len() > 1 => Err(Stop::Wrong(format!(
             "{name} prints the version and runs nothing: give it alone, or leave it out"
         ))),
@@ -247,18 +267,21 @@ fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part
 }
 
 impl Options {
-    /// What the file of -l says.
+    /// What the file of -l, or a host file, says.
     ///
     /// # Errors
     /// What is wrong with it, with its name.
-    pub fn listed(&mut self, file: &str, text: &[u8]) -> Result<(), String> {
+    pub fn listed(&mut self, file: &str, of_hosts: bool, text: &[u8]) -> Result<(), String> {
         let named = |error: String| format!("{file}: {error}");
         if text.len() > NODE_FILE_MAX {
             return Err(named(format!(
                 "the list is longer than {NODE_FILE_MAX} bytes, the maximum: write ranges, such as 0-99"
             )));
         }
-        let text = String::from_utf8_lossy(text);
+        let mut text = String::from_utf8_lossy(text);
+        if of_hosts {
+            text = other_launchers::hosts_of_file(&text).map_err(named)?.into();
+        }
         if names_hosts(&text) {
             self.host_lists[0] = Some((file.to_owned(), text.into_owned()));
             return Ok(());
@@ -290,6 +313,15 @@ impl Options {
         }
         self.posting.choice = choice;
         Ok(())
+    }
+
+    /// How much the closing lines tell.
+    pub fn detail(&self) -> Detail {
+        match (self.quiet, self.verbose) {
+            (true, _) => Detail::Little,
+            (false, true) => Detail::All,
+            (false, false) => Detail::Usual,
+        }
     }
 
     /// The programs, and what has to be so of all of them together.
@@ -405,7 +437,10 @@ impl Default for Options {
             posting: Posting::plain([0; 16], shape),
             binding: Binding::Cpu,
             environment: Vec::new(),
+            exported: Vec::new(),
+            launcher_variables: true,
             quiet: false,
+            verbose: false,
             whole_lines: false,
             label: false,
             closing: Form::Plain,
@@ -450,12 +485,24 @@ fn name_of(word: &[u8]) -> &[u8] {
 fn unknown(program: Program, word: &[u8]) -> String {
     let name = name_of(word);
     let text = String::from_utf8_lossy(name);
-    let own = FLAGS.iter().flat_map(|flag| flag.names_in(program == Program::Mpirun));
-    let cure = match nearest(&text, own) {
-        Some(near) => format!("did you mean {near}?"),
-        None => format!("{} --help lists the options", program.name()),
+    let own = FLAGS.iter().flat_map(|flag| flag.names).copied();
+    let cure = match (nearest(&text, own), value_apart(word)) {
+        (Some(near), _) => format!("did you mean {near}?"),
+        (None, Some(apart)) => format!("if it has a value, write {apart}"),
+        (None, None) => format!("{} --help lists the options", program.name()),
     };
     format!("{} is not an option: {cure}", shown(name))
+}
+
+/// How a word is written that begins with an option whose value is a text: `-F e` for `-Fe`.
+fn value_apart(word: &[u8]) -> Option<String> {
+    let texts = [Id::Access, Id::Binding, Id::NodeList, Id::NodeListFile, Id::ExcludeList];
+    let flags = FLAGS.iter().filter(|flag| texts.contains(&flag.id));
+    let begins = flags.flat_map(|flag| flag.names).find_map(|name| {
+        let rest = word.strip_prefix(name.as_bytes()).filter(|_| !name.starts_with("--"))?;
+        Some((name, rest))
+    });
+    begins.map(|(name, rest)| format!("{name} {}", shown(rest).trim_matches('"')))
 }
 
 /// The option of two dashes that alone begins with this word, with one dash or two, or else that
@@ -477,38 +524,41 @@ fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a s
     (word.len() > 1 && likeness(bare) >= LIKE).then_some(name)
 }
 
-/// The option that a word names, the name, and the value that sticks to it.
+/// The option that a word names, the name, and the value that sticks to it. A word of one dash is the name of an
+/// option, or a letter with a value that no name of an option goes on with; it is never cut into letters.
 fn find(
     program: Program,
     word: &[u8],
 ) -> Result<(&'static Flag, &'static str, Option<&[u8]>), String> {
-    let mpirun = program == Program::Mpirun;
-    let known = FLAGS.iter().flat_map(|f| f.names_in(mpirun).map(move |name| (name, Some(f))));
+    let flags = FLAGS.iter().chain(TAKEN);
+    let known = flags.flat_map(|f| f.names.iter().map(move |name| (*name, Some(f))));
     let later = NOT_YET.iter().map(|(name, _)| (*name, None));
-    let all = known.chain(later);
-    let unknown = || unknown(program, word);
-    if word == b"-np" && !mpirun {
-        return Err("-np is an option of mpirun: give the number of PEs with -n".to_owned());
-    }
-    // (Before any letter with which it begins is taken for an option with a value.)
-    if let Ok(name) = std::str::from_utf8(name_of(word))
-        && let Some(advice) = other_launchers::advice(name)
-    {
-        return Err(format!("{name} is not an option of {}: {advice}", program.name()));
-    }
-    let (name, flag, attached) = if word.starts_with(b"--") {
-        let mut parts = word.splitn(2, |b| *b == b'=');
-        let given = parts.next().unwrap_or(word);
-        let found = all.into_iter().find(|(name, _)| name.as_bytes() == given);
-        let (name, flag) = found.ok_or_else(unknown)?;
-        (name, flag, parts.next())
-    } else {
-        // The longest name that the word begins with: -cc is no -c.
-        let found = all
-            .filter(|(name, _)| !name.starts_with("--") && word.starts_with(name.as_bytes()))
-            .max_by_key(|(name, _)| name.len());
-        let (name, flag) = found.ok_or_else(unknown)?;
-        (name, flag, Some(&word[name.len()..]).filter(|v| !v.is_empty()))
+    let all: Vec<(&'static str, Option<&'static Flag>)> = known.chain(later).collect();
+    let foreign = |shown: &str, name: &str| {
+        let advice = other_launchers::advice(name)?;
+        Some(format!("{shown} is not an option of {}: {advice}", program.name()))
+    };
+    let (given, value) = name_and_value(word);
+    let whole = all.iter().find(|(name, _)| name.as_bytes() == given);
+    let (name, flag, attached) = match whole {
+        Some((name, flag)) => (*name, *flag, value),
+        None => {
+            let text = String::from_utf8_lossy(given);
+            if let Some(refusal) = foreign(&text, &text) {
+                return Err(refusal);
+            }
+            // The longest name that the word begins with: -cc0 is no -c.
+            let stuck = all.iter().filter(|(name, flag)| sticks(name, *flag, word));
+            match stuck.max_by_key(|(name, _)| name.len()) {
+                Some((name, flag)) => (*name, *flag, word.get(name.len()..)),
+                None => {
+                    let letter = word.get(..2).filter(|_| is_value(word.get(2..)));
+                    let letter = letter.and_then(|letter| std::str::from_utf8(letter).ok());
+                    let refusal = letter.and_then(|letter| foreign(&text, letter));
+                    return Err(refusal.unwrap_or_else(|| unknown(program, word)));
+                }
+            }
+        }
     };
     match flag {
         Some(flag) => Ok((flag, name, attached)),
@@ -519,7 +569,40 @@ fn find(
     }
 }
 
-fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), String> {
+/// The name in a word, and the value behind its equals sign. What follows a letter is its value, with the sign.
+fn name_and_value(word: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match word.iter().position(|b| *b == b'=') {
+        Some(at @ 3..) => (&word[..at], Some(&word[at + 1..])),
+        _ => (word, None),
+    }
+}
+
+/// Whether this word is the name of one dash with its value behind it.
+fn sticks(name: &str, flag: Option<&Flag>, word: &[u8]) -> bool {
+    /// Of -np and -cc, to which values stick; names of more letters are words.
+    const LENGTH_MAX: usize = 3;
+    let sticky = !name.starts_with("--") && name.len() <= LENGTH_MAX;
+    let rest = word.strip_prefix(name.as_bytes()).filter(|_| sticky);
+    match flag {
+        None => is_value(rest),
+        Some(Flag { argument: None, .. }) => false,
+        Some(Flag { id: Id::Environment, .. }) => {
+            // Names of options are of small letters: -env is one, -eA=1 is none.
+            let variable = rest.and_then(|rest| rest.split(|b| *b == b'=').next());
+            let is_name = |b: &u8| b.is_ascii_uppercase() || b.is_ascii_digit() || *b == b'_';
+            variable.is_some_and(|name| !name.is_empty() && name.iter().all(is_name))
+                && rest.is_some_and(|rest| rest.contains(&b'='))
+        }
+        Some(_) => is_value(rest),
+    }
+}
+
+/// Whether the rest of a word is a value: no name of an option has anything but a letter there.
+fn is_value(rest: Option<&[u8]>) -> bool {
+    rest.and_then(<[u8]>::first).is_some_and(|first| !first.is_ascii_alphabetic())
+}
+
+fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Result<(), String> {
     let named = |error: String| format!("{name}: {error}");
     match id {
         Id::Memory => options.posting.memory_per_pe = Some(values::size(value).map_err(named)?),
@@ -536,16 +619,35 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             options.posting.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
         }
         Id::TimeLimit => options.posting.time_limit = Some(values::duration(value).map_err(named)?),
-        Id::Environment => match value.iter().position(|b| *b == b'=') {
+        Id::Export if !value.is_empty() && !value.contains(&b'=') => {
+            options.exported.push(value.to_vec());
+        }
+        Id::Travels => {}
+        Id::BindTo => options.binding = other_launchers::bind_to(value).map_err(named)?,
+        Id::Environment | Id::Export => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),
             _ => {
                 return Err(named(format!("{} is not of the form VAR=VALUE", shown(value))));
             }
         },
+        Id::LauncherVariables => {
+            options.launcher_variables = match value {
+                b"launcher" => true,
+                b"none" => false,
+                _ => {
+                    return Err(named(format!(
+                        "{} is neither launcher nor none; -e VAR=VALUE sets a variable",
+                        shown(value)
+                    )));
+                }
+            }
+        }
         Id::Quiet => options.quiet = true,
+        Id::Verbose => (options.quiet, options.verbose) = (false, true),
         Id::WholeLines => options.whole_lines = true,
         Id::Label => options.label = true,
         Id::Closing => {
+            options.verbose = true;
             options.closing = match value {
                 b"plain" => Form::Plain,
                 b"alps" => Form::Alps,
@@ -588,15 +690,18 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             return Err(named("the name of the folder is empty".to_owned()));
         }
         Id::RestartFrom => options.restart_from = Some(value.to_vec()),
-        Id::NodeList | Id::NodeListFile
+        Id::NodeList | Id::NodeListFile | Id::Hosts | Id::HostFile
             if options.node_file.is_some()
                 || options.posting.choice.names_some()
                 || options.host_lists[0].is_some() =>
         {
             return Err(named("the list of nodes is given twice: give -L or -l, once".into()));
         }
-        Id::NodeList => {
-            let text = String::from_utf8_lossy(value);
+        Id::NodeList | Id::Hosts => {
+            let mut text = String::from_utf8_lossy(value);
+            if id == Id::Hosts {
+                text = other_launchers::hosts(&text).map_err(named)?.into();
+            }
             if names_hosts(&text) {
                 options.host_lists[0] = Some((name.to_owned(), text.into_owned()));
                 return Ok(());
@@ -611,7 +716,10 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
         Id::Flexible => options.posting.flexible = true,
         Id::Oversubscribe => options.posting.oversubscribe = Oversubscribe::Allowed,
         Id::Inside => options.inside = true,
-        Id::NodeListFile => options.node_file = Some(value.to_vec()),
+        Id::NodeListFile | Id::HostFile => {
+            let (path, of_hosts) = (value.to_vec(), id == Id::HostFile);
+            options.node_file = Some(NodeFile { option: name, path, of_hosts });
+        }
         Id::ExcludeList => {
             let text = String::from_utf8_lossy(value);
             options.host_lists[1] = None;
@@ -638,7 +746,7 @@ fn apply(options: &mut Options, id: Id, name: &str, value: &[u8]) -> Result<(), 
             }
         }
         // They end the reading of the line, or belong to a part, or name where the parts are.
-        Id::Help | Id::Version | Id::Pes | Id::Depth | Id::PerNode | Id::LoadFile => {}
+        Id::Help | Id::Version | Id::Pes | Id::Depth | Id::PerNode | Id::MapBy | Id::LoadFile => {}
     }
     Ok(())
 }

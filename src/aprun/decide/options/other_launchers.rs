@@ -1,55 +1,202 @@
-//! Options of other launchers (srun, mpiexec, mpirun), and what to give aprun in their place.
+//! Options of other launchers (srun, mpiexec, mpirun): those that mean the same as one of aprun's are taken,
+//! the others are refused with what to give in their place.
 //!
-//! An option that aprun lacks is refused with its counterpart, so that a command line that was written for
-//! another launcher is changed in one step. Sources: the manuals of Slurm's srun, of MPICH's mpiexec and of
-//! Open MPI's mpirun.
+//! A command line that was written for another launcher runs as it is, or is changed in one step. What is taken
+//! must not mean less here than there: `--map-by node` numbers ranks across nodes, which psched does not, so it
+//! is refused. Sources: the manuals of Slurm's srun, of MPICH's mpiexec and of Open MPI's mpirun.
 
-/// All of them, by what they are for: how the other launchers write them, and what to do instead.
+use super::table::{Flag, Id, flag};
+use super::values::{self, PER_NODE_MAX, shown};
+use crate::apteam::binding::Binding;
+
+/// Those that are taken, in the order of `--help`. Each is aprun's own option under other names, or is put into the
+/// words of one.
+pub const TAKEN: &[Flag] = &[
+    flag(Id::Pes, &["-np", "--np", "--ntasks"], Some("PES"), "the same as -n"),
+    flag(
+        Id::PerNode,
+        &["-ppn", "--ppn", "-perhost", "-npernode", "--npernode"],
+        Some("PES"),
+        "the same as -N",
+    ),
+    flag(Id::PerNode, &["--ntasks-per-node", "--tasks-per-node"], Some("PES"), "the same as -N"),
+    flag(
+        Id::Depth,
+        &["--cpus-per-task", "--cpus-per-rank", "--cpus-per-proc"],
+        Some("DEPTH"),
+        "the same as -d",
+    ),
+    flag(
+        Id::Hosts,
+        &["-host", "--host", "-hosts", "--hosts", "-H"],
+        Some("HOSTS"),
+        "as -L: only the nodes of these hosts; numbers of slots (h1:4) have no effect",
+    ),
+    flag(
+        Id::HostFile,
+        &["-hostfile", "--hostfile", "-machinefile", "--machinefile", "-f"],
+        Some("FILE"),
+        "the same from a file with a host on each line, as in h1, h1:4 or h1 slots=4",
+    ),
+    flag(
+        Id::MapBy,
+        &["-map-by", "--map-by"],
+        Some("slot|core|hwthread|ppr:PES:node"),
+        "slot, core, hwthread: as without it; ppr:PES:node: as -N; with :PE=DEPTH behind it: as -d",
+    ),
+    flag(
+        Id::BindTo,
+        &["-bind-to", "--bind-to"],
+        Some("none|core|hwthread|cpu|numa"),
+        "none: as -cc none; core, hwthread, cpu: as -cc cpu; numa: as -cc numa_node",
+    ),
+    flag(Id::Oversubscribe, &["-oversubscribe"], None, "the same as --oversubscribe"),
+    flag(
+        Id::Export,
+        &["-x"],
+        Some("VAR[=VALUE]"),
+        "with a value as -e; without one nothing, because all variables travel, but VAR has to be set",
+    ),
+    flag(Id::Environment, &["-env", "-genv", "--genv"], Some("VAR VALUE"), "as -e VAR=VALUE"),
+    flag(
+        Id::Travels,
+        &["-genvlist", "--genvlist", "-envlist"],
+        Some("VARS"),
+        "nothing: all variables travel",
+    ),
+    flag(Id::Travels, &["-genvall", "--genvall", "-envall"], None, "nothing: all variables travel"),
+    flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
+];
+
+/// Hosts as a list of -L: without numbers of slots, each once.
+///
+/// # Errors
+/// An entry is empty, or something else than a number follows its colon.
+pub(super) fn hosts(list: &str) -> Result<String, String> {
+    let mut names: Vec<&str> = Vec::new();
+    for word in entries(list) {
+        let name = host(word)?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names.join(","))
+}
+
+/// The entries of a list, which commas separate that stand in no brackets.
+fn entries(list: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    list.split(move |c| {
+        inside = c == '[' || (inside && c != ']');
+        c == ',' && !inside
+    })
+}
+
+/// The host of an entry such as `h1:4`.
+fn host(word: &str) -> Result<&str, String> {
+    let (name, slots) = word.split_once(':').unwrap_or((word, "1"));
+    match !name.is_empty() && !slots.is_empty() && slots.bytes().all(|b| b.is_ascii_digit()) {
+        true => Ok(name),
+        false => Err(format!(
+            "{} is not a host: give a name, as in h1 or h1:4 (apstat -n -v shows them)",
+            shown(word.as_bytes())
+        )),
+    }
+}
+
+/// The hosts of a host file as a list of -L. A line has a host, `slots=4` and the like behind it, and a comment.
+///
+/// # Errors
+/// A line has something else, or there is no host.
+pub(super) fn hosts_of_file(text: &str) -> Result<String, String> {
+    let mut names: Vec<&str> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(first) = words.next() else { continue };
+        let named = |error: String| format!("line {}: {error}", at + 1);
+        if let Some(word) = words.find(|word| !word.contains('=')) {
+            let word = shown(word.as_bytes());
+            return Err(named(format!(
+                "{word} follows the host: give each host a line of its own, as in h1 slots=4"
+            )));
+        }
+        for word in entries(first) {
+            let name = host(word).map_err(named)?;
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    match names.is_empty() {
+        true => Err("it names no host: give it lines such as h1 or h1 slots=4".to_owned()),
+        false => Ok(names.join(",")),
+    }
+}
+
+/// The binding that `--bind-to` asks for.
+///
+/// # Errors
+/// There is no such binding here.
+pub(super) fn bind_to(value: &[u8]) -> Result<Binding, String> {
+    match value {
+        b"none" => Ok(Binding::None),
+        b"core" | b"hwthread" | b"cpu" => Ok(Binding::Cpu),
+        b"numa" => Ok(Binding::NumaNode),
+        _ => Err(format!(
+            "{} is not supported: give none, core, hwthread, cpu or numa, -d for several processors for each \
+             PE, or lists with -cc",
+            shown(value)
+        )),
+    }
+}
+
+/// What `--map-by` asks for: PEs on each node, and processors for each PE.
+///
+/// # Errors
+/// psched does not number ranks in this order.
+pub(super) fn map_by(value: &[u8]) -> Result<(Option<u32>, Option<u32>), String> {
+    let refused = || {
+        format!(
+            "{} is not supported: ranks fill one node after the other; give slot, core or ppr:PES:node, or \
+             --nodes to spread the PEs over nodes",
+            shown(value)
+        )
+    };
+    let text = std::str::from_utf8(value).map_err(|_| refused())?;
+    let (text, depth) = match text.rsplit_once(':') {
+        Some((text, last)) if last.get(..3).is_some_and(|key| key.eq_ignore_ascii_case("PE=")) => {
+            (text, Some(last.get(3..).unwrap_or_default()))
+        }
+        _ => (text, None),
+    };
+    let count = |digits: &str, what: &str| {
+        let count = values::count(digits.as_bytes(), what, u64::from(PER_NODE_MAX))?;
+        Ok::<u32, String>(u32::try_from(count).unwrap_or(PER_NODE_MAX))
+    };
+    let depth = depth.map(|digits| count(digits, "processors for each PE")).transpose()?;
+    let per_node = match text {
+        "slot" | "core" | "hwthread" => None,
+        _ => {
+            let pes = text.strip_prefix("ppr:").and_then(|rest| rest.strip_suffix(":node"));
+            Some(count(pes.ok_or_else(refused)?, "PEs on each node")?)
+        }
+    };
+    Ok((per_node, depth))
+}
+
+/// Those that are refused, by what they are for: how the other launchers write them, and what to do instead.
 const FOREIGN: &[(&[&str], &str)] = &[
     // How many PEs, and where.
-    (&["--ntasks", "--np"], "give the number of PEs with -n"),
+    (&["-c"], "give the number of PEs with -n, the processors for each PE with -d"),
     (
-        &["-c", "--cpus-per-task", "--cpus-per-proc", "--cpus-per-rank"],
-        "give the processors for each PE with -d",
-    ),
-    (
-        &[
-            "--ntasks-per-node",
-            "--tasks-per-node",
-            "-ppn",
-            "--ppn",
-            "-perhost",
-            "-npernode",
-            "--npernode",
-        ],
-        "give the PEs on each node with -N",
-    ),
-    (
-        &["-map-by", "--map-by", "-rank-by", "--rank-by", "--distribution"],
+        &["-rank-by", "--rank-by", "--distribution"],
         "ranks fill one node after the other; give the PEs on each node with -N, or spread them with --nodes",
     ),
     (
-        &[
-            "-w",
-            "--nodelist",
-            "--nodefile",
-            "-f",
-            "-hosts",
-            "--hosts",
-            "-host",
-            "--host",
-            "-H",
-            "-hostfile",
-            "--hostfile",
-            "-machinefile",
-            "--machinefile",
-        ],
+        &["-w", "--nodelist", "--nodefile"],
         "psched chooses the nodes; give -L to name some by number or host, as in -L h1 (apstat -n -v shows both)",
     ),
-    (
-        &["-x", "--exclude"],
-        "give -E to leave out nodes, by number or host, as in -E h1; -e VAR=VALUE to set a variable",
-    ),
+    (&["--exclude"], "give -E to leave out nodes, by number or host, as in -E h1"),
     (
         &["--partition", "--qos", "--queue"],
         "psched has regions, and their gates choose: leave it out",
@@ -70,19 +217,15 @@ const FOREIGN: &[(&[&str], &str)] = &[
     // What each PE gets.
     (&["--mem", "--mem-per-cpu"], "give the memory for each PE with -m"),
     (
-        &["--cpu-bind", "--cpu_bind", "-bind-to", "--bind-to", "-binding", "--mem-bind"],
+        &["--cpu-bind", "--cpu_bind", "-binding", "--mem-bind"],
         "each PE is bound to its own processors; give -cc for another binding",
     ),
     (&["-report-bindings", "--report-bindings"], "give --dry-run, which shows processors"),
+    (&["--export"], "all variables travel with the application; give -e VAR=VALUE for others"),
     (
-        &["-env", "-genv", "--genv", "--export"],
-        "all variables travel with the application; give -e VAR=VALUE for others",
+        &["-genvnone", "--genvnone", "-envnone"],
+        "all variables travel with the application: call aprun by env -i, with those that are to travel",
     ),
-    (
-        &["-genvall", "--genvall", "-envall", "-genvlist", "--genvlist", "-envlist"],
-        "all variables travel with the application: leave it out",
-    ),
-    (&["-wdir", "--wdir", "-wd"], "give --chdir DIR"),
     // Times, names and accounts.
     (&["--time", "--timeout", "-timeout"], "give --time-limit, as in --time-limit 00:10:00"),
     (&["-A"], "give --account NAME"),
@@ -97,7 +240,6 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (&["-u", "--unbuffered"], "aprun writes output as soon as it comes: leave it out"),
     (&["--pty"], "PEs have no terminal of their own: run psched start, or a shell, without it"),
-    (&["-verbose", "--verbose"], "give --report for a table of all PEs at the end"),
     // Several programs.
     (
         &["--multi-prog", "-configfile", "--configfile", "--app", "-app"],
@@ -130,7 +272,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
 ///
 /// ```
 /// # use psched_pure::aprun::decide::options::other_launchers::advice;
-/// assert_eq!(advice("-c"), Some("give the processors for each PE with -d"));
+/// assert_eq!(advice("-c"), Some("give the number of PEs with -n, the processors for each PE with -d"));
 /// assert_eq!(advice("--no-such"), None);
 /// ```
 pub fn advice(name: &str) -> Option<&'static str> {
@@ -146,7 +288,7 @@ mod tests {
     #[test]
     fn no_name_is_aprun_s_own_or_stands_twice() {
         let mut all: Vec<&str> = FOREIGN.iter().flat_map(|(names, _)| *names).copied().collect();
-        let own = FLAGS.iter().flat_map(|flag| flag.names_in(true));
+        let own = FLAGS.iter().chain(TAKEN).flat_map(|flag| flag.names).copied();
         for name in own.chain(NOT_YET.iter().map(|(name, _)| *name)) {
             assert!(!all.contains(&name), "{name} is aprun's own");
         }
@@ -154,5 +296,60 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn hosts_have_no_slots_and_stand_once() {
+        for (list, nodes) in [
+            ("h1", "h1"),
+            ("h1:4,h2,h1:4", "h1,h2"),
+            ("n[004-007,9]:2,h1", "n[004-007,9],h1"),
+            ("3,h1", "3,h1"),
+        ] {
+            assert_eq!(hosts(list), Ok(nodes.to_owned()), "{list}");
+        }
+        for wrong in ["", "h1,", "h1:", "h1:x", ":4", "h1:4:4"] {
+            assert!(hosts(wrong).expect_err(wrong).contains("is not a host"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_host_file_has_a_host_a_line() {
+        let text = "# all of them\n\nh1 slots=4 max_slots=8  # the first\nh2:4\n  h3\nh1\n";
+        assert_eq!(hosts_of_file(text), Ok("h1,h2,h3".to_owned()));
+        assert_eq!(
+            hosts_of_file("h1\nh2 h3\n"),
+            Err("line 2: \"h3\" follows the host: give each host a line of its own, as in h1 slots=4".into())
+        );
+        assert_eq!(
+            hosts_of_file(" # h1\n"),
+            Err("it names no host: give it lines such as h1 or h1 slots=4".into())
+        );
+    }
+
+    #[test]
+    fn maps_that_mean_the_same_here() {
+        for (text, seen) in [
+            ("slot", (None, None)),
+            ("core", (None, None)),
+            ("hwthread", (None, None)),
+            ("slot:PE=4", (None, Some(4))),
+            ("ppr:8:node", (Some(8), None)),
+            ("ppr:2:node:pe=3", (Some(2), Some(3))),
+        ] {
+            assert_eq!(map_by(text.as_bytes()), Ok(seen), "{text}");
+        }
+        for wrong in
+            ["node", "socket", "ppr:2:socket", "ppr::node:x", "", "slot:OVERSUBSCRIBE", "\u{e4}"]
+        {
+            let said = map_by(wrong.as_bytes()).expect_err(wrong);
+            assert!(said.contains("ranks fill one node after the other"), "{said}");
+        }
+        let zero = map_by(b"ppr:0:node").expect_err("too few");
+        assert!(zero.starts_with("\"0\" is too small"), "{zero}");
+        assert_eq!(bind_to(b"hwthread"), Ok(Binding::Cpu));
+        assert!(
+            bind_to(b"socket").is_err_and(|text| text.starts_with("\"socket\" is not supported"))
+        );
     }
 }

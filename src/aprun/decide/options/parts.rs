@@ -15,7 +15,7 @@
 
 use super::table::{Flag, Id};
 use super::values::{self, PER_NODE_MAX, WIDTH_MAX};
-use super::{Program, find, unknown};
+use super::{Program, find, other_launchers};
 use crate::apteam::launch::PARTS_MAX;
 use crate::apteam::layout::Layout;
 use crate::apteam::shape::Shape;
@@ -43,6 +43,13 @@ pub(super) struct Given {
 impl Given {
     /// Takes an option in, if it is one of these.
     pub fn take(&mut self, id: Id, name: &str, value: &[u8]) -> Option<Result<(), String>> {
+        if id == Id::MapBy {
+            let asked = other_launchers::map_by(value).map_err(|error| format!("{name}: {error}"));
+            return Some(asked.map(|(per_node, depth)| {
+                self.per_node = per_node.or(self.per_node);
+                self.depth = depth.or(self.depth);
+            }));
+        }
         let (field, what, max) = match id {
             Id::Pes => (&mut self.width, "PEs", WIDTH_MAX),
             Id::Depth => (&mut self.depth, "processors for each PE", PER_NODE_MAX),
@@ -65,19 +72,11 @@ impl Given {
     }
 }
 
-/// Whether each letter of this word of one dash is an option that may stick to others: one without a value,
-/// which does not end the reading as -h and -V do. The last may have a value, as in `-qn8`.
-fn all_letters(program: Program, word: &[u8]) -> bool {
-    let mut rest = &word[1..];
-    while let Some((letter, after)) = rest.split_first() {
-        let Ok((flag, _, _)) = find(program, &[b'-', *letter]) else { return false };
-        match (flag.id, flag.argument) {
-            (Id::Help | Id::Version, _) => return false,
-            (_, Some(_)) => return true,
-            (_, None) => rest = after,
-        }
-    }
-    true
+/// The letters of a word such as `-qT`. Only these three stick together, as they always did: with more of them, names
+/// of other launchers' options would be words of letters.
+fn cluster(word: &[u8]) -> Option<&[u8]> {
+    let letters = word.get(1..).filter(|letters| letters.len() > 1)?;
+    letters.iter().all(|letter| b"bqT".contains(letter)).then_some(letters)
 }
 
 /// Where the options in front of a command end.
@@ -103,41 +102,39 @@ pub(super) fn read_options<'a, E: From<String>>(
             break;
         }
         rest = after;
-        let whole = word.as_slice();
-        let mut word = whole;
-        // Letters that stick together are read one after the other.
-        let mut letters;
-        loop {
-            let (flag, name, attached) = find(program, word)?;
-            let value = match (flag.argument, attached) {
-                (None, None) => &[],
-                (None, Some(more)) if name.starts_with("--") => {
-                    let more = values::shown(more);
-                    return Err(format!("{name} takes no value, and {more} was given").into());
-                }
-                // A word that merely begins with a letter that is known (-hostfile, -verbose) is an
-                // option of another launcher: nothing of it is obeyed.
-                (None, Some(_)) if !all_letters(program, whole) => {
-                    return Err(unknown(program, whole).into());
-                }
-                (None, Some(more)) => {
-                    take(flag, name, b"")?;
-                    letters = [b"-", more].concat();
-                    word = &letters;
-                    continue;
-                }
-                (Some(_), Some(value)) => value,
-                (Some(what), None) => match rest.split_first() {
-                    Some((value, after)) => {
-                        rest = after;
-                        value.as_slice()
-                    }
-                    None => return Err(format!("{name} needs a value: {name} {what}").into()),
-                },
-            };
-            take(flag, name, value)?;
-            break;
+        if let Some(letters) = cluster(word) {
+            for letter in letters {
+                let (flag, name, _) = find(program, &[b'-', *letter])?;
+                take(flag, name, b"")?;
+            }
+            continue;
         }
+        let (flag, name, attached) = find(program, word)?;
+        let joined;
+        let value = match (flag.argument, attached) {
+            (None, None) => &[],
+            (None, Some(more)) => {
+                let more = values::shown(more);
+                return Err(format!("{name} takes no value, and {more} was given").into());
+            }
+            (Some(_), Some(value)) => value,
+            (Some(what), None) => match rest {
+                // (mpiexec takes VAR=VALUE as one word there, too.)
+                [variable, value, after @ ..]
+                    if what.contains(' ') && !variable.contains(&b'=') =>
+                {
+                    rest = after;
+                    joined = [&variable[..], b"=", &value[..]].concat();
+                    &joined
+                }
+                [value, after @ ..] => {
+                    rest = after;
+                    value.as_slice()
+                }
+                [] => return Err(format!("{name} needs a value: {name} {what}").into()),
+            },
+        };
+        take(flag, name, value)?;
     }
     Ok(Ends { rest, dashes: false })
 }

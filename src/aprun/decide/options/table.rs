@@ -1,6 +1,8 @@
 //! The one table of aprun's options: parsing, `--help` and the check of the manual are drawn from
 //! it.
 
+use super::other_launchers::TAKEN;
+
 /// Which option it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Id {
@@ -24,8 +26,12 @@ pub enum Id {
     NoTransfer,
     /// A variable for the PEs.
     Environment,
+    /// Which variables of other launchers the PEs get.
+    LauncherVariables,
     /// No closing lines.
     Quiet,
+    /// Closing lines, whatever stands before it.
+    Verbose,
     /// Whole lines.
     WholeLines,
     /// The rank in front of each line.
@@ -76,6 +82,18 @@ pub enum Id {
     Stacks,
     /// Where its programs are listed.
     LoadFile,
+    /// Hosts as other launchers list them.
+    Hosts,
+    /// The same from a file.
+    HostFile,
+    /// A variable for the PEs, or one that is there for them already.
+    Export,
+    /// Variables that travel without it.
+    Travels,
+    /// Binding in the words of other launchers.
+    BindTo,
+    /// The order of ranks in the words of other launchers.
+    MapBy,
     /// Help.
     Help,
     /// Version.
@@ -89,32 +107,24 @@ pub struct Flag {
     pub id: Id,
     /// How it is written, the usual way first. A name with one dash may be more than a letter.
     pub names: &'static [&'static str],
-    /// What its argument is called; `None`: it has none.
+    /// What its argument is called; `None`: it has none. With a blank in it, two words are its value.
     pub argument: Option<&'static str>,
     /// A line of help.
     pub help: &'static str,
-    /// Only mpirun has it.
-    pub mpirun_only: &'static [&'static str],
 }
 
-const fn flag(
+pub(super) const fn flag(
     id: Id,
     names: &'static [&'static str],
     argument: Option<&'static str>,
     help: &'static str,
 ) -> Flag {
-    Flag { id, names, argument, help, mpirun_only: &[] }
+    Flag { id, names, argument, help }
 }
 
-/// All options, in the order of `--help`.
+/// aprun's own options, in the order of `--help`. Those of [`TAKEN`] follow.
 pub const FLAGS: &[Flag] = &[
-    Flag {
-        id: Id::Pes,
-        names: &["-n", "--pes"],
-        argument: Some("PES"),
-        help: "width: number of PEs (processes); default 1",
-        mpirun_only: &["-np"],
-    },
+    flag(Id::Pes, &["-n", "--pes"], Some("PES"), "width: number of PEs (processes); default 1"),
     flag(Id::Depth, &["-d", "--depth"], Some("DEPTH"), "depth: processors for each PE; default 1"),
     flag(
         Id::PerNode,
@@ -165,7 +175,21 @@ pub const FLAGS: &[Flag] = &[
         Some("VAR=VALUE"),
         "set a variable for the PEs; may be given again",
     ),
+    flag(
+        Id::LauncherVariables,
+        &["--env"],
+        Some("launcher|none"),
+        "launcher (the default): the PEs get variables of other launchers, such as RANK and MASTER_ADDR; \
+         none: they do not",
+    ),
     flag(Id::Quiet, &["-q", "--quiet"], None, "no closing lines, and no line about a wait"),
+    flag(
+        Id::Verbose,
+        &["-v", "--verbose", "-verbose"],
+        None,
+        "a closing line about time and memory also if all ended well; with no other word on the line: as \
+         --version",
+    ),
     flag(
         Id::WholeLines,
         &["-T", "--sync-output"],
@@ -177,7 +201,7 @@ pub const FLAGS: &[Flag] = &[
         Id::Closing,
         &["--closing"],
         Some("plain|alps"),
-        "form of the last line: with units (plain, the default), or as ALPS prints it",
+        "print the last closing line, with units (plain, the default), or as ALPS prints it",
     ),
     flag(
         Id::Report,
@@ -300,7 +324,7 @@ pub const FLAGS: &[Flag] = &[
          [-n PES] [-d DEPTH] [-N PES] COMMAND [ARGUMENT...]",
     ),
     flag(Id::Help, &["-h", "--help"], None, "print this"),
-    flag(Id::Version, &["-v", "--version"], None, "print the version"),
+    flag(Id::Version, &["-V", "--version", "-version"], None, "print the version"),
 ];
 
 /// What people coming from ALPS and its relatives know and psched does not have yet: refused by
@@ -327,21 +351,13 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("--protection-domain", "a protection domain"),
 ];
 
-impl Flag {
-    /// All its names in this program.
-    pub fn names_in(&self, mpirun: bool) -> impl Iterator<Item = &'static str> {
-        let more = if mpirun { self.mpirun_only } else { &[] };
-        more.iter().chain(self.names).copied()
-    }
-}
-
 /// Columns of the text of `--help`: of a terminal that nobody has made wider.
 const HELP_WIDTH: usize = 80;
 /// Columns before the help of an option.
 const HELP_INDENT: usize = 8;
 
 /// The text of `--help`.
-pub fn help(program: &str, mpirun: bool) -> String {
+pub fn help(program: &str) -> String {
     let usage = format!("usage: {program} [OPTIONS] COMMAND [ARGUMENT...] ");
     let indent = " ".repeat("usage: ".len() + program.len() + 1);
     let mut text =
@@ -353,14 +369,9 @@ pub fn help(program: &str, mpirun: bool) -> String {
         &mut text,
     );
     text.push('\n');
-    for flag in FLAGS {
-        let names: Vec<&str> = flag.names_in(mpirun).collect();
-        let argument = flag.argument.map(|a| format!(" {a}")).unwrap_or_default();
-        text.push_str(&format!("  {}{argument}\n", names.join(", ")));
-        for paragraph in flag.help.lines() {
-            wrap(paragraph, HELP_INDENT, &mut text);
-        }
-    }
+    FLAGS.iter().for_each(|flag| describe(flag, &mut text));
+    text.push_str("\nOptions of mpiexec, mpirun and srun:\n\n");
+    TAKEN.iter().for_each(|flag| describe(flag, &mut text));
     text.push('\n');
     let end = format!(
         "Options end at COMMAND, or at --. The exit status is the application's; 125: {program} failed or the \
@@ -369,6 +380,15 @@ pub fn help(program: &str, mpirun: bool) -> String {
     );
     wrap(&end, 0, &mut text);
     text
+}
+
+/// Adds an option: its names in a line, and its help below them.
+fn describe(flag: &Flag, text: &mut String) {
+    let argument = flag.argument.map(|a| format!(" {a}")).unwrap_or_default();
+    text.push_str(&format!("  {}{argument}\n", flag.names.join(", ")));
+    for paragraph in flag.help.lines() {
+        wrap(paragraph, HELP_INDENT, text);
+    }
 }
 
 /// Adds a paragraph in lines of at most [`HELP_WIDTH`] columns, of which the first `indent` are blank.

@@ -56,7 +56,10 @@ fn everything_at_once_in_several_spellings() {
         posting,
         binding: Binding::None,
         environment: vec![b"A=1".to_vec(), b"B=".to_vec()],
+        exported: Vec::new(),
+        launcher_variables: false,
         quiet: true,
+        verbose: true,
         whole_lines: true,
         label: true,
         closing: Form::Alps,
@@ -78,18 +81,18 @@ fn everything_at_once_in_several_spellings() {
         all_limits: false,
         parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
     };
-    let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= -q -T \
+    let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= --env none -q -T \
                   -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --closing alps --report --strace -f --immediate --wait-for-psched 90 --dry-run --output out.%r \
                   --error err --pmi none \
                   ./a.out -n 3 -- --label";
-    let attached = "-n64 -d2 -N8 -m3G -ccnone -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= -Fe \
+    let attached = "-n64 -d2 -N8 -m3G -cc=none -j1 -t60 --time-limit=1h30m -bqT -eA=1 -eB= --env=none -F e \
                     --account=climate-2.b --checkpoint=SIGUSR1 -E3 -L9-1 --flexible --label --closing=alps --report --strace=-f \
                     --immediate --wait-for-psched=1m30s --dry-run --output=out.%r --error=err --pmi=none \
                     ./a.out -n 3 -- --label";
     let long = "--pes 64 --depth=2 --pes-per-node 8 --memory-per-pe 3072 --cpu-binding none \
                 --cpus-per-cu=1 \
                 --cpu-time-limit 60 --time-limit 5400 --bypass-app-transfer \
-                --environment-override A=1 --environment-override B= --quiet --sync-output \
+                --environment-override A=1 --environment-override B= --env=none --quiet --sync-output \
                 --access-mode exclusive --account climate-2.b --checkpoint 10 --node-list=9-1 --exclude-node-list 3 --flexible --label --closing alps --report --strace -f --immediate \
                 --wait-for-psched 90s --dry-run --output=out.%r --error=err --pmi=none \
                 -- ./a.out -n 3 -- --label";
@@ -100,7 +103,7 @@ fn everything_at_once_in_several_spellings() {
 
 #[test]
 fn stacks_of_those_that_die() {
-    assert!(good("-g a").stacks && good("--stacks a").stacks && good("-qg a").stacks);
+    assert!(good("-g a").stacks && good("--stacks a").stacks);
     assert!(!good("a -g").stacks);
     assert_eq!(
         bad("-g --strace -f a"),
@@ -110,8 +113,27 @@ fn stacks_of_those_that_die() {
 
 #[test]
 fn the_last_one_counts() {
-    assert_eq!(good("-qTn 4 a").posting.shape.width, 4);
+    assert_eq!(good("-qT -n 4 a").posting.shape.width, 4);
     assert_eq!(good("-n 4 -n 2 a").posting.shape.width, 2);
+}
+
+/// Whatever begins with a letter of aprun's and is none of its options runs nothing and prints no help.
+#[test]
+fn words_of_one_dash_are_not_cut_into_letters() {
+    for letter in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ".chars() {
+        let line = format!("-{letter}xyz 1 a");
+        assert!(bad(&line).contains(&format!("-{letter}xyz\" is not an option: ")), "{line}");
+    }
+    for (line, list) in [("-L1-5,9 a", "-L 1-5,9"), ("-E3 a", "-E 3")] {
+        assert_eq!(good(line).posting.choice.to_string(), list, "{line}");
+    }
+    assert_eq!(good("-m2g a").posting.memory_per_pe, Some(2 << 30));
+    let file = NodeFile { option: "-l", path: b"./nodes".to_vec(), of_hosts: false };
+    assert_eq!(good("-l./nodes a").node_file, Some(file));
+    assert_eq!(good("-cc0,1 -n 2 a").binding, good("-cc 0,1 -n 2 a").binding);
+    assert_eq!(good("-eOMP_NUM_THREADS=8 a").environment, [b"OMP_NUM_THREADS=8".to_vec()]);
+    let options = good("-Tqb a");
+    assert!(options.whole_lines && options.quiet && options.bypass);
 }
 
 #[test]
@@ -120,15 +142,87 @@ fn a_directory_for_the_pes() {
     assert_eq!(good("--chdir=run ./a").chdir.as_deref(), Some(b"run".as_slice()));
     assert_eq!(good("./a --chdir x").chdir, None);
     assert_eq!(bad("--chdir= ./a"), "--chdir: the name of the directory is empty; . is this one");
-    assert_eq!(bad("-wdir x ./a"), "-wdir is not an option of aprun: give --chdir DIR");
+    assert_eq!(good("-wdir x ./a"), good("--chdir x ./a"));
 }
 
+/// Command lines of other launchers, each with one of aprun's that means the same.
 #[test]
-fn mpirun_has_np() {
-    let parsed = parse(Program::Mpirun, &words("-np 4 a.out"), &Environment::default());
-    let Ok(Parsed::Run(options)) = parsed else { panic!("{parsed:?}") };
-    assert_eq!(options.posting.shape.width, 4);
-    assert_eq!(bad("-np 4 a.out"), "-np is an option of mpirun: give the number of PEs with -n");
+fn options_of_other_launchers_mean_what_they_say() {
+    for (theirs, ours) in [
+        ("-np 4", "-n 4"),
+        ("-np4", "-n 4"),
+        ("--np 4", "-n 4"),
+        ("--ntasks=4", "-n 4"),
+        ("-np 8 -ppn 4", "-n 8 -N 4"),
+        ("-np 8 -perhost 4", "-n 8 -N 4"),
+        ("-np 8 --ntasks-per-node=4", "-n 8 -N 4"),
+        ("-np 8 -map-by ppr:4:node", "-n 8 -N 4"),
+        ("-np 8 --map-by ppr:4:node:PE=2", "-n 8 -N 4 -d 2"),
+        ("--map-by slot --bind-to core", ""),
+        ("-bind-to none", "-cc none"),
+        ("--bind-to numa", "-cc numa_node"),
+        ("--cpus-per-task 2", "-d 2"),
+        ("-oversubscribe -np 9", "--oversubscribe -n 9"),
+        ("-x A=1", "-e A=1"),
+        ("-genv A 1 -env B= -genvall -envlist C,D", "-e A=1 -e B="),
+        ("-genv A -n -n 2", "-e A=-n -n 2"),
+        ("-wdir d", "--chdir d"),
+        ("-host 1-3", "-L 1-3"),
+    ] {
+        for program in [Program::Aprun, Program::Mpirun] {
+            let read = |line: &str| {
+                parse(program, &words(&format!("{line} ./a -np 3")), &Environment::default())
+            };
+            assert!(read(theirs).is_ok(), "{theirs}: {:?}", read(theirs));
+            assert_eq!(read(theirs), read(ours), "{theirs}");
+        }
+    }
+    assert_eq!(good("-x A a").exported, [b"A".to_vec()]);
+    let options = good("-H h1:4,h2:4,h1 a");
+    assert_eq!(options.host_lists[0], Some(("-H".to_owned(), "h1,h2".to_owned())));
+    for option in ["-hostfile", "--hostfile", "-machinefile", "--machinefile", "-f"] {
+        let mut options = good(&format!("{option} h -np 2 ./a"));
+        let file = NodeFile { option, path: b"h".to_vec(), of_hosts: true };
+        assert_eq!((options.node_file.take(), options.posting.shape.width), (Some(file), 2));
+        options.listed("h", true, b"h1 slots=2\nh2\n").expect("hosts");
+        assert_eq!(options.host_lists[0], Some(("h".to_owned(), "h1,h2".to_owned())));
+    }
+    let said = good("-f h a").listed("h", true, b"h1\nh2 h3").expect_err("two in a line");
+    assert!(said.starts_with("h: line 2: \"h3\" follows the host: "), "{said}");
+    assert_eq!(
+        bad("-hostfile h -L 1 a"),
+        "-L: the list of nodes is given twice: give -L or -l, once"
+    );
+    for (line, said) in [
+        ("-genv A", "-genv: \"A\" is not of the form VAR=VALUE"),
+        ("-genv", "-genv needs a value: -genv VAR VALUE"),
+        ("-x =1 a", "-x: \"=1\" is not of the form VAR=VALUE"),
+        (
+            "-host h1:x a",
+            "-host: \"h1:x\" is not a host: give a name, as in h1 or h1:4 (apstat -n -v shows them)",
+        ),
+        (
+            "--bind-to socket a",
+            "--bind-to: \"socket\" is not supported: give none, core, hwthread, cpu or numa, -d for several \
+             processors for each PE, or lists with -cc",
+        ),
+        (
+            "--map-by node a",
+            "--map-by: \"node\" is not supported: ranks fill one node after the other; give slot, core or \
+             ppr:PES:node, or --nodes to spread the PEs over nodes",
+        ),
+        (
+            "-genvnone a",
+            "-genvnone is not an option of aprun: all variables travel with the application: call aprun by \
+             env -i, with those that are to travel",
+        ),
+        (
+            "a : -x A=1 b",
+            "part 2: -x applies to the whole application: give it before the first command",
+        ),
+    ] {
+        assert_eq!(bad(line), said, "{line}");
+    }
 }
 
 #[test]
@@ -157,6 +251,10 @@ fn refusals() {
             "-t 0 a",
             "-t: \"0\" is too small: the number of seconds of CPU time is a whole number from 1 \
              to 315360000",
+        ),
+        (
+            "--env A=1 a",
+            "--env: \"A=1\" is neither launcher nor none; -e VAR=VALUE sets a variable",
         ),
         ("-e A a", "-e: \"A\" is not of the form VAR=VALUE"),
         ("-e =A a", "-e: \"=A\" is not of the form VAR=VALUE"),
@@ -201,24 +299,29 @@ fn refusals() {
         ("--tim 3 a", "\"--tim\" is not an option: did you mean --time-limit?"),
         ("-qx a", "\"-qx\" is not an option: aprun --help lists the options"),
         // Of other launchers: none of them is read as the letter that it begins with.
-        (
-            "-hostfile h -n 2 ./a",
-            "-hostfile is not an option of aprun: psched chooses the nodes; give -L to name some by \
-             number or host, as in -L h1 (apstat -n -v shows both)",
-        ),
         ("-hold 1 true", "\"-hold\" is not an option: aprun --help lists the options"),
-        ("-ppn 4 true", "-ppn is not an option of aprun: give the PEs on each node with -N"),
-        ("--ntasks=4 true", "--ntasks is not an option of aprun: give the number of PEs with -n"),
-        (
-            "-verbose true",
-            "-verbose is not an option of aprun: give --report for a table of all PEs at the end",
-        ),
-        (
-            "-bind-to core true",
-            "-bind-to is not an option of aprun: each PE is bound to its own processors; give -cc for \
-             another binding",
-        ),
         ("-Th true", "\"-Th\" is not an option: aprun --help lists the options"),
+        ("-qg true", "\"-qg\" is not an option: aprun --help lists the options"),
+        ("-qn8 true", "\"-qn8\" is not an option: aprun --help lists the options"),
+        ("-v2 true", "\"-v2\" is not an option: aprun --help lists the options"),
+        ("-nx true", "\"-nx\" is not an option: aprun --help lists the options"),
+        ("-enable true", "\"-enable\" is not an option: aprun --help lists the options"),
+        ("-Fe true", "\"-Fe\" is not an option: if it has a value, write -F e"),
+        ("-ccnone true", "\"-ccnone\" is not an option: if it has a value, write -cc none"),
+        ("-Lh1 true", "\"-Lh1\" is not an option: if it has a value, write -L h1"),
+        ("-S4 true", "-S (PEs on each NUMA node) is not yet supported: leave it out"),
+        (
+            "-c4 true",
+            "-c4 is not an option of aprun: give the number of PEs with -n, the processors for each PE with -d",
+        ),
+        (
+            "-n8x true",
+            "-n: \"8x\" is not a number: the number of PEs is a whole number from 1 to 1048576",
+        ),
+        (
+            "-launcher fork true",
+            "-launcher is not an option of aprun: psched's apinits start the PEs: leave it out",
+        ),
         (
             "--nodes 3 -n 2 a",
             "--nodes: 2 PEs can't be spread over 3 nodes, because a node would have no PE; lower \
@@ -309,7 +412,9 @@ fn inside_has_no_place_and_no_limits_of_its_own() {
 fn no_name_is_given_twice() {
     let all: Vec<&str> = FLAGS
         .iter()
-        .flat_map(|f| f.names_in(true))
+        .chain(TAKEN)
+        .flat_map(|f| f.names)
+        .copied()
         .chain(NOT_YET.iter().map(|(name, _)| *name))
         .collect();
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
@@ -350,28 +455,42 @@ fn in_one_line(text: &str) -> String {
 #[test]
 fn help_names_every_option_and_value() {
     let Ok(Parsed::Help(text)) = aprun("-n 4 --help") else { panic!("no help") };
-    for flag in FLAGS {
-        let names: Vec<&str> = flag.names_in(false).collect();
+    for flag in FLAGS.iter().chain(TAKEN) {
+        let names = flag.names.join(", ");
         let argument = flag.argument.map(|a| format!(" {a}")).unwrap_or_default();
-        assert!(text.contains(&format!("  {}{argument}\n", names.join(", "))), "{names:?}");
+        assert!(text.contains(&format!("  {names}{argument}\n")), "{names:?}");
         assert!(in_one_line(&text).contains(&in_one_line(flag.help)), "{names:?}");
     }
-    assert!(!text.contains("-np"));
     let Ok(Parsed::Help(text)) = parse(Program::Mpirun, &words("--help"), &Environment::default())
     else {
         panic!("no help");
     };
-    assert!(text.starts_with("usage: mpirun") && text.contains("  -np, -n, --pes PES\n"));
+    assert!(text.starts_with("usage: mpirun") && text.contains("  -np, --np, --ntasks PES\n"));
 }
 
 #[test]
 fn version() {
     assert_eq!(aprun("--version"), Ok(Parsed::Version));
     assert_eq!(aprun("-v"), Ok(Parsed::Version));
-    for line in ["-v -n 2 ./a.out", "-n 2 -v ./a.out"] {
-        let text = "-v prints the version and runs nothing: give it alone, or leave it out";
-        assert_eq!(aprun(line), Err(text.to_owned()), "{line}");
+    assert_eq!(aprun("-V"), Ok(Parsed::Version));
+    for (line, name) in [("--version -n 2 ./a.out", "--version"), ("-n 2 -V ./a.out", "-V")] {
+        let text =
+            format!("{name} prints the version and runs nothing: give it alone, or leave it out");
+        assert_eq!(aprun(line), Err(text), "{line}");
     }
+    // With a command it is a wish for more words, and runs the command.
+    for name in ["-v", "-verbose", "--verbose"] {
+        let expected = Options { verbose: true, ..good("-n 2 a") };
+        assert_eq!(good(&format!("{name} -n 2 a")), expected, "{name}");
+        // The last of the two counts.
+        assert_eq!(good(&format!("-q {name} a")).detail(), Detail::All);
+        assert_eq!(good(&format!("{name} -q a")).detail(), Detail::Little);
+        assert!(bad(&format!("-n 2 {name}")).starts_with("no command given"), "{name}");
+    }
+    assert!(bad("--verbose").starts_with("no command given"));
+    assert_eq!(good("a").detail(), Detail::Usual);
+    assert_eq!(good("--closing plain a").detail(), Detail::All);
+    assert_eq!(good("-q --closing alps a").detail(), Detail::Little);
 }
 
 /// The options that a manual page defines: names and argument on each tag line (after `.TP` or
@@ -388,9 +507,10 @@ fn in_manual(page: &str) -> BTreeSet<(String, String)> {
         let tag = tag.replace("\\fI", " ").replace("\\fB", " ").replace('"', " ");
         let (_, tag) = tag.split_once(' ').expect("a macro and its words");
         let words: Vec<&str> = tag.split([' ', ',']).filter(|w| !w.is_empty()).collect();
-        let argument = words.iter().find(|w| !w.starts_with('-')).copied().unwrap_or_default();
-        for name in words.iter().filter(|w| w.starts_with('-')) {
-            found.insert(((*name).to_owned(), argument.to_owned()));
+        let (names, argument): (Vec<&str>, Vec<&str>) =
+            words.iter().partition(|word| word.starts_with('-'));
+        for name in names {
+            found.insert((name.to_owned(), argument.join(" ")));
         }
     }
     found
@@ -404,9 +524,10 @@ fn the_manual_has_these_options_and_no_others() {
     ] {
         let table: BTreeSet<(String, String)> = FLAGS
             .iter()
+            .chain(TAKEN)
             .flat_map(|f| {
                 let argument = f.argument.unwrap_or_default();
-                f.names_in(mpirun).map(move |name| (name.to_owned(), argument.to_owned()))
+                f.names.iter().map(move |name| ((*name).to_owned(), argument.to_owned()))
             })
             .collect();
         let manual = in_manual(page);
@@ -460,8 +581,8 @@ proptest! {
 
 #[test]
 fn help_fits_a_terminal_of_80_columns() {
-    for (program, mpirun) in [("aprun", false), ("mpirun", true)] {
-        let help = table::help(program, mpirun);
+    for program in ["aprun", "mpirun", "mpiexec"] {
+        let help = table::help(program);
         let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
         assert!(widest.chars().count() <= 80, "{widest}");
         assert!(
@@ -490,7 +611,7 @@ fn hosts_in_lists_stand_for_their_nodes() {
     assert!(read("-L h1,2 a").is_err_and(|text| text == "-L: node 2 is named twice"));
     // In the file of -l too.
     let mut options = good("-l list a");
-    options.listed("list", b"h2\nh1\n").expect("names");
+    options.listed("list", false, b"h2\nh1\n").expect("names");
     options.with_hosts(&nodes).expect("known");
     assert_eq!(options.posting.choice.to_string(), "-L 1-2,3");
     let twice = bad("-L h1 -l f a");

@@ -2,6 +2,7 @@
 
 use super::output::Came;
 use super::*;
+use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::protocol::attach::Output;
 use crate::apteam::protocol::programs::ProgramOf;
 use crate::machine::nids_text;
@@ -14,11 +15,12 @@ pub(super) const HOLES_MAX: u32 = 5;
 impl Front {
     pub(super) fn launch(&mut self, now_ns: u64) {
         let Some(placement) = &self.placement else { return };
-        let first = ToApinit::Launch {
-            key: placement.key,
-            ticket: placement.ticket,
-            launch: Box::new(self.setup.launch.clone()),
-        };
+        let mut launch = Box::new(self.setup.launch.clone());
+        if let Some(rendezvous) = &mut launch.rendezvous {
+            *rendezvous = Rendezvous::of(placement.key.apid, &placement.hosts);
+        }
+        let (key, ticket) = (placement.key, placement.ticket);
+        let first = ToApinit::Launch { key, ticket, launch };
         self.step = Step::Attaching;
         self.wait_say_at = Some(now_ns + SILENCE_NS);
         self.resuming = false;

@@ -1,0 +1,14 @@
+//! mpiexec: mpirun under its other name; see man/mpirun.1.
+#![no_main]
+
+use std::ffi::CStr;
+
+#[path = "../os/launcher.rs"]
+mod launcher;
+
+/// What it is called.
+const NAME: &CStr = c"mpiexec";
+/// What it executes, beside it.
+const PROGRAM: &CStr = c"aprun";
+/// The status where that can't be executed: aprun's own, for 127 says that the application is not found.
+const STATUS: i32 = 125;
