@@ -8,7 +8,7 @@
 //! The kernel lets nobody trace a process that has a capability which he has not. So it is executed with the one that the
 //! apshepherd keeps for its PEs ([`super::placing`]), among its ambient ones, and gives it up as its first act
 //! ([`is_safe`]), when it has said that it is not to be traced. Where the apshepherd has none, its user has started all of
-//! it himself, and may do with it what he likes.
+//! it himself, or the host has no control groups, where no process is held anyway.
 
 use super::capabilities::{NONE, set};
 use super::placing::Placing;
@@ -54,10 +54,11 @@ impl Untraced<'_> {
         envp.push(std::ptr::null());
         // SAFETY: the caller has one thread; the child makes system calls on memory that is laid out, and nothing else.
         unsafe {
+            let parent = libc::getpid();
             match libc::fork() {
                 -1 => Err(io::Error::last_os_error()),
                 0 => {
-                    self.execute(&argv, &envp, file.as_raw_fd());
+                    self.execute(&argv, &envp, file.as_raw_fd(), parent);
                     libc::_exit(c_int::from(NOT_EXECUTED))
                 }
                 pid => Ok(pid),
@@ -69,9 +70,18 @@ impl Untraced<'_> {
     ///
     /// # Safety
     /// Both lists end in null. To be called in a child right after its fork.
-    unsafe fn execute(&self, argv: &[*const c_char], envp: &[*const c_char], file: RawFd) {
+    unsafe fn execute(
+        &self,
+        argv: &[*const c_char],
+        envp: &[*const c_char],
+        file: RawFd,
+        parent: libc::pid_t,
+    ) {
         // SAFETY (whole block): system calls by their thin libc wrappers, on memory laid out before the fork.
         unsafe {
+            // It would find out by the end of its connection, if it could.
+            let parent_lives = libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
+                && libc::getppid() == parent;
             let ready = match self.guard {
                 Some(_) => Placing::outlasts_execve(),
                 None => Placing::disown(),
@@ -89,7 +99,7 @@ impl Untraced<'_> {
             let none = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
             let limited = libc::setrlimit64(libc::RLIMIT_DATA, &data) == 0
                 && libc::setrlimit64(libc::RLIMIT_CORE, &none) == 0;
-            if ready && placed && limited {
+            if parent_lives && ready && placed && limited {
                 libc::execve(argv[0], argv.as_ptr(), envp.as_ptr());
             }
         }

@@ -77,6 +77,13 @@ fn an_exit_without_finalize_ends_it() {
 }
 
 #[test]
+fn names_are_published() {
+    let Some(names) = built("mpi::names_are_published", "names") else { return };
+    let run = instance(1, 2).aprun(["-q", "-n", "2", &names]).expect(0);
+    assert_eq!(run.sorted(), ["found", "taken back"], "{}", run.stderr);
+}
+
+#[test]
 fn spawning_is_refused_clearly() {
     let Some(spawn) = built("mpi::spawning_is_refused_clearly", "spawn") else { return };
     let instance = instance(1, 2);

@@ -25,7 +25,6 @@
 use super::process_tracking;
 use crate::apteam::Key;
 use crate::machine::Nid;
-use crate::node::file_identity::identity;
 use crate::node::groups::{AppGroups, Seat};
 use crate::node::tracer::tracer;
 use crate::os::affinity;
@@ -33,6 +32,7 @@ use crate::os::claims::list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -232,15 +232,20 @@ pub(super) fn is_forming(groups: &AppGroups, shepherd: i32, pid: i32) -> bool {
         && groups.shepherds().contains(&pid)
 }
 
-/// Whether a process is the appmix of this shepherd: its child, and this program. (Of an ordinary user's apinit the
-/// kernel does not say which program it is, since no process of the same user may trace it: then its name tells.)
+/// Whether a process is the appmix of this shepherd: its child, and of the file beside this program, or of one that an
+/// upgrade has replaced. (Of an ordinary user's apinit the kernel does not say which program it is, since no process of
+/// the same user may trace it: then its name tells.)
 fn is_mix(shepherd: i32, pid: i32) -> bool {
+    let is_it = |path: PathBuf| {
+        let own = std::env::current_exe().map(|own| own.with_file_name("appmix"));
+        let path = path.to_string_lossy();
+        let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
+        own.is_ok_and(|own| own == Path::new(path))
+    };
     process_tracking::parent(pid) == Some(shepherd)
         && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "appmix\n")
-        && match fs::metadata(format!("/proc/{pid}/exe")) {
-            Ok(exe) => std::env::current_exe()
-                .and_then(|own| fs::metadata(own.with_file_name("appmix")))
-                .is_ok_and(|own| identity(&own).is_same_file(&identity(&exe))),
+        && match fs::read_link(format!("/proc/{pid}/exe")) {
+            Ok(path) => is_it(path),
             Err(error) => error.kind() == ErrorKind::PermissionDenied,
         }
 }

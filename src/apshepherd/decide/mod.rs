@@ -70,7 +70,7 @@ use input::Stdin;
 use limits::MemoryLimit;
 use output::{OutputLog, Source};
 use pe_ends::{EINVAL, Grace};
-use pmi::{Effect, Pmi};
+use pmi::{Effect, Pmi, Progress};
 use pmix::{FromMix, Pmix};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -147,6 +147,8 @@ pub struct Shepherd {
     kill_grace: Duration,
     pmi: Option<Pmi>,
     pmix: Option<Pmix>,
+    /// The program can't do without.
+    pmix_needed: bool,
     output: OutputLog,
     /// How each PE has ended is told.
     reports: bool,
@@ -212,6 +214,7 @@ impl Shepherd {
             kill_grace: Duration::from_secs(5),
             pmi: None,
             pmix: None,
+            pmix_needed: false,
             output: OutputLog::new(false, Bounds::default().output),
             reports: false,
             reading: true,
@@ -559,6 +562,7 @@ impl Shepherd {
         if launch.launch.pmix != launch::ServePmix::No {
             let ranks = self.pes.keys().copied();
             self.pmix = Some(Pmix::new(launch.alone, launch.bounds.pmi, ranks));
+            self.pmix_needed = launch.launch.pmix == launch::ServePmix::Needed;
             if launch.width > 1 {
                 self.watch_for_mpi();
             }
@@ -673,12 +677,20 @@ impl Shepherd {
         }
     }
 
-    /// appmix has ended by itself: PEs that are with it would wait for ever.
+    /// appmix has ended by itself: PEs that are with it would wait for ever, and those that are not yet would be alone.
     fn mix_ended(&mut self, now_ns: u64, text: &str) {
-        if self.pmix.as_ref().is_some_and(Pmix::is_used) {
-            let rank = self.pes.keys().next().copied().unwrap_or_default();
-            let text = format!("lost the server of PMIx: {text}");
-            self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text });
+        let text = format!("lost the server of PMIx: {text}");
+        let waits = |progress: Progress| match progress {
+            Progress::Inside => true,
+            Progress::Outside => self.pmix_needed,
+            Progress::Finalized => false,
+        };
+        let alive = self.pes.iter().filter(|(_, pe)| !pe.ended).map(|(rank, _)| *rank);
+        let mut alive =
+            alive.filter(|rank| self.pmix.as_ref().is_some_and(|pmix| waits(pmix.progress(*rank))));
+        match alive.next() {
+            Some(rank) => self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text }),
+            None => self.no_pmix(text),
         }
     }
 

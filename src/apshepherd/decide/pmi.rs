@@ -130,6 +130,10 @@ pub struct Pmi {
     /// Put since the last barrier.
     fresh: BTreeMap<Bytes, Bytes>,
     fresh_bytes: usize,
+    /// Names that PEs have published, with their ports.
+    names: BTreeMap<Bytes, Bytes>,
+    /// It was told that they are not served.
+    names_told: bool,
     /// How many PEs wait in the barrier.
     waiting: usize,
     /// How many barriers they have left.
@@ -169,6 +173,8 @@ impl Pmi {
             space_bytes: 0,
             fresh: BTreeMap::new(),
             fresh_bytes: 0,
+            names: BTreeMap::new(),
+            names_told: false,
             waiting: 0,
             passed: 0,
             last: Vec::new(),
@@ -376,9 +382,9 @@ impl Pmi {
             b"getbyidx" => "cmd=getbyidx_results rc=-1 reason=not_supported\n".into(),
             b"create_kvs" => "cmd=newkvs rc=-1 msg=not_supported\n".into(),
             b"destroy_kvs" => "cmd=kvs_destroyed rc=0\n".into(),
-            b"publish_name" => "cmd=publish_result rc=-1 msg=not_supported\n".into(),
-            b"lookup_name" => "cmd=lookup_result rc=-1 msg=not_supported\n".into(),
-            b"unpublish_name" => "cmd=unpublish_result rc=-1 msg=not_supported\n".into(),
+            b"publish_name" => self.publish(rank, words, effects)?,
+            b"lookup_name" => self.look_up(rank, words, effects)?,
+            b"unpublish_name" => self.unpublish(rank, words, effects)?,
             b"barrier_in" => {
                 if client.waits {
                     return Err("barrier_in twice without a barrier_out between".into());
@@ -462,6 +468,79 @@ impl Pmi {
             let text = format!("can't put a key and its value by PMI: {why}");
             effects.push(Effect::Notice { rank, text });
         }
+    }
+
+    // (MPICH of old looks at `info`, that of today at `rc`.)
+
+    fn publish(
+        &mut self,
+        rank: u32,
+        words: &Words<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<String, String> {
+        let name = words.get(b"service").ok_or("a publish_name without a service")?;
+        let port = words.get(b"port").ok_or("a publish_name without a port")?;
+        let size = name.len() + port.len() + PMI_ENTRY_COST;
+        let refusal = if !self.serves_names(rank, effects) {
+            "not_supported"
+        } else if self.names.contains_key(name) {
+            "duplicate_service"
+        } else if (self.space_bytes + size) as u64 > self.space_max {
+            self.tell_full(rank, format_args!("{}", too_much(self.space_max)), effects);
+            "kvs_full"
+        } else {
+            self.space_bytes += size;
+            self.names.insert(Bytes::copy_from_slice(name), Bytes::copy_from_slice(port));
+            return Ok("cmd=publish_result info=ok rc=0 msg=success\n".into());
+        };
+        Ok(format!("cmd=publish_result info={refusal} rc=-1 msg={refusal}\n"))
+    }
+
+    fn look_up(
+        &mut self,
+        rank: u32,
+        words: &Words<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<String, String> {
+        let name = words.get(b"service").ok_or("a lookup_name without a service")?;
+        let refusal = match self.names.get(name).cloned() {
+            Some(port) => {
+                // (It has come as text, or as what only a hostile program makes of it.)
+                let port = String::from_utf8_lossy(&port);
+                return Ok(format!("cmd=lookup_result info=ok rc=0 msg=success port={port}\n"));
+            }
+            None if self.serves_names(rank, effects) => "service_not_found",
+            None => "not_supported",
+        };
+        Ok(format!("cmd=lookup_result info={refusal} rc=-1 msg={refusal}\n"))
+    }
+
+    fn unpublish(
+        &mut self,
+        rank: u32,
+        words: &Words<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<String, String> {
+        let name = words.get(b"service").ok_or("an unpublish_name without a service")?;
+        let refusal = match self.names.remove(name) {
+            Some(port) => {
+                self.space_bytes -= name.len() + port.len() + PMI_ENTRY_COST;
+                return Ok("cmd=unpublish_result info=ok rc=0 msg=success\n".into());
+            }
+            None if self.serves_names(rank, effects) => "service_not_found",
+            None => "not_supported",
+        };
+        Ok(format!("cmd=unpublish_result info={refusal} rc=-1 msg={refusal}\n"))
+    }
+
+    /// Names are known on one host: there is no barrier that would bring them to others in time. Told once.
+    fn serves_names(&mut self, rank: u32, effects: &mut Vec<Effect>) -> bool {
+        if !self.alone && !std::mem::replace(&mut self.names_told, true) {
+            let text = "uses MPI_Publish_name or MPI_Lookup_name, which psched serves to programs on one host only: \
+                        run it on one (--nodes=1, or -L), or send the port by a message";
+            effects.push(Effect::Notice { rank, text: text.into() });
+        }
+        self.alone
     }
 
     fn get(&self, rank: u32, words: &Words<'_>, effects: &mut Vec<Effect>) -> Result<(), String> {

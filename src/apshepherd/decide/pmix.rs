@@ -26,7 +26,7 @@ use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that the PEs of one host may give to one fence: they must fit in a frame.
-pub const GIVEN_MAX: usize = 2 * 1024 * 1024;
+pub const GIVEN_MAX: usize = 2 * 1024 * 1024 - 1024;
 /// Bytes in one [`ToMix::FenceOver`].
 const OVER_PIECE: usize = 1024 * 1024;
 /// Bytes of one entry's value.
@@ -107,8 +107,8 @@ pub struct Job {
     pub mapping: String,
     /// The first PE of each program but the first.
     pub firsts: Vec<u32>,
-    /// A PE of this host.
-    pub rank: u32,
+    /// The PEs that it serves, which count up.
+    pub ranks: Vec<u32>,
     /// A folder that it makes, for its files and those of PEs, and removes in the end.
     pub folder: String,
 }
@@ -198,11 +198,6 @@ impl Pmix {
         self.progress.get(&rank).copied().unwrap_or_default()
     }
 
-    /// Whether a PE has begun and not ended.
-    pub fn is_used(&self) -> bool {
-        self.progress.values().any(|progress| *progress == Progress::Inside)
-    }
-
     /// Takes what appmix says.
     pub fn hear(&mut self, said: FromMix) -> Vec<Effect> {
         match said {
@@ -212,12 +207,13 @@ impl Pmix {
             FromMix::Finalized(rank) => self.is_now(rank, Progress::Finalized),
             FromMix::Abort { rank, code } => vec![Effect::Abort { rank, code }],
             FromMix::Fence { number, ranks, data } => self.fence(number, &ranks, data),
-            FromMix::Modex { number, rank } => {
+            FromMix::Modex { number, .. } => {
                 let text = "asks for what a PE of another host has put, which psched does not serve: leave out \
                             OMPI_MCA_pmix_base_async_modex";
                 let answer =
                     ToMix::ModexFound { number, status: NOT_SUPPORTED, data: Bytes::new() };
-                self.not_served(rank, text, answer)
+                let own = self.progress.keys().next().copied().unwrap_or_default();
+                self.not_served(own, text, answer)
             }
             FromMix::Found { .. } => Vec::new(),
         }
@@ -278,7 +274,8 @@ impl Pmix {
             let value = data.slice(from..data.len().min(from + PIECE));
             PmiEntry { key: key.freeze(), value }
         };
-        (0..data.len().div_ceil(PIECE)).map(piece).collect()
+        // (At least one: a barrier of PMI-1 has none of these.)
+        (0..data.len().div_ceil(PIECE).max(1)).map(piece).collect()
     }
 
     /// The barrier is complete on all hosts: what all have given.

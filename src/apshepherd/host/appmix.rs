@@ -11,7 +11,7 @@
 //! is written by them. It ends when its connection does.
 
 use crate::apshepherd::decide::mapping::hosts_of;
-use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
+use crate::apshepherd::decide::pmix::{FromMix, GIVEN_MAX, Job, ToMix};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::os::host::hostname;
 use crate::os::inherit;
@@ -19,7 +19,7 @@ use crate::os::pmix::{self, Failure, Rank, Server, Upcall};
 use crate::os::untraced::{self, OWN_FD};
 use crate::rpc::pb;
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, sendmsg};
+use nix::sys::socket::{MsgFlags, recv, sendmsg, setsockopt, sockopt};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -31,6 +31,8 @@ use std::sync::{Arc, Mutex};
 
 /// How it is called.
 const USAGE: &str = "usage: appmix --help\n(started by apshepherd, which gives it its connection)";
+/// Asked of the kernel for what is sent.
+const SEND_BUFFER: usize = 1024 * 1024;
 /// The variable that has a PE's rank, which is set for each.
 const RANK: &[u8] = b"PMIX_RANK=";
 
@@ -39,7 +41,6 @@ const RANK: &[u8] = b"PMIX_RANK=";
 struct Sender(Arc<Mutex<OwnedFd>>);
 
 impl Sender {
-    /// An apshepherd that has gone hears nothing: the thread that reads finds that out.
     fn send(&self, message: FromMix) {
         let message = pb::FromMix::from(message).encode_to_vec();
         let fd = self.0.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -47,7 +48,14 @@ impl Sender {
             let header = [header];
             let parts = [IoSlice::new(&header), IoSlice::new(payload)];
             let flags = MsgFlags::MSG_NOSIGNAL;
-            while sendmsg::<()>(fd.as_raw_fd(), &parts, &[], flags, None) == Err(Errno::EINTR) {}
+            loop {
+                match sendmsg::<()>(fd.as_raw_fd(), &parts, &[], flags, None) {
+                    Ok(_) => break,
+                    Err(Errno::EINTR) => {}
+                    // Half a message is none: PEs would wait for ever.
+                    Err(_) => untraced::end_at_once(1),
+                }
+            }
         }
     }
 }
@@ -91,6 +99,8 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
         eprintln!("appmix: it has no connection\n{USAGE}");
         return ExitCode::from(2);
     };
+    // Refused: then it has less.
+    let _ = setsockopt(&connection, sockopt::SndBuf, &SEND_BUFFER);
     let buffer = vec![0; PACKET_MAX + 1];
     let mut messages = Messages { connection, joiner: Joiner::default(), buffer };
     let sender = Sender(Arc::new(Mutex::new(writes)));
@@ -110,7 +120,9 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
     let says = sender.clone();
     let started = Server::start(&known(job), move |upcall| says.send(said(upcall)));
-    let begun = started.and_then(|server| Ok((server.environment(job.rank)?, server)));
+    let begun = started.and_then(|server| {
+        Ok((server.environment(job.ranks.first().copied().unwrap_or_default())?, server))
+    });
     let server = match begun {
         Ok((mut environment, server)) => {
             environment.retain(|item| !item.starts_with(RANK));
@@ -150,8 +162,16 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
 
 /// An application as the library is told of it.
 fn known(job: &Job) -> pmix::Job {
-    let hosts = hosts_of(&job.mapping, job.width);
-    let own = hosts.get(job.rank as usize).copied().unwrap_or(0);
+    let mut hosts = hosts_of(&job.mapping, job.width);
+    let first = job.ranks.first().copied().unwrap_or_default();
+    let own = hosts.get(first as usize).copied().unwrap_or_default();
+    // PEs that another apinit of this host has are served by another server: to this one they are elsewhere.
+    let others = hosts.iter().max().map_or(1, |last| last.saturating_add(1));
+    for (rank, host) in (0..).zip(&mut hosts) {
+        if *host == own && job.ranks.binary_search(&rank).is_err() {
+            *host = others;
+        }
+    }
     let count = hosts.iter().max().map_or(1, |last| *last as usize + 1);
     let mut next = vec![0u16; count];
     let ranks = (0..).zip(&hosts).map(|(rank, host)| {
@@ -178,7 +198,9 @@ fn said(upcall: Upcall) -> FromMix {
         Upcall::Connected(rank) => FromMix::Connected(rank),
         Upcall::Finalized(rank) => FromMix::Finalized(rank),
         Upcall::Abort { rank, code } => FromMix::Abort { rank, code },
-        Upcall::Fence { number, ranks, data } => {
+        Upcall::Fence { number, ranks, mut data } => {
+            // (More is too much, as the apshepherd will say.)
+            data.truncate(GIVEN_MAX + 1);
             FromMix::Fence { number, ranks: ranks.unwrap_or_default(), data: data.into() }
         }
         Upcall::Modex { number, rank } => FromMix::Modex { number, rank },

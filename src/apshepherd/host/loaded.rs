@@ -2,21 +2,30 @@
 
 use crate::aprun::decide::elf::mpi_of;
 use crate::apteam::posting::Mpi;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 
 /// Bytes of a process's map that are read: more than a program with a thousand libraries has.
 const MAP_MAX: u64 = 1024 * 1024;
-/// Children of a PE that are looked at: a shell's, an interpreter's.
-const CHILDREN_MAX: usize = 4;
+/// Processes of a PE that are looked at: a shell, an interpreter, what it runs.
+const PROCESSES_MAX: usize = 16;
 
-/// The MPI that a process or one of its children has loaded.
+/// The MPI that a process, or one that descends from it, has loaded.
 pub fn mpi_in(pid: i32) -> Mpi {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = children.unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
-    let all = std::iter::once(pid).chain(children.take(CHILDREN_MAX));
-    all.map(mpi_of_process).find(|mpi| *mpi != Mpi::None).unwrap_or_default()
+    let mut todo = VecDeque::from([pid]);
+    for _ in 0..PROCESSES_MAX {
+        let Some(pid) = todo.pop_front() else { break };
+        match mpi_of_process(pid) {
+            Mpi::None => {}
+            mpi => return mpi,
+        }
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|child| child.parse::<i32>().ok());
+        todo.extend(children.take(PROCESSES_MAX));
+    }
+    Mpi::None
 }
 
 fn mpi_of_process(pid: i32) -> Mpi {

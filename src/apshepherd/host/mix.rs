@@ -11,9 +11,11 @@ use crate::os::host::hostname;
 use crate::os::pmix::{LIBRARY, PACKAGE};
 use crate::os::untraced::{NOT_EXECUTED, Untraced};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use prost::Message;
 use std::ffi::CString;
+use std::path::Path;
 
 /// The program.
 const PROGRAM: &str = "appmix";
@@ -27,6 +29,10 @@ const DATA: u64 = 2 << 30;
 const FOLDER: &str = "/dev/shm";
 /// Where a host has the folder that has no /dev/shm.
 const FOLDER_ELSE: &str = "/tmp";
+
+/// The most files that are removed here, and levels of folders from the root on.
+const REMOVED_MAX: u32 = 1000;
+const DEPTH_MAX: usize = 8;
 
 /// How variables begin that lead to a PMIx server: those of an outer one are not for our PEs.
 pub const NAMES: [&str; 12] = [
@@ -55,6 +61,8 @@ pub struct Mix {
     launch: Option<(Box<HostLaunch>, u64)>,
     /// What it leads PEs to it by.
     pub environment: Vec<CString>,
+    /// A PE has begun with it.
+    used: bool,
     /// It was told to end: it is killed at this time.
     ending: Option<u64>,
     folder: String,
@@ -182,11 +190,16 @@ impl Shell {
                 Err(_) => return self.hang_up_mix(),
             };
             match said.and_then(|said| FromMix::try_from(said).ok()) {
+                // (One that has ended since serves nobody.)
+                Some(FromMix::Serves { .. }) if self.mix.pid.is_none() => {}
                 Some(FromMix::Serves { environment, version }) => {
                     self.mix_serves(environment, &version)
                 }
                 Some(FromMix::Fails { missing, text }) => self.mix_fails(missing, &text),
-                Some(said) => self.happens(Event::Mix(said)),
+                Some(said) => {
+                    self.mix.used |= matches!(said, FromMix::Connected(_));
+                    self.happens(Event::Mix(said));
+                }
                 None => return self.hang_up_mix(),
             }
         }
@@ -258,15 +271,47 @@ impl Shell {
                 Err(_) => format!("it has died by signal {signal}"),
             },
         };
-        self.read_mix(LAST_READS);
-        self.hang_up_mix();
         self.mix.pid = None;
-        // (A child that was killed has left it.)
-        let _ = std::fs::remove_dir_all(&self.mix.folder);
+        self.read_mix(LAST_READS + 4 * self.pes.all.len());
+        self.hang_up_mix();
+        remove_shallow(Path::new(&self.mix.folder), &mut REMOVED_MAX.clone());
         self.mix_fails(false, &how);
         if self.mix.ending.take().is_none() {
             self.happens(Event::MixEnded(how));
         }
+    }
+
+    /// Everything is killed: PEs that waited for it are not made.
+    pub(super) fn give_up_mix(&mut self) {
+        if let Some((launch, _)) = self.mix.launch.take() {
+            let rank = launch.pes.first().map_or(0, |pe| pe.rank);
+            let text = "it was ended before its PEs were made".to_owned();
+            let refusal = Refusal { errno: NOT_THE_PROGRAM, text, fault: Fault::Busy };
+            self.fork_pes(launch, Err((rank, refusal)));
+        }
+    }
+
+    /// The connection to apinit is about to be closed, which may be to dump the application: what no PE uses, and the
+    /// program may do without, is not in the way.
+    pub(super) fn leave_mix(&mut self) {
+        let offered = self.launch.as_ref().is_some_and(|l| l.launch.pmix == ServePmix::Offered);
+        let Some(pid) = self.mix.pid.filter(|_| offered && !self.mix.used) else { return };
+        self.hang_up_mix();
+        let _ = kill(pid, Signal::SIGKILL);
+        let until = monotonic_ns().saturating_add(END.as_nanos() as u64);
+        self.mix.ending = Some(u64::MAX);
+        while monotonic_ns() < until {
+            match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_millis(1)),
+                _ => {
+                    (self.mix.pid, self.mix.ending) = (None, None);
+                    break;
+                }
+            }
+        }
+        remove_shallow(Path::new(&self.mix.folder), &mut REMOVED_MAX.clone());
+        let why = "the server of PMIx, which it had not used, was ended when apinit was restarted or it was saved";
+        self.happened.push(Event::NoMix(why.to_owned()));
     }
 
     /// One that takes too long to begin or to end is killed.
@@ -286,6 +331,23 @@ impl Shell {
     }
 }
 
+/// Removes a folder with what is in it, as far as that is little: it is the user's, who may have put a million files
+/// there.
+fn remove_shallow(folder: &Path, left: &mut u32) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if *left == 0 {
+            return;
+        }
+        *left -= 1;
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true if folder.components().count() < DEPTH_MAX => remove_shallow(&entry.path(), left),
+            true => {}
+            false => drop(std::fs::remove_file(entry.path())),
+        }
+    }
+    let _ = std::fs::remove_dir(folder);
+}
+
 /// What appmix is to know of an application.
 fn job_of(launch: &HostLaunch, folder: String) -> Job {
     Job {
@@ -293,7 +355,7 @@ fn job_of(launch: &HostLaunch, folder: String) -> Job {
         width: launch.width,
         mapping: launch.process_mapping.clone(),
         firsts: launch.launch.more.iter().map(|part| part.first).collect(),
-        rank: launch.pes.first().map_or(0, |pe| pe.rank),
+        ranks: launch.pes.iter().map(|pe| pe.rank).collect(),
         folder,
     }
 }

@@ -13,6 +13,9 @@ use crate::os::fork::{Program, Used};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// The most messages of appmix about one PE that may wait to be read.
+const MIX_MESSAGES: usize = 4;
+
 impl Shell {
     pub(super) fn make_pes(&mut self, mut launch: Box<HostLaunch>) {
         match program::look(&mut launch) {
@@ -142,7 +145,8 @@ impl Shell {
 
     /// appmix ends when nothing else is left.
     fn end_mix_if_last(&mut self) {
-        if self.mix.is_there() && self.pes.all.iter().all(|pe| pe.ended) {
+        let forked = self.launch.is_some();
+        if forked && self.mix.is_there() && self.pes.all.iter().all(|pe| pe.ended) {
             let left = descend::descendants(&self.groups);
             if left.iter().all(|pid| self.mix.is_it(pid.as_raw())) {
                 self.end_mix();
@@ -190,7 +194,8 @@ impl Shell {
         }
         // What it said before it ended comes before its end.
         self.read_pmi(index, LAST_READS);
-        self.read_mix(LAST_READS);
+        // (All PEs of this host share that connection.)
+        self.read_mix(LAST_READS + MIX_MESSAGES * self.pes.all.len());
         self.close_pmi_of(index);
         let pid = self.pes.all[index].pid.as_raw().unsigned_abs();
         self.happens(Event::PeEnded { rank, pid, end, usage: usage_of(child.used) });
@@ -360,6 +365,7 @@ impl Shell {
     }
 
     pub(super) fn kill_all(&mut self) {
+        self.give_up_mix();
         for pe in self.pes.all.iter().filter(|pe| !pe.ended) {
             let _ = kill(pe.pid, Signal::SIGKILL);
         }

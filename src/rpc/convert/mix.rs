@@ -10,7 +10,7 @@ message! {
     width: POSITIVE,
     mapping: Text,
     firsts: Numbers,
-    rank: Same,
+    ranks: Numbers,
     folder: Text,
 }
 

@@ -731,6 +731,11 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
             options.posting.choice = choice.not(&text).map_err(named)?;
         }
         Id::DryRun => options.dry_run = true,
+        Id::Output if other_launchers::is_form_of_output(value) => {
+            let text = "is a form of output of Open MPI's mpirun, not a file: give --label for ranks in front of lines \
+                        (or ./NAME for a file of that name)";
+            return Err(named(format!("{} {text}", shown(value))));
+        }
         Id::Output => options.output = Some(Template::parse(value).map_err(named)?),
         Id::Error => options.error = Some(Template::parse(value).map_err(named)?),
         Id::Pmi => {

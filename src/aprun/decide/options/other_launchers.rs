@@ -68,6 +68,24 @@ pub const TAKEN: &[Flag] = &[
     flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
 ];
 
+/// Whether a value of `--output` is what Open MPI 5 takes for a form of the output: here it would be a file.
+pub(super) fn is_form_of_output(value: &[u8]) -> bool {
+    let first = value.split(|byte| [b',', b'='].contains(byte)).next().unwrap_or_default();
+    let forms: [&[u8]; 10] = [
+        b"tag",
+        b"tag-detailed",
+        b"tag-fullname",
+        b"rank",
+        b"timestamp",
+        b"xml",
+        b"merge-stderr-to-stdout",
+        b"directory",
+        b"filename",
+        b"raw",
+    ];
+    forms.contains(&first)
+}
+
 /// Hosts as a list of -L: without numbers of slots, each once.
 ///
 /// # Errors

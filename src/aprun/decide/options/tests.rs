@@ -290,6 +290,11 @@ fn refusals() {
             "-j 2 a",
             "-j: \"2\" is not supported: psched binds PEs to one SMT sibling of each core and leaves the others idle; give 1, or leave the option out",
         ),
+        (
+            "--output tag a",
+            "--output: \"tag\" is a form of output of Open MPI's mpirun, not a file: give --label for ranks in front of \
+             lines (or ./NAME for a file of that name)",
+        ),
         ("--pmi=2 a", "--pmi: \"2\" is none of pmi1, pmix, all and none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
         ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists the options"),

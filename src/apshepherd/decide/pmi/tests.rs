@@ -36,7 +36,7 @@ fn the_conversation_of_an_mpich_rank() {
         ("cmd=put kvsname=psched_12_1 key=P0 value=a=b#c", "cmd=put_result rc=0 msg=success"),
         ("cmd=get kvsname=psched_12_1 key=P0", "cmd=get_result rc=0 msg=success value=a=b#c"),
         ("cmd=get kvsname=other key=P0", "cmd=get_result rc=-1 msg=key_not_found value=unknown"),
-        ("cmd=publish_name service=s port=p", "cmd=publish_result rc=-1 msg=not_supported"),
+        ("cmd=publish_name service=s port=p", "cmd=publish_result info=ok rc=0 msg=success"),
         ("cmd=finalize", "cmd=finalize_ack rc=0"),
     ] {
         assert_eq!(ask(&mut pmi, 0, line), answer);
@@ -282,4 +282,44 @@ proptest! {
         }
         prop_assert_eq!(whole, pieces);
     }
+}
+
+#[test]
+fn names_are_published_looked_up_and_taken_back() {
+    let mut pmi = Pmi::new("k".into(), 2, String::new(), true, 200, 0..2);
+    let mut ask = |rank, line: &str| {
+        let effects = pmi.read(rank, format!("{line}\n").as_bytes());
+        let Some(Effect::Reply(to, answer)) = effects.last() else { panic!("{effects:?}") };
+        assert_eq!(*to, rank);
+        String::from_utf8_lossy(answer).trim_end().to_owned()
+    };
+    let not_found = "cmd=lookup_result info=service_not_found rc=-1 msg=service_not_found";
+    assert_eq!(ask(1, "cmd=lookup_name service=a"), not_found);
+    let published = "cmd=publish_result info=ok rc=0 msg=success";
+    assert_eq!(ask(0, "cmd=publish_name service=a port=tag#0$x"), published);
+    let found = "cmd=lookup_result info=ok rc=0 msg=success port=tag#0$x";
+    assert_eq!(ask(1, "cmd=lookup_name service=a"), found);
+    assert!(ask(1, "cmd=publish_name service=a port=b").contains("duplicate_service"));
+    let long = format!("cmd=publish_name service=b port={}", "x".repeat(200));
+    assert!(ask(1, &long).contains("kvs_full"));
+    let gone = "cmd=unpublish_result info=ok rc=0 msg=success";
+    assert_eq!(ask(0, "cmd=unpublish_name service=a"), gone);
+    assert!(ask(0, "cmd=unpublish_name service=a").contains("service_not_found"));
+    assert_eq!(ask(1, "cmd=lookup_name service=a"), not_found);
+    // What it took is free again.
+    for _ in 0..10 {
+        assert_eq!(ask(0, "cmd=publish_name service=a port=tag#0$x"), published);
+        assert_eq!(ask(0, "cmd=unpublish_name service=a"), gone);
+    }
+}
+
+#[test]
+fn names_on_several_hosts_are_refused_with_the_reason() {
+    let mut pmi = Pmi::new("k".into(), 4, String::new(), false, 1 << 20, 0..2);
+    let effects = pmi.read(0, b"cmd=publish_name service=a port=b\n");
+    assert!(matches!(&effects[0], Effect::Notice { rank: 0, text } if text.contains("one host")));
+    let refused = "cmd=publish_result info=not_supported rc=-1 msg=not_supported\n";
+    assert_eq!(effects[1], Effect::Reply(0, refused.into()));
+    let again = pmi.read(1, b"cmd=lookup_name service=a\n");
+    assert!(matches!(&again[..], [Effect::Reply(1, _)]), "{again:?}");
 }

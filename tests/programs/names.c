@@ -1,0 +1,33 @@
+/* Rank 0 publishes the name of a port, the last rank looks it up, and both compare; then it is taken back. */
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    char port[MPI_MAX_PORT_NAME] = "", found[MPI_MAX_PORT_NAME] = "";
+    if (rank == 0) {
+        MPI_Open_port(MPI_INFO_NULL, port);
+        MPI_Publish_name("psched-test", MPI_INFO_NULL, port);
+    }
+    MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == size - 1) {
+        int looked = MPI_Lookup_name("psched-test", MPI_INFO_NULL, found);
+        printf("%s\n", looked == MPI_SUCCESS && strcmp(port, found) == 0 ? "found" : "not found");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) {
+        MPI_Unpublish_name("psched-test", MPI_INFO_NULL, port);
+        MPI_Close_port(port);
+        int looked = MPI_Lookup_name("psched-test", MPI_INFO_NULL, found);
+        printf("%s\n", looked == MPI_SUCCESS ? "still there" : "taken back");
+    }
+    MPI_Finalize();
+    return 0;
+}
