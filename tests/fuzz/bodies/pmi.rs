@@ -11,7 +11,7 @@ use psched::apshepherd::decide::pmi::{Effect, FRESH_MAX, Pmi};
 use psched::apteam::protocol::peers::{BarrierOut, PmiEntry};
 
 const RANKS: u32 = 3;
-const QUESTIONS: [&str; 10] = [
+const QUESTIONS: [&str; 9] = [
     "cmd=init pmi_version=1 pmi_subversion=1\n",
     "cmd=get_maxes\n",
     "cmd=get_appnum\n",
@@ -20,10 +20,12 @@ const QUESTIONS: [&str; 10] = [
     "cmd=put kvsname=psched_12_1 key=a value=b\n",
     "cmd=get kvsname=psched_12_1 key=a\n",
     "cmd=get kvsname=psched_12_1 key=PMI_process_mapping\n",
-    "cmd=lookup_name service=x\n",
     "cmd=finalize\n",
 ];
-const OTHERS: [&str; 6] = [
+const OTHERS: [&str; 8] = [
+    // (With a line for the user, where there are other hosts.)
+    "cmd=lookup_name service=x\n",
+    "cmd=publish_name service=x port=y\n",
     "cmd=barrier_in\n",
     "cmd=abort exitcode=7\n",
     "mcmd=spawn\nnprocs=2\ntotspawns=1\nspawnssofar=1\nendcmd\n",
