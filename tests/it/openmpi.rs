@@ -20,14 +20,6 @@ fn ranks(n: u32, appnum: impl Fn(u32) -> u32, shared: u32) -> Vec<String> {
     (0..n).map(line).collect()
 }
 
-/// appmix and what it keeps go with the application.
-fn nothing_is_left(instance: &Instance) {
-    instance.wait_until_free();
-    let folders = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    let own = folders.filter(|f| f.file_name().to_string_lossy().starts_with("psched.pmix."));
-    assert_eq!(own.count(), 0, "its folder is left");
-}
-
 #[test]
 fn a_ring_and_a_sum() {
     let Some(ring) = built("openmpi::a_ring_and_a_sum", "ring") else { return };
@@ -37,7 +29,23 @@ fn a_ring_and_a_sum() {
         let n: u32 = words(options).nth(1).expect("a width").parse().expect("a number");
         assert_eq!(run.sorted(), ranks(n, |_| 0, n), "{options}");
     }
-    nothing_is_left(&instance);
+}
+
+/// appmix's folder goes with the application.
+#[test]
+fn nothing_is_left() {
+    let test = "openmpi::nothing_is_left";
+    let (Some(abort), instance) = (built(test, "abort"), instance(1, 2)) else { return };
+    let print = "echo $PMIX_SERVER_TMPDIR; ls -d $PMIX_SERVER_TMPDIR";
+    for (end, status) in [("true".to_owned(), 0), (format!("exec {abort} 3"), 3)] {
+        let run = instance.script("-q -n 1", &format!("{print}; {end}")).expect(status);
+        let out = run.out();
+        let mut lines = out.lines();
+        let folder = lines.next().expect("a folder").to_owned();
+        assert_eq!(lines.next(), Some(folder.as_str()), "it was there: {}", run.stderr);
+        instance.wait_until_free();
+        eventually(BOUND, "its folder is gone", || !Path::new(&folder).exists());
+    }
 }
 
 #[test]
@@ -81,7 +89,7 @@ fn an_abort_is_the_status() {
     for (code, status) in [("3", 3), ("0", 1)] {
         let run = instance.aprun(["-n", "2", &abort, code]).expect(status);
         run.says(&format!("called MPI_Abort({code})"));
-        nothing_is_left(&instance);
+        instance.wait_until_free();
     }
 }
 
@@ -92,7 +100,7 @@ fn an_exit_without_finalize_ends_it() {
     for (code, status) in [("0", 1), ("5", 5)] {
         let run = instance.aprun(["-n", "2", &leave, code]).expect(status);
         run.says("without calling MPI_Finalize");
-        nothing_is_left(&instance);
+        instance.wait_until_free();
     }
 }
 
@@ -154,7 +162,7 @@ fn appmix_is_nobody_elses_and_its_death_is_told() {
     let run = running.wait(BOUND);
     assert_eq!(run.status, 125);
     run.says("lost the server of PMIx: it has died by SIGKILL");
-    nothing_is_left(&instance);
+    instance.wait_until_free();
 }
 
 /// What needs PMIx and can't have it says which package is missing; what may do without goes on.

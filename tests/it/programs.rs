@@ -35,13 +35,13 @@ fn linked_with_openmpi(test: &str, directory: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn one_linked_with_openmpi_is_refused_with_the_cure() {
+fn one_linked_with_openmpi_is_refused_pmi_1_with_the_cure() {
     let instance = instance(1, 2);
-    let test = "programs::one_linked_with_openmpi_is_refused_with_the_cure";
+    let test = "programs::one_linked_with_openmpi_is_refused_pmi_1_with_the_cure";
     let Some(program) = linked_with_openmpi(test, &instance.directory()) else { return };
     let program = program.to_str().expect("text");
-    let run = instance.aprun(["-q", "-n", "2", program]).expect(125);
-    assert!(run.stderr.contains("Open MPI") && run.stderr.contains("--pmi=none"), "{}", run.stderr);
+    let run = instance.aprun(["-q", "-n", "2", "--pmi=pmi1", program]).expect(125);
+    assert!(run.stderr.contains("Open MPI") && run.stderr.contains("--pmi=pmix"), "{}", run.stderr);
     assert_eq!(run.out(), "");
     let run = instance.aprun(["-q", "-n", "2", "--pmi=none", program]).expect(0);
     assert_eq!(run.out(), "runs\nruns\n");

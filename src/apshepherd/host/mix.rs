@@ -25,10 +25,8 @@ const BEGIN: Duration = Duration::from_secs(20);
 const END: Duration = Duration::from_secs(2);
 /// The most bytes of data that it may have: what PEs ask of it takes memory that is no PE's.
 const DATA: u64 = 2 << 30;
-/// Where it has its folder: an application has a /dev/shm of its own, which goes with it.
-const FOLDER: &str = "/dev/shm";
-/// Where a host has the folder that has no /dev/shm.
-const FOLDER_ELSE: &str = "/tmp";
+/// Where it has its folder. (Not in /dev/shm: that of an application is empty when it begins.)
+const FOLDER: &str = "/tmp";
 
 /// The most files that are removed here, and levels of folders from the root on.
 const REMOVED_MAX: u32 = 1000;
@@ -109,9 +107,7 @@ impl Shell {
         watch(&self.epoll, ours.as_fd(), Token::Mix, EpollFlags::EPOLLIN)?;
         let mut random = [0u8; 8];
         rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
-        let in_memory = std::path::Path::new(FOLDER).is_dir();
-        let base = if in_memory { FOLDER } else { FOLDER_ELSE };
-        let folder = format!("{base}/psched.pmix.{:016x}", u64::from_ne_bytes(random));
+        let folder = format!("{FOLDER}/psched.pmix.{:016x}", u64::from_ne_bytes(random));
         // Beside this program.
         let program = std::env::current_exe()?.with_file_name(PROGRAM);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);

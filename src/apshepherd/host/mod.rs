@@ -316,7 +316,8 @@ impl Shell {
                 Err(Errno::EINTR) => continue,
                 Err(e) => return Err(e.into()),
             };
-            if self.timer.is_some_and(|at| at <= monotonic_ns()) {
+            // (It rings once: where nothing follows it is not set again.)
+            if self.timer.take_if(|at| *at <= monotonic_ns()).is_some() {
                 self.happens(Event::Tick);
             }
             for event in &events[..count] {

@@ -745,7 +745,7 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
                 b"pmix" => Wireup::Pmix,
                 b"all" => Wireup::All,
                 _ => {
-                    let text = format!("{} is none of pmi1, pmix, all and none", shown(value));
+                    let text = format!("{} is unknown: give pmi1, pmix, all or none", shown(value));
                     return Err(named(text));
                 }
             }

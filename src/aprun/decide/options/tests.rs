@@ -295,7 +295,7 @@ fn refusals() {
             "--output: \"tag\" is a form of output of Open MPI's mpirun, not a file: give --label for ranks in front of \
              lines (or ./NAME for a file of that name)",
         ),
-        ("--pmi=2 a", "--pmi: \"2\" is none of pmi1, pmix, all and none"),
+        ("--pmi=2 a", "--pmi: \"2\" is unknown: give pmi1, pmix, all or none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
         ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists the options"),
         ("-y a", "\"-y\" is not an option: aprun --help lists the options"),
