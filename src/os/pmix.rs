@@ -5,9 +5,8 @@
 //! every machine. So it is no dependency: it is looked for when a program needs it.
 //!
 //! # Approach
-//! Eight functions are looked up by name, and five structures are laid out here as its headers do. Servers of all
-//! releases from 3.2 to 7.0 have taken them (see the manual of appmix for what was tried); the table of upcalls has room
-//! for those of later releases, which find zeros there.
+//! Its functions are looked up by name ([`load`]), and five structures are laid out here as its headers do. This was
+//! tried with release 4.2; the table of upcalls has room for those of later releases, which find zeros there.
 //!
 //! The library has threads of its own, which call back. What they say becomes an [`Upcall`] at once, and what they wait
 //! for is answered later by its number, from any thread. There is one server in a process ([`Server::start`]).
@@ -48,7 +47,7 @@ pub enum Upcall {
         /// What it gave for a status.
         code: i32,
     },
-    /// All PEs of this server that take part in a fence are in it. Answered by [`Server::fence_over`].
+    /// All PEs of this server that take part in a fence are in it. Answered by [`Server::answer`].
     Fence {
         /// By which it is answered.
         number: u64,
@@ -57,7 +56,7 @@ pub enum Upcall {
         /// What they give to the others.
         data: Vec<u8>,
     },
-    /// A PE asks what this one of another server has put. Answered by [`Server::modex_found`].
+    /// A PE asks what this one of another server has put. Answered by [`Server::answer`].
     Modex {
         /// By which it is answered.
         number: u64,
@@ -717,13 +716,8 @@ impl Server {
         Ok(found)
     }
 
-    /// A fence is over, with what all have given.
-    pub fn fence_over(&self, number: u64, status: i32, data: &[u8]) {
-        self.shared.answer(number, status, data);
-    }
-
-    /// What the PE of another server has put.
-    pub fn modex_found(&self, number: u64, status: i32, data: &[u8]) {
+    /// Answers an [`Upcall::Fence`] with what all have given, or an [`Upcall::Modex`] with what that PE has put.
+    pub fn answer(&self, number: u64, status: i32, data: &[u8]) {
         self.shared.answer(number, status, data);
     }
 

@@ -38,8 +38,6 @@ const WAITING_MAX: usize = 64;
 pub const SUCCESS: i32 = 0;
 /// Its word for what a server does not do.
 pub const NOT_SUPPORTED: i32 = -47;
-/// Its word for what is not there.
-pub const NOT_FOUND: i32 = -46;
 
 /// What appmix says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -148,11 +148,11 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
                 all.extend_from_slice(&data);
                 if last {
                     let all = begun.remove(&number).unwrap_or_default();
-                    server.fence_over(number, status, &all);
+                    server.answer(number, status, &all);
                 }
             }
             ToMix::ModexFound { number, status, data } => {
-                server.modex_found(number, status, &data);
+                server.answer(number, status, &data);
             }
             ToMix::LookUp { number, rank } => server.look_up(number, rank),
         }

@@ -92,13 +92,19 @@ pub(super) fn is_form_of_output(value: &[u8]) -> bool {
 /// An entry is empty, or something else than a number follows its colon.
 pub(super) fn hosts(list: &str) -> Result<String, String> {
     let mut names: Vec<&str> = Vec::new();
+    add_hosts(&mut names, list)?;
+    Ok(names.join(","))
+}
+
+/// Adds the hosts of a list that are not there yet.
+fn add_hosts<'a>(names: &mut Vec<&'a str>, list: &'a str) -> Result<(), String> {
     for word in entries(list) {
         let name = host(word)?;
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    Ok(names.join(","))
+    Ok(())
 }
 
 /// The entries of a list, which commas separate that stand in no brackets.
@@ -138,12 +144,7 @@ pub(super) fn hosts_of_file(text: &str) -> Result<String, String> {
                 "{word} follows the host: give each host a line of its own, as in h1 slots=4"
             )));
         }
-        for word in entries(first) {
-            let name = host(word).map_err(named)?;
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
+        add_hosts(&mut names, first).map_err(named)?;
     }
     match names.is_empty() {
         true => Err("it names no host: give it lines such as h1 or h1 slots=4".to_owned()),
