@@ -32,7 +32,7 @@ use crate::os::claims::list;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -233,21 +233,27 @@ pub(super) fn is_forming(groups: &AppGroups, shepherd: i32, pid: i32) -> bool {
 }
 
 /// Whether a process is the appmix of this shepherd: its child, and of the file beside this program, or of one that an
-/// upgrade has replaced. (Of an ordinary user's apinit the kernel does not say which program it is, since no process of
-/// the same user may trace it: then its name tells.)
+/// upgrade has replaced. One that ends has no file any more. Of an ordinary user's apinit the kernel does not say which
+/// program it is, since no process of the same user may trace it, and in the midst of its execve it has the name of the
+/// shepherd still.
 fn is_mix(shepherd: i32, pid: i32) -> bool {
-    let is_it = |path: PathBuf| {
-        let own = std::env::current_exe().map(|own| own.with_file_name("appmix"));
-        let path = path.to_string_lossy();
-        let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
-        own.is_ok_and(|own| own == Path::new(path))
-    };
-    process_tracking::parent(pid) == Some(shepherd)
-        && fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "appmix\n")
-        && match fs::read_link(format!("/proc/{pid}/exe")) {
-            Ok(path) => is_it(path),
-            Err(error) => error.kind() == ErrorKind::PermissionDenied,
+    if process_tracking::parent(pid) != Some(shepherd) {
+        return false;
+    }
+    let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    match fs::read_link(format!("/proc/{pid}/exe")) {
+        Ok(path) => {
+            let own = std::env::current_exe().map(|own| own.with_file_name("appmix"));
+            let path = path.to_string_lossy();
+            let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
+            own.is_ok_and(|own| own == Path::new(path))
         }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let name_now = name(pid);
+            name_now == "appmix\n" || name_now == name(shepherd)
+        }
+        Err(_) => name(pid) == "appmix\n",
+    }
 }
 
 /// The control group of a process, as the kernel names it.
