@@ -419,7 +419,7 @@ fn options_of_other_launchers_run() {
         let line = [&line[..], &["--bind-to", "core", "sh", "-c", show]].concat();
         assert_eq!(instance.run("mpirun", line).expect(0).out(), "/\n/\n", "{hosts:?}");
     }
-    let missing = instance.run("mpirun", ["-host", "no-such-host", "true"]).expect(125);
+    let missing = instance.run("mpirun", ["-host", "no-such-host", "-n", "1", "true"]).expect(125);
     assert!(missing.stderr.contains("no node on a host \"no-such-host\""), "{missing:?}");
     // It was taken for -h, which prints the help, and the status was 0.
     let said = instance.run("aprun", ["-hostlist", file, "true"]).expect(125);

@@ -69,7 +69,7 @@ fn wrong_command_lines() {
             "-launcher is not an option of aprun: psched's apinits start the PEs: leave it out".to_owned(),
         ),
         (
-            "-hostfile /nonexistent true",
+            "-hostfile /nonexistent -n 1 true",
             "-hostfile: /nonexistent can't be read: No such file or directory; give the name of a file with a \
              host on each line"
                 .to_owned(),

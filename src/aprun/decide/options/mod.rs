@@ -230,7 +230,7 @@ pub fn parse(
         options.take_parts(all_parts(program, given, &ends)?)?;
         return Ok(Parsed::Run(Box::new(options)));
     };
-    if given != Given::default() {
+    if (Given { counts_elsewhere: None, ..given }) != Given::default() {
         return Err(
             "-n, -d and -N belong to the lines of the load file: give them there, for each line"
                 .to_owned(),
@@ -249,8 +249,8 @@ pub fn parse(
 /// The parts of a command line, of whose first the options have been read.
 fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part>, String> {
     let (command, mut more) = parts::split(ends);
-    let shape = given.shape(None);
     let several = |text| if more.is_some() { format!("part 1: {text}") } else { text };
+    let shape = given.shape(None).map_err(several)?;
     parts::check_command(command).map_err(several)?;
     let name = if more.is_some() { "part 1" } else { "" };
     let mut all = vec![Part { name: name.to_owned(), shape, command: command.to_vec() }];

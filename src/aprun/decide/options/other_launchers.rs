@@ -86,6 +86,18 @@ pub(super) fn is_form_of_output(value: &[u8]) -> bool {
     forms.contains(&first)
 }
 
+/// Whether another launcher takes from this option how many PEs there are, as aprun does not: so many on each node that
+/// there is, or one for each slot. aprun's own -N and -L have always left that to -n.
+pub(super) fn counts_pes(id: Id, name: &str, value: &[u8]) -> bool {
+    match id {
+        Id::PerNode | Id::Hosts | Id::HostFile => {
+            TAKEN.iter().any(|flag| flag.names.contains(&name))
+        }
+        Id::MapBy => value.starts_with(b"ppr:"),
+        _ => false,
+    }
+}
+
 /// Hosts as a list of -L: without numbers of slots, each once.
 ///
 /// # Errors

@@ -38,11 +38,16 @@ pub(super) struct Given {
     pub width: Option<u32>,
     pub depth: Option<u32>,
     pub per_node: Option<u32>,
+    /// An option from which another launcher takes how many PEs there are.
+    pub counts_elsewhere: Option<&'static str>,
 }
 
 impl Given {
     /// Takes an option in, if it is one of these.
-    pub fn take(&mut self, id: Id, name: &str, value: &[u8]) -> Option<Result<(), String>> {
+    pub fn take(&mut self, id: Id, name: &'static str, value: &[u8]) -> Option<Result<(), String>> {
+        if other_launchers::counts_pes(id, name, value) {
+            self.counts_elsewhere = Some(name);
+        }
         if id == Id::MapBy {
             let asked = other_launchers::map_by(value).map_err(|error| format!("{name}: {error}"));
             return Some(asked.map(|(per_node, depth)| {
@@ -63,11 +68,17 @@ impl Given {
     }
 
     /// The shape, with what carries on from the first part.
-    pub fn shape(self, first: Option<Shape>) -> Shape {
-        Shape {
-            width: self.width.unwrap_or(1),
-            depth: self.depth.or(first.map(|f| f.depth)).unwrap_or(1),
-            per_node: self.per_node.or(first.and_then(|f| f.per_node)),
+    ///
+    /// # Errors
+    /// It would have one PE where another launcher has more.
+    pub fn shape(self, first: Option<Shape>) -> Result<Shape, String> {
+        let depth = self.depth.or(first.map(|f| f.depth)).unwrap_or(1);
+        let per_node = self.per_node.or(first.and_then(|f| f.per_node));
+        match (self.width, self.counts_elsewhere) {
+            (None, Some(name)) => {
+                Err(format!("{name} does not say how many PEs there are in all: give -n as well"))
+            }
+            (width, _) => Ok(Shape { width: width.unwrap_or(1), depth, per_node }),
         }
     }
 }
@@ -179,7 +190,7 @@ pub(super) fn read<'a>(
     })?;
     let (command, more) = if colons { split(&ends) } else { (ends.rest, None) };
     check_command(command)?;
-    Ok(Read { shape: given.shape(first), command, more })
+    Ok(Read { shape: given.shape(first)?, command, more })
 }
 
 /// Whether there is a command.
@@ -213,7 +224,7 @@ pub(super) fn check_count(parts: &[Part]) -> Result<(), String> {
 pub(super) fn one_shape(parts: &[Part]) -> Result<(Shape, Layout), String> {
     let mut whole = match parts.first() {
         Some(first) => first.shape,
-        None => Given::default().shape(None),
+        None => Given::default().shape(None)?,
     };
     for part in parts.iter().skip(1) {
         let named = |text: String| format!("{}: {text}", part.name);

@@ -167,7 +167,7 @@ fn options_of_other_launchers_mean_what_they_say() {
         ("-genv A 1 -env B= -genvall -envlist C,D", "-e A=1 -e B="),
         ("-genv A -n -n 2", "-e A=-n -n 2"),
         ("-wdir d", "--chdir d"),
-        ("-host 1-3", "-L 1-3"),
+        ("-n 2 -host 1-3", "-n 2 -L 1-3"),
     ] {
         for program in [Program::Aprun, Program::Mpirun] {
             let read = |line: &str| {
@@ -178,7 +178,7 @@ fn options_of_other_launchers_mean_what_they_say() {
         }
     }
     assert_eq!(good("-x A a").exported, [b"A".to_vec()]);
-    let options = good("-H h1:4,h2:4,h1 a");
+    let options = good("-H h1:4,h2:4,h1 -n 8 a");
     assert_eq!(options.host_lists[0], Some(("-H".to_owned(), "h1,h2".to_owned())));
     for option in ["-hostfile", "--hostfile", "-machinefile", "--machinefile", "-f"] {
         let mut options = good(&format!("{option} h -np 2 ./a"));
@@ -187,12 +187,28 @@ fn options_of_other_launchers_mean_what_they_say() {
         options.listed("h", true, b"h1 slots=2\nh2\n").expect("hosts");
         assert_eq!(options.host_lists[0], Some(("h".to_owned(), "h1,h2".to_owned())));
     }
-    let said = good("-f h a").listed("h", true, b"h1\nh2 h3").expect_err("two in a line");
+    let said = good("-f h -n 2 a").listed("h", true, b"h1\nh2 h3").expect_err("two in a line");
     assert!(said.starts_with("h: line 2: \"h3\" follows the host: "), "{said}");
     assert_eq!(
         bad("-hostfile h -L 1 a"),
         "-L: the list of nodes is given twice: give -L or -l, once"
     );
+    // There they say how many PEs there are, which is not to become one in silence.
+    for option in [
+        "-ppn 2",
+        "-npernode 2",
+        "--ntasks-per-node 2",
+        "--map-by ppr:2:node",
+        "-H h1,h2",
+        "-hostfile h",
+    ] {
+        let (name, _) = option.split_once(' ').expect("a value");
+        let said = format!("{name} does not say how many PEs there are in all: give -n as well");
+        assert_eq!(bad(&format!("{option} a")), said);
+        assert_eq!(bad(&format!("-n 2 b : -n 2 a : {option} a")), format!("part 3: {said}"));
+        assert_eq!(bad(&format!("{option} a : -n 2 b")), format!("part 1: {said}"));
+    }
+    assert_eq!(good("-N 2 -L 1 a").posting.shape.width, 1);
     for (line, said) in [
         ("-genv A", "-genv: \"A\" is not of the form VAR=VALUE"),
         ("-genv", "-genv needs a value: -genv VAR VALUE"),
