@@ -1,8 +1,10 @@
-//! How long a launch takes: `aprun -q -n N true` beside Debian's `mpiexec.hydra -n N true`, in turns
-//! on one machine, from the fork of the front end to its end; and where aprun's time goes.
+//! How long a launch takes: `aprun -q -n N true` beside Debian's `mpiexec.hydra -n N true` and Open MPI's
+//! `mpirun -n N true`, and the same of an MPI program that begins and ends; in turns on one machine, from the fork of
+//! the front end to its end; and where aprun's time goes.
 //!
 //! `cargo bench --bench launch`. PSCHED_BENCH_RUNS changes the number of runs of each (50). Without
-//! mpiexec.hydra (Debian: mpich) its columns are left out.
+//! mpiexec.hydra (Debian: mpich), mpicc.mpich (libmpich-dev) or mpicc.openmpi (libopenmpi-dev, openmpi-bin) their rows
+//! are left out.
 //!
 //! The second table is made of the event logs of those very applications, whose times are compared
 //! with the clock readings just before the fork and just after the end: the first row is therefore
@@ -11,11 +13,14 @@
 
 #[path = "support/hydra.rs"]
 mod hydra;
+#[path = "support/programs.rs"]
+mod programs;
 mod support;
 
 use anyhow::{Context, bail};
 use psched::rpc::pb;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use support::{Sample, client, machine, number, within_instance, worded};
@@ -34,13 +39,60 @@ fn main() -> anyhow::Result<ExitCode> {
 struct Kind {
     command: &'static [&'static str],
     width: u32,
-    ours: bool,
+    /// What it starts, and the name for that.
+    program: PathBuf,
+    named: &'static str,
 }
 
 impl Kind {
     fn name(&self) -> String {
-        format!("{} -n {} true", self.command.join(" "), self.width)
+        let options = self.command.iter().filter(|word| !word.starts_with("--allow"));
+        let words: Vec<&str> = options.copied().collect();
+        format!("{} -n {} {}", words.join(" "), self.width, self.named)
     }
+
+    /// One whose steps are shown.
+    fn is_plain(&self) -> bool {
+        self.command == APRUN && self.named == "true"
+    }
+}
+
+const APRUN: &[&str] = &["aprun", "-q"];
+/// As a program of Open MPI is started.
+const APRUN_PMIX: &[&str] = &["aprun", "-q", "--pmi=pmix"];
+
+/// What is measured of each width: a command without MPI, then a program of each MPI.
+fn kinds(folder: &Path) -> anyhow::Result<Vec<Kind>> {
+    let mut kinds = Vec::new();
+    let (mpich, open) = (programs::is_there("mpicc.mpich"), programs::is_there("mpicc.openmpi"));
+    let hydra: &[&str] = &[hydra::PROGRAM];
+    let built = |there: bool, compiler| match there {
+        true => programs::build(folder, compiler, "hello").map(Some),
+        false => Ok(None),
+    };
+    let of_mpich = built(mpich, "mpicc.mpich")?;
+    let of_open = built(open, "mpicc.openmpi")?;
+    for width in WIDTHS {
+        let mut add = |there: bool, command, program: &Path, named| {
+            if there {
+                kinds.push(Kind { command, width, program: program.to_owned(), named });
+            }
+        };
+        let plain = Path::new("true");
+        add(true, APRUN, plain, "true");
+        add(hydra::is_there(), hydra, plain, "true");
+        add(open, APRUN_PMIX, plain, "true");
+        add(open, &programs::MPIRUN, plain, "true");
+        if let Some(hello) = &of_mpich {
+            add(true, APRUN, hello, "hello (MPICH)");
+            add(hydra::is_there(), hydra, hello, "hello (MPICH)");
+        }
+        if let Some(hello) = &of_open {
+            add(true, APRUN, hello, "hello (Open MPI)");
+            add(true, &programs::MPIRUN, hello, "hello (Open MPI)");
+        }
+    }
+    Ok(kinds)
 }
 
 /// One launch: clock readings in nanoseconds since the epoch, and the time between by a clock that
@@ -53,14 +105,8 @@ struct Run {
 
 fn measure() -> anyhow::Result<()> {
     let runs = number("PSCHED_BENCH_RUNS", 50usize)?;
-    let has_hydra = hydra::is_there();
-    let mut kinds = Vec::new();
-    for width in WIDTHS {
-        kinds.push(Kind { command: &["aprun", "-q"], width, ours: true });
-        if has_hydra {
-            kinds.push(Kind { command: &[hydra::PROGRAM], width, ours: false });
-        }
-    }
+    let folder = tempfile::tempdir()?;
+    let kinds = kinds(folder.path())?;
     let mut done: Vec<Vec<Run>> = kinds.iter().map(|_| Vec::new()).collect();
     for turn in 0..WARM_UP + runs {
         for (kind, done) in kinds.iter().zip(&mut done) {
@@ -72,23 +118,20 @@ fn measure() -> anyhow::Result<()> {
     }
 
     println!("\nlaunch, {runs} of each in turns, on {}", machine());
-    println!("\n{:<32} {:>10} {:>10} {:>10}", "ms", "median", "p95", "least");
+    println!("\n{:<56} {:>10} {:>10} {:>10}", "ms", "median", "p95", "least");
     for (kind, runs) in kinds.iter().zip(&done) {
         let sample = Sample::new(runs.iter().map(|run| run.took).collect());
         println!(
-            "{:<32} {:>10.2} {:>10.2} {:>10.2}",
+            "{:<56} {:>10.2} {:>10.2} {:>10.2}",
             kind.name(),
             sample.median_ms(),
             sample.percentile_ms(95),
             sample.percentile_ms(0),
         );
     }
-    if !has_hydra {
-        println!("(no mpiexec.hydra here: apt-get install mpich)");
-    }
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    for (kind, runs) in kinds.iter().zip(&done).filter(|(kind, _)| kind.ours) {
+    for (kind, runs) in kinds.iter().zip(&done).filter(|(kind, _)| kind.is_plain()) {
         println!("\nwhere the time of `{}` goes", kind.name());
         // The figures above stand, whatever becomes of these.
         match runtime.block_on(steps(kind.width, runs)) {
@@ -101,7 +144,7 @@ fn measure() -> anyhow::Result<()> {
 
 fn launch(kind: &Kind) -> anyhow::Result<Run> {
     let mut command = Command::new(kind.command[0]);
-    command.args(&kind.command[1..]).arg("-n").arg(kind.width.to_string()).arg("true");
+    command.args(&kind.command[1..]).arg("-n").arg(kind.width.to_string()).arg(&kind.program);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let (began_ns, clock) = (now_ns(), Instant::now());
     let status = command.status().with_context(|| kind.name())?;
