@@ -182,6 +182,18 @@ impl RankMap {
         })
     }
 
+    /// The apinit of a PE. (Its cost is that of the runs.)
+    pub fn host_of(&self, rank: u32) -> Option<u32> {
+        let mut before = 0u64;
+        self.0.iter().find_map(|run| {
+            let (all, first) = (run.all_pes(), before);
+            before = before.saturating_add(all);
+            let within = u64::from(rank).checked_sub(first).filter(|within| *within < all)?;
+            let each = u64::from(run.nodes) * u64::from(run.pes);
+            Some(run.first_host.saturating_add(cut(within / each)))
+        })
+    }
+
     /// The node by which an apinit is named: the first one that it has.
     pub fn first_nid(&self, host: u32) -> Option<Nid> {
         self.of_host(host).next().map(|node| node.nid)
@@ -260,6 +272,12 @@ mod tests {
                 })
                 .collect();
             let map = RankMap::of(&places, &hosts);
+            for node in map.all() {
+                for rank in node.first_rank..node.first_rank + node.pes {
+                    prop_assert_eq!(map.host_of(rank), Some(node.host));
+                }
+            }
+            prop_assert_eq!(map.host_of(map.pes() as u32), None);
             let mut first_rank = 0;
             let plain = places.0.iter().zip(&list).zip(0..).map(|((place, (host, _)), at)| {
                 let node =

@@ -22,6 +22,7 @@
 mod attach;
 mod codec;
 mod common;
+mod letters;
 mod migration_blocker;
 mod mix;
 mod node;

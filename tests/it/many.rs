@@ -38,15 +38,6 @@ impl Drop for Others {
     }
 }
 
-/// Processor time of a process, or of its children that have been waited for, in clock ticks.
-fn ticks(pid: i32, of_children: bool) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields: Vec<&str> =
-        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let first = if of_children { 13 } else { 11 };
-    fields.iter().skip(first).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
-}
-
 #[test]
 fn an_end_costs_the_same_however_many_processes_there_are() {
     let test = "many::an_end_costs_the_same_however_many_processes_there_are";

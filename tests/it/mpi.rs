@@ -1,5 +1,6 @@
 //! MPI programs, as Debian's mpicc.mpich builds them.
 
+use crate::support::hosts;
 use crate::support::mpi::program;
 use crate::support::*;
 
@@ -81,6 +82,21 @@ fn names_are_published() {
     let Some(names) = built("mpi::names_are_published", "names") else { return };
     let run = instance(1, 2).aprun(["-q", "-n", "2", &names]).expect(0);
     assert_eq!(run.sorted(), ["found", "taken back"], "{}", run.stderr);
+}
+
+/// They are kept at the host of PE 0.
+#[test]
+fn names_are_published_to_another_host() {
+    let test = "mpi::names_are_published_to_another_host";
+    if !hosts::may_be(test) {
+        return;
+    }
+    let Some(names) = program(test, "names") else { return };
+    let cluster = hosts::Cluster::start(2, 1);
+    let mut command = cluster.command(0, "aprun", words("-q -n 4"));
+    let run = run(command.arg(&names)).expect(0);
+    assert_eq!(run.sorted(), ["found", "taken back"], "{}", run.stderr);
+    cluster.wait_until_up();
 }
 
 #[test]

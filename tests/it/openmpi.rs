@@ -5,6 +5,7 @@ use crate::support::mpi;
 use crate::support::*;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Such a program, in a place that its user can reach; `None`: this test is skipped.
 fn built(test: &str, name: &str) -> Option<String> {
@@ -128,6 +129,53 @@ fn on_two_hosts_they_meet() {
     let mut command = cluster.command(0, "aprun", words("-n 4"));
     run(command.arg(&abort).arg("7")).expect(7).says("called MPI_Abort(7)");
     cluster.wait_until_up();
+}
+
+/// Fences of some PEs, and what one wants to know of one of another host, go by letters from host to host.
+#[test]
+fn some_pes_of_two_hosts_meet() {
+    let test = "openmpi::some_pes_of_two_hosts_meet";
+    if !may_be(test) {
+        return;
+    }
+    let (Some(some), Some(ring)) = (mpi::open(test, "some"), mpi::open(test, "ring")) else {
+        return;
+    };
+    let cluster = Cluster::start(2, 1);
+    let run_there = |options: &str, program: &Path| {
+        run(cluster.command(0, "aprun", words(options)).arg(program)).expect(0)
+    };
+    let learned = run_there("-q -n 4", &some);
+    let between = |own: u32| (0..3).map(move |turn| format!("{own}: {turn} by {}", 3 - own));
+    let mut expected: Vec<String> = between(1).chain(between(2)).collect();
+    expected.insert(0, "0: put by 3".into());
+    assert_eq!(learned.sorted(), expected, "{}", learned.stderr);
+    // Each PE asks those that it speaks with, as in programs of thousands of PEs.
+    let direct = "-q -n 4 -e OMPI_MCA_pmix_base_async_modex=1";
+    assert_eq!(run_there(direct, &ring).sorted(), ranks(4, |_| 0, 2));
+    cluster.wait_until_up();
+}
+
+/// When the last look at what its PEs have loaded is over, an apshepherd does nothing for a program that is idle.
+#[test]
+fn an_idle_program_costs_nothing() {
+    let instance = instance(1, 2);
+    let started = instance.directory().join("started");
+    let script =
+        format!("echo $PPID > {0}.new && mv {0}.new {0}; exec sleep 1000", started.display());
+    let began = Instant::now();
+    let running = instance.start_script("-q -n 2", &script);
+    eventually(BOUND, "it runs", || started.exists());
+    let text = std::fs::read_to_string(&started).expect("read");
+    let shepherd: i32 = text.trim().parse().expect("a number");
+    eventually(BOUND, "that was the last look", || began.elapsed() > Duration::from_secs(33));
+    // In this time one that does nothing else takes 200 ticks, or on a busy machine a good part of them.
+    let before = ticks(shepherd, false);
+    let since = Instant::now();
+    eventually(BOUND, "some time goes by", || since.elapsed() > Duration::from_secs(2));
+    let taken = ticks(shepherd, false) - before;
+    assert!(taken < 10, "{taken} ticks of processor time");
+    drop(running);
 }
 
 /// A process of the user's that may not be traced, and that ends as an application's process does.

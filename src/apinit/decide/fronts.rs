@@ -525,6 +525,7 @@ impl Agent {
                     app.tell_shepherd(ToShepherd::BarrierOut(piece), out);
                 }
             }
+            ToPeer::Letter(letter) => self.letter_arrives(key, letter, out),
             ToPeer::Sources { hosts } => self.sources_told(key, hosts, out),
             // (Who passes them on has read these.)
             ToPeer::Lead { .. } | ToPeer::Pass(_) => {}

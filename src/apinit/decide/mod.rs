@@ -51,6 +51,7 @@ mod fronts;
 mod kept_output;
 mod kept_signals;
 mod launching;
+mod letters;
 pub mod login;
 mod memory_out;
 mod moves;

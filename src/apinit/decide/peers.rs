@@ -148,6 +148,7 @@ impl Agent {
                 }
             }
             FromPeer::BarrierIn(arrival) => self.peer_barrier(now, key, index, arrival, out),
+            FromPeer::Letter(letter) => self.pass_letter(key, letter, out),
             FromPeer::SignalsTaken(number) => self.peer_signals_taken(key, index, number, out),
             FromPeer::Decisive(decisive) => {
                 if decisive.cause.ends_application()

@@ -67,6 +67,7 @@ impl Agent {
                 }
             }
             FromShepherd::BarrierIn(arrival) => self.own_barrier(now, key, arrival, out),
+            FromShepherd::Letter(letter) => self.own_letter(key, letter, out),
             FromShepherd::SignalsTaken(number) => self.own_signals_taken(key, number, out),
             FromShepherd::Notice(notice) => {
                 if let Some(stream) = app.open_front() {

@@ -586,6 +586,7 @@ impl Outside for Fake {
             | ToShepherd::StdinEnd(_)
             | ToShepherd::OutputTaken(_)
             | ToShepherd::BarrierOut(_)
+            | ToShepherd::Letter(_)
             | ToShepherd::Release
             | ToShepherd::Rekey(_)
             | ToShepherd::Processes(_)

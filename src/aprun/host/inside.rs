@@ -245,6 +245,7 @@ impl Home {
                 }
                 // No other host has PEs; and what outlives its KILL is the application's to wait for.
                 FromShepherd::BarrierIn(_)
+                | FromShepherd::Letter(_)
                 | FromShepherd::Stuck(_)
                 | FromShepherd::Processes(_)
                 | FromShepherd::Stacks(_)

@@ -41,6 +41,7 @@
 //! assert_eq!(shepherd.apply(2, Event::Frame(ToShepherd::Release)), [Action::Exit]);
 //! ```
 
+mod asks;
 mod events;
 mod input;
 mod left;
@@ -62,10 +63,12 @@ use crate::apteam::ending::{Cause, Decisive, EndCount, Usage};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, HostLaunch};
 use crate::apteam::protocol::attach::{NumberedSignal, TakenSignals};
+use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::programs::WantedProgram;
 use crate::apteam::protocol::shepherd::{FromShepherd, Hello, PROTOCOL, ToShepherd};
 use crate::machine::Nid;
+use asks::{Asker, Asks, TooMany};
 use input::Stdin;
 use limits::MemoryLimit;
 use output::{OutputLog, Source};
@@ -149,6 +152,7 @@ pub struct Shepherd {
     pmix: Option<Pmix>,
     /// The program can't do without.
     pmix_needed: bool,
+    asks: Asks,
     output: OutputLog,
     /// How each PE has ended is told.
     reports: bool,
@@ -215,6 +219,7 @@ impl Shepherd {
             pmi: None,
             pmix: None,
             pmix_needed: false,
+            asks: Asks::default(),
             output: OutputLog::new(false, Bounds::default().output),
             reports: false,
             reading: true,
@@ -344,6 +349,10 @@ impl Shepherd {
             self.send(|shepherd| FromShepherd::Ended(Box::new(shepherd.host_end())));
         }
         self.wait_for_leavings(now_ns);
+        if self.empty_at.is_some() {
+            // (Nobody is left who wants to know.)
+            self.asks = Asks::default();
+        }
         if self.ending || self.empty_at.is_some() {
             self.stacks.give_up(now_ns, "the application ends", &mut self.actions);
         }
@@ -353,6 +362,7 @@ impl Shepherd {
             self.stuck.name_at,
             self.stacks.look_at(),
             self.unmet.look_at,
+            self.asks.due_ns(),
         ]);
         let timer = deadlines.flatten().min();
         if timer != self.timer {
@@ -382,6 +392,9 @@ impl Shepherd {
         }
         if due(&mut self.unmet.look_at) {
             self.look_for_mpi();
+        }
+        for letter in self.asks.again(now_ns) {
+            self.send(|_| FromShepherd::Letter(letter));
         }
         self.stacks.tick(now_ns, &mut self.actions);
         if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
@@ -439,6 +452,7 @@ impl Shepherd {
             ToShepherd::Stdin(piece) => self.stdin(piece),
             ToShepherd::StdinEnd(length) => self.stdin_end(length),
             ToShepherd::OutputTaken(offset) => self.output.take(offset),
+            ToShepherd::Letter(letter) => self.letter(now_ns, letter),
             ToShepherd::BarrierOut(out) => {
                 if let Some(pmi) = &mut self.pmi {
                     let effects = pmi.barrier_out(out);
@@ -505,6 +519,7 @@ impl Shepherd {
         missed.extend(self.signals_taken.numbers().map(FromShepherd::SignalsTaken));
         let barriers = self.pmi.as_ref().map(Pmi::barriers).unwrap_or_default();
         missed.extend(barriers.into_iter().map(FromShepherd::BarrierIn));
+        missed.extend(self.asks.all().cloned().map(FromShepherd::Letter));
         if !self.stuck.list.is_empty() && !self.ended {
             missed.push(FromShepherd::Stuck(self.stuck.list.clone()));
         }
@@ -561,7 +576,8 @@ impl Shepherd {
         self.stdin.closed |= !launch.stdin;
         if launch.launch.pmix != launch::ServePmix::No {
             let ranks = self.pes.keys().copied();
-            self.pmix = Some(Pmix::new(launch.alone, launch.bounds.pmi, ranks));
+            let most = launch.bounds.pmi;
+            self.pmix = Some(Pmix::new(launch.alone, most, launch.width, ranks));
             self.pmix_needed = launch.launch.pmix == launch::ServePmix::Needed;
             if launch.width > 1 {
                 self.watch_for_mpi();
@@ -643,9 +659,61 @@ impl Shepherd {
                     let nid = self.nid(rank);
                     self.notice(nid, Seen::Pmi { rank, text });
                 }
+                Effect::Ask { rank, text } => self.ask(now_ns, (rank, 0), text, Asker::Pe(rank)),
+                Effect::Answer(letter) => self.send(|_| FromShepherd::Letter(letter)),
             }
         }
     }
+
+    // ---- letters ----
+
+    fn ask(&mut self, now_ns: u64, between: (u32, u32), text: LetterText, asker: Asker) {
+        match self.asks.ask(now_ns, between, text, asker) {
+            Ok(Some(letter)) => self.send(|_| FromShepherd::Letter(letter)),
+            Ok(None) => {}
+            Err(TooMany) => {
+                let (rank, _) = between;
+                let text =
+                    "and the others on its host ask other hosts for too much at the same time"
+                        .into();
+                self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text });
+            }
+        }
+    }
+
+    fn letter(&mut self, now_ns: u64, letter: Letter) {
+        match letter.text {
+            LetterText::Answer { status, data } => {
+                let (asker, next) = self.asks.answered(now_ns, letter.number);
+                if let Some(next) = next {
+                    self.send(|_| FromShepherd::Letter(next));
+                }
+                match asker {
+                    None => {}
+                    Some(Asker::Pe(rank)) => {
+                        let effects =
+                            self.pmi.as_mut().map(|pmi| pmi.answered(rank, status, &data));
+                        self.pmi_effects(now_ns, effects.unwrap_or_default());
+                    }
+                    Some(asker) => {
+                        let effects =
+                            self.pmix.as_ref().map(|pmix| pmix.answered(asker, status, data));
+                        self.pmix_effects(now_ns, effects.unwrap_or_default());
+                    }
+                }
+            }
+            LetterText::Modex | LetterText::Fence { .. } => {
+                let effects = self.pmix.as_mut().map(|pmix| pmix.asked(letter));
+                self.pmix_effects(now_ns, effects.unwrap_or_default());
+            }
+            LetterText::Publish { .. } | LetterText::LookUp(_) | LetterText::Unpublish(_) => {
+                let effects = self.pmi.as_mut().map(|pmi| pmi.asked(letter));
+                self.pmi_effects(now_ns, effects.unwrap_or_default());
+            }
+        }
+    }
+
+    // ---- PMIx ----
 
     fn mix_says(&mut self, now_ns: u64, said: FromMix) {
         let effects = self.pmix.as_mut().map(|pmix| pmix.hear(said));
@@ -669,10 +737,10 @@ impl Shepherd {
                     let nid = self.nid(first);
                     self.bad(now_ns, Cause::NotMet { rank: first, nid, text });
                 }
-                pmix::Effect::Notice { rank, text } => {
-                    let nid = self.nid(rank);
-                    self.notice(nid, Seen::Pmi { rank, text });
+                pmix::Effect::Ask { to, from, text, asker } => {
+                    self.ask(now_ns, (from, to), text, asker);
                 }
+                pmix::Effect::Answer(letter) => self.send(|_| FromShepherd::Letter(letter)),
             }
         }
     }

@@ -35,6 +35,7 @@
 //! bounded: lines, keys, values, and the whole space.
 
 use super::pmix;
+use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
 use crate::variables::raise;
 use crate::variables::units::{about, format_size};
@@ -86,6 +87,10 @@ pub enum Effect {
     Garbage { rank: u32, text: String },
     /// A line for the user.
     Notice { rank: u32, text: String },
+    /// PE 0's host is asked, for this PE.
+    Ask { rank: u32, text: LetterText },
+    /// The answer to another host's question.
+    Answer(Letter),
 }
 
 /// One PE's connection.
@@ -101,6 +106,16 @@ struct Client {
     /// It has sent garbage.
     dead: bool,
     block: Option<Block>,
+    /// It waits for what PE 0's host says about a name.
+    asks: Option<NameQuestion>,
+}
+
+/// What a PE wants with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameQuestion {
+    Publish,
+    LookUp,
+    Unpublish,
 }
 
 /// An `mcmd` block under way: lines up to `endcmd`.
@@ -132,8 +147,8 @@ pub struct Pmi {
     fresh_bytes: usize,
     /// Names that PEs have published, with their ports.
     names: BTreeMap<Bytes, Bytes>,
-    /// It was told that they are not served.
-    names_told: bool,
+    /// What each PE of another host was told last about a name, by the number of its question, which may come twice.
+    names_answered: BTreeMap<u32, (u64, i32)>,
     /// How many PEs wait in the barrier.
     waiting: usize,
     /// How many barriers they have left.
@@ -174,7 +189,7 @@ impl Pmi {
             fresh: BTreeMap::new(),
             fresh_bytes: 0,
             names: BTreeMap::new(),
-            names_told: false,
+            names_answered: BTreeMap::new(),
             waiting: 0,
             passed: 0,
             last: Vec::new(),
@@ -382,9 +397,9 @@ impl Pmi {
             b"getbyidx" => "cmd=getbyidx_results rc=-1 reason=not_supported\n".into(),
             b"create_kvs" => "cmd=newkvs rc=-1 msg=not_supported\n".into(),
             b"destroy_kvs" => "cmd=kvs_destroyed rc=0\n".into(),
-            b"publish_name" => self.publish(rank, words, effects)?,
-            b"lookup_name" => self.look_up(rank, words, effects)?,
-            b"unpublish_name" => self.unpublish(rank, words, effects)?,
+            b"publish_name" => return self.name(rank, NameQuestion::Publish, words, effects),
+            b"lookup_name" => return self.name(rank, NameQuestion::LookUp, words, effects),
+            b"unpublish_name" => return self.name(rank, NameQuestion::Unpublish, words, effects),
             b"barrier_in" => {
                 if client.waits {
                     return Err("barrier_in twice without a barrier_out between".into());
@@ -470,77 +485,104 @@ impl Pmi {
         }
     }
 
-    // (MPICH of old looks at `info`, that of today at `rc`.)
+    // ---- names ----
 
-    fn publish(
+    /// A PE says something about a name. They are kept at PE 0's host: there is no barrier that would bring them to all.
+    fn name(
         &mut self,
         rank: u32,
+        question: NameQuestion,
         words: &Words<'_>,
         effects: &mut Vec<Effect>,
-    ) -> Result<String, String> {
-        let name = words.get(b"service").ok_or("a publish_name without a service")?;
-        let port = words.get(b"port").ok_or("a publish_name without a port")?;
-        let size = name.len() + port.len() + PMI_ENTRY_COST;
-        let refusal = if !self.serves_names(rank, effects) {
-            "not_supported"
-        } else if self.names.contains_key(name) {
-            "duplicate_service"
-        } else if (self.space_bytes + size) as u64 > self.space_max {
-            self.tell_full(rank, format_args!("{}", too_much(self.space_max)), effects);
-            "kvs_full"
-        } else {
-            self.space_bytes += size;
-            self.names.insert(Bytes::copy_from_slice(name), Bytes::copy_from_slice(port));
-            return Ok("cmd=publish_result info=ok rc=0 msg=success\n".into());
+    ) -> Result<(), String> {
+        let word = |key: &str| {
+            let value = words.get(key.as_bytes()).map(Bytes::copy_from_slice);
+            value.ok_or_else(|| format!("a question about a name without a {key}"))
         };
-        Ok(format!("cmd=publish_result info={refusal} rc=-1 msg={refusal}\n"))
-    }
-
-    fn look_up(
-        &mut self,
-        rank: u32,
-        words: &Words<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<String, String> {
-        let name = words.get(b"service").ok_or("a lookup_name without a service")?;
-        let refusal = match self.names.get(name).cloned() {
-            Some(port) => {
-                // (It has come as text, or as what only a hostile program makes of it.)
-                let port = String::from_utf8_lossy(&port);
-                return Ok(format!("cmd=lookup_result info=ok rc=0 msg=success port={port}\n"));
+        let name = word("service")?;
+        let text = match question {
+            NameQuestion::Publish => LetterText::Publish { name, port: word("port")? },
+            NameQuestion::LookUp => LetterText::LookUp(name),
+            NameQuestion::Unpublish => LetterText::Unpublish(name),
+        };
+        if self.alone || self.clients.contains_key(&0) {
+            let (status, port) = self.names_say(&text);
+            if status == FULL {
+                self.tell_full(rank, format_args!("{}", too_much(self.space_max)), effects);
             }
-            None if self.serves_names(rank, effects) => "service_not_found",
-            None => "not_supported",
-        };
-        Ok(format!("cmd=lookup_result info={refusal} rc=-1 msg={refusal}\n"))
-    }
-
-    fn unpublish(
-        &mut self,
-        rank: u32,
-        words: &Words<'_>,
-        effects: &mut Vec<Effect>,
-    ) -> Result<String, String> {
-        let name = words.get(b"service").ok_or("an unpublish_name without a service")?;
-        let refusal = match self.names.remove(name) {
-            Some(port) => {
-                self.space_bytes -= name.len() + port.len() + PMI_ENTRY_COST;
-                return Ok("cmd=unpublish_result info=ok rc=0 msg=success\n".into());
-            }
-            None if self.serves_names(rank, effects) => "service_not_found",
-            None => "not_supported",
-        };
-        Ok(format!("cmd=unpublish_result info={refusal} rc=-1 msg={refusal}\n"))
-    }
-
-    /// Names are known on one host: there is no barrier that would bring them to others in time. Told once.
-    fn serves_names(&mut self, rank: u32, effects: &mut Vec<Effect>) -> bool {
-        if !self.alone && !std::mem::replace(&mut self.names_told, true) {
-            let text = "uses MPI_Publish_name or MPI_Lookup_name, which psched serves to programs on one host only: \
-                        run it on one (--nodes=1, or -L), or send the port by a message";
-            effects.push(Effect::Notice { rank, text: text.into() });
+            effects.push(Effect::Reply(rank, question.reply(status, &port)));
+            return Ok(());
         }
-        self.alone
+        let Some(client) = self.clients.get_mut(&rank) else { return Ok(()) };
+        if client.asks.replace(question).is_some() {
+            return Err("a question about a name before the last one was answered".into());
+        }
+        effects.push(Effect::Ask { rank, text });
+        Ok(())
+    }
+
+    /// What is done about a name: how it went, and the port that it stands for.
+    fn names_say(&mut self, text: &LetterText) -> (i32, Bytes) {
+        let none = |status| (status, Bytes::new());
+        match text {
+            LetterText::Publish { name, port } => {
+                let size = name.len() + port.len() + PMI_ENTRY_COST;
+                if self.names.contains_key(name) {
+                    return none(DUPLICATE);
+                }
+                if (self.space_bytes + size) as u64 > self.space_max {
+                    return none(FULL);
+                }
+                self.space_bytes += size;
+                self.names.insert(name.clone(), port.clone());
+                none(0)
+            }
+            LetterText::LookUp(name) => match self.names.get(name) {
+                Some(port) => (0, port.clone()),
+                None => none(UNKNOWN),
+            },
+            LetterText::Unpublish(name) => match self.names.remove(name) {
+                Some(port) => {
+                    self.space_bytes -= name.len() + port.len() + PMI_ENTRY_COST;
+                    none(0)
+                }
+                None => none(UNKNOWN),
+            },
+            _ => none(UNKNOWN),
+        }
+    }
+
+    /// (At PE 0's host.) A PE of another host says something about a name, perhaps again.
+    pub fn asked(&mut self, letter: Letter) -> Vec<Effect> {
+        let Letter { to, from, number, text } = letter;
+        if from >= self.width {
+            return Vec::new();
+        }
+        let last = self.names_answered.get(&from).filter(|(last, _)| *last >= number);
+        let (status, data) = match (last, &text) {
+            // (It waits for this one no more.)
+            (Some((last, _)), _) if *last > number => return Vec::new(),
+            (Some((_, status)), LetterText::Publish { .. } | LetterText::Unpublish(_)) => {
+                (*status, Bytes::new())
+            }
+            _ => self.names_say(&text),
+        };
+        self.names_answered.insert(from, (number, status));
+        let text = LetterText::Answer { status, data };
+        vec![Effect::Answer(Letter { to: from, from: to, number, text })]
+    }
+
+    /// PE 0's host has answered this PE's question.
+    pub fn answered(&mut self, rank: u32, status: i32, port: &[u8]) -> Vec<Effect> {
+        let question = self.clients.get_mut(&rank).and_then(|client| client.asks.take());
+        let mut effects = Vec::new();
+        if let Some(question) = question {
+            if status == FULL {
+                self.tell_full(rank, format_args!("{}", too_much(self.space_max)), &mut effects);
+            }
+            effects.push(Effect::Reply(rank, question.reply(status, port)));
+        }
+        effects
     }
 
     fn get(&self, rank: u32, words: &Words<'_>, effects: &mut Vec<Effect>) -> Result<(), String> {
@@ -577,6 +619,38 @@ impl Pmi {
         self.space_bytes = size;
         self.space.insert(key, value);
         Ok(())
+    }
+}
+
+/// What is said of a name beside 0, that it went well.
+const UNKNOWN: i32 = 1;
+const DUPLICATE: i32 = 2;
+const FULL: i32 = 3;
+
+impl NameQuestion {
+    fn reply(self, status: i32, port: &[u8]) -> Bytes {
+        let what = match self {
+            NameQuestion::Publish => "publish",
+            NameQuestion::LookUp => "lookup",
+            NameQuestion::Unpublish => "unpublish",
+        };
+        let refusal = match status {
+            0 => None,
+            DUPLICATE => Some("duplicate_service"),
+            FULL => Some("kvs_full"),
+            _ => Some("service_not_found"),
+        };
+        // (MPICH of old looks at `info`, that of today at `rc`.)
+        let mut line = match refusal {
+            None => format!("cmd={what}_result info=ok rc=0 msg=success"),
+            Some(msg) => format!("cmd={what}_result info={msg} rc=-1 msg={msg}"),
+        };
+        if self == NameQuestion::LookUp && status == 0 {
+            // (It has come as text, or as what only a hostile program makes of it.)
+            line += &format!(" port={}", String::from_utf8_lossy(port));
+        }
+        line.push('\n');
+        line.into()
     }
 }
 

@@ -16,13 +16,20 @@
 //! begin with a zero byte, as no key of PMI-1 does. A library has several fences in the air at the same time only if its
 //! program has: they wait for one another in the order in which they came.
 //!
-//! A fence of some PEs is over at once if all of them are here.
+//! A fence of some PEs is over at once if all of them are here. One of PEs of several hosts, and what one PE wants to know
+//! of one of another host before a fence has brought it ("direct modex"), go by letters from host to host
+//! ([`crate::apteam::protocol::letters`]).
 
+mod partial;
+
+use super::asks::Asker;
 use super::pmi::Progress;
+use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText};
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::variables::raise;
 use crate::variables::units::format_size;
 use bytes::{Bytes, BytesMut};
+use partial::{Arrival, Partial, Whom};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that the PEs of one host may give to one fence: they must fit in a frame.
@@ -33,11 +40,17 @@ const OVER_PIECE: usize = 1024 * 1024;
 const PIECE: usize = 64 * 1024;
 /// Fences that wait for others: a program has one or two.
 const WAITING_MAX: usize = 64;
+/// PEs of this host of which others want to know at a time, and questions for each.
+const LOOKED_UP_MAX: usize = 64 * 1024;
 
 /// PMIx's word for success.
 pub const SUCCESS: i32 = 0;
+/// Its word for what nobody has.
+pub const NOT_FOUND: i32 = -46;
 /// Its word for what a server does not do.
 pub const NOT_SUPPORTED: i32 = -47;
+/// Its word for more than there is room for.
+pub const NO_ROOM: i32 = -32;
 
 /// What appmix says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,34 +174,52 @@ pub enum Effect {
     },
     /// The application can't go on: why.
     Garbage(String),
-    /// A line for the user.
-    Notice {
-        /// About this PE.
-        rank: u32,
-        /// What follows its name.
-        text: String,
+    /// The host of PE `to` is asked, for PE `from` of this one.
+    Ask {
+        /// Whom.
+        to: u32,
+        /// For whom.
+        from: u32,
+        /// What.
+        text: LetterText,
+        /// Who wants to know.
+        asker: Asker,
     },
+    /// The answer to another host's question.
+    Answer(Letter),
 }
 
 /// PMIx of one host's part of an application.
 #[derive(Clone, Debug)]
 pub struct Pmix {
     progress: BTreeMap<u32, Progress>,
+    width: u32,
     /// No other host has PEs.
     alone: bool,
     /// Bytes that all PEs may give to a fence (variable `pmi_max`).
     most: u64,
     /// Fences of all PEs, the first of which is in the barrier.
     fences: VecDeque<(u64, Bytes)>,
-    /// It was told that something is not served.
-    told: bool,
+    partial: Partial,
+    /// PEs of this host of whom appmix was asked what they have put, by the number of that question; and whom of other
+    /// hosts it is for.
+    looked_up: BTreeMap<u64, (u32, Vec<(u32, u64)>)>,
+    last_look_up: u64,
 }
 
 impl Pmix {
-    /// For PEs of these ranks.
-    pub fn new(alone: bool, most: u64, ranks: impl IntoIterator<Item = u32>) -> Pmix {
-        let progress = ranks.into_iter().map(|rank| (rank, Progress::Outside)).collect();
-        Pmix { progress, alone, most, fences: VecDeque::new(), told: false }
+    /// For PEs of these ranks, of `width`.
+    pub fn new(alone: bool, most: u64, width: u32, ranks: impl IntoIterator<Item = u32>) -> Pmix {
+        Pmix {
+            progress: ranks.into_iter().map(|rank| (rank, Progress::Outside)).collect(),
+            width,
+            alone,
+            most,
+            fences: VecDeque::new(),
+            partial: Partial::default(),
+            looked_up: BTreeMap::new(),
+            last_look_up: 0,
+        }
     }
 
     /// How far a PE is.
@@ -205,16 +236,70 @@ impl Pmix {
             FromMix::Finalized(rank) => self.is_now(rank, Progress::Finalized),
             FromMix::Abort { rank, code } => vec![Effect::Abort { rank, code }],
             FromMix::Fence { number, ranks, data } => self.fence(number, &ranks, data),
-            FromMix::Modex { number, .. } => {
-                let text = "asks for what a PE of another host has put, which psched does not serve: leave out \
-                            OMPI_MCA_pmix_base_async_modex";
-                let answer =
-                    ToMix::ModexFound { number, status: NOT_SUPPORTED, data: Bytes::new() };
-                let own = self.progress.keys().next().copied().unwrap_or_default();
-                self.not_served(own, text, answer)
+            FromMix::Modex { number, rank } => {
+                let other = rank < self.width && !self.progress.contains_key(&rank);
+                if self.alone || !other {
+                    let (status, data) = (NOT_FOUND, Bytes::new());
+                    return vec![Effect::Tell(ToMix::ModexFound { number, status, data })];
+                }
+                let (from, asker) = (self.lowest(), Asker::Modex(number));
+                vec![Effect::Ask { to: rank, from, text: LetterText::Modex, asker }]
             }
-            FromMix::Found { .. } => Vec::new(),
+            FromMix::Found { number, status, data } => self.found(number, status, data),
         }
+    }
+
+    /// Takes another host's question.
+    pub fn asked(&mut self, letter: Letter) -> Vec<Effect> {
+        let Letter { to, from, number, text } = letter;
+        match text {
+            LetterText::Modex => {
+                let mut looked_up = self.looked_up.values_mut();
+                if let Some((_, whom)) = looked_up.find(|(rank, _)| *rank == to) {
+                    if !whom.contains(&(from, number)) && whom.len() < LOOKED_UP_MAX {
+                        whom.push((from, number));
+                    }
+                    return Vec::new();
+                }
+                if !self.progress.contains_key(&to) || self.looked_up.len() >= LOOKED_UP_MAX {
+                    return vec![answer(to, (from, number), NOT_FOUND, Bytes::new())];
+                }
+                self.last_look_up += 1;
+                self.looked_up.insert(self.last_look_up, (to, vec![(from, number)]));
+                vec![Effect::Tell(ToMix::LookUp { number: self.last_look_up, rank: to })]
+            }
+            LetterText::Fence { ranks, turn, here, data } => {
+                let whom = Whom::Host(from, number);
+                self.arrive(Arrival { ranks: &ranks, turn, here: &here, whom, data })
+            }
+            // (These are not about PMIx.)
+            LetterText::Publish { .. }
+            | LetterText::LookUp(_)
+            | LetterText::Unpublish(_)
+            | LetterText::Answer { .. } => Vec::new(),
+        }
+    }
+
+    /// appmix's question was answered.
+    pub fn answered(&self, asker: Asker, status: i32, data: Bytes) -> Vec<Effect> {
+        match asker {
+            Asker::Modex(number) => vec![Effect::Tell(ToMix::ModexFound { number, status, data })],
+            Asker::Fence(number) => over(number, status, data).collect(),
+            Asker::Pe(_) => Vec::new(),
+        }
+    }
+
+    fn found(&mut self, number: u64, status: i32, data: Bytes) -> Vec<Effect> {
+        let Some((rank, whom)) = self.looked_up.remove(&number) else { return Vec::new() };
+        let (status, data) = match data.len() {
+            0..=LETTER_MAX => (status, data),
+            _ => (NO_ROOM, Bytes::new()),
+        };
+        whom.into_iter().map(|whom| answer(rank, whom, status, data.clone())).collect()
+    }
+
+    fn lowest(&self) -> u32 {
+        self.progress.keys().next().copied().unwrap_or_default()
     }
 
     fn is_now(&mut self, rank: u32, progress: Progress) -> Vec<Effect> {
@@ -231,11 +316,7 @@ impl Pmix {
             return vec![Effect::Tell(over)];
         }
         if !ranks.is_empty() {
-            let rank = ranks.iter().find(|rank| self.progress.contains_key(rank));
-            let text = "calls a fence of some PEs of several hosts, which psched does not serve: let all PEs take part";
-            let (status, data) = (NOT_SUPPORTED, Bytes::new());
-            let answer = ToMix::FenceOver { number, status, data, last: true };
-            return self.not_served(rank.copied().unwrap_or_default(), text, answer);
+            return self.partial_fence(number, ranks, data);
         }
         let most = self.most.min(GIVEN_MAX as u64);
         if data.len() as u64 > most {
@@ -252,6 +333,51 @@ impl Pmix {
         }
         self.fences.push_back((number, data));
         self.enter_if_first()
+    }
+
+    /// A fence of some PEs, who are on several hosts.
+    fn partial_fence(&mut self, number: u64, ranks: &[u32], data: Bytes) -> Vec<Effect> {
+        let mut ranks = ranks.to_vec();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let here: Vec<u32> =
+            ranks.iter().copied().filter(|rank| self.progress.contains_key(rank)).collect();
+        let (Some(lowest), Some(from)) = (ranks.first().copied(), here.first().copied()) else {
+            return Vec::new();
+        };
+        let turn = match self.partial.enter(&ranks) {
+            Ok(turn) => turn,
+            Err(text) => return vec![Effect::Garbage(text)],
+        };
+        if lowest == from {
+            let (ranks, here, whom) = (&ranks, &here, Whom::Here(number));
+            return self.arrive(Arrival { ranks, turn, here, whom, data });
+        }
+        if data.len() > LETTER_MAX {
+            let most = format_size(LETTER_MAX as u64);
+            let text = format!("and others give more than {most} to a fence of PMIx of some PEs");
+            return vec![Effect::Garbage(text)];
+        }
+        let text = LetterText::Fence { ranks, turn, here, data };
+        vec![Effect::Ask { to: lowest, from, text, asker: Asker::Fence(number) }]
+    }
+
+    /// PEs of this host or of another one are in a fence that is gathered here.
+    fn arrive(&mut self, arrival: Arrival<'_>) -> Vec<Effect> {
+        let lowest = arrival.ranks.first().copied().unwrap_or_default();
+        let most = self.most.min(LETTER_MAX as u64);
+        let (end, whom) = match self.partial.arrive(arrival, most) {
+            Ok(None) => return Vec::new(),
+            Ok(Some(over)) => over,
+            Err(text) => return vec![Effect::Garbage(text)],
+        };
+        let tell = |whom| match whom {
+            Whom::Host(rank, number) => {
+                vec![answer(lowest, (rank, number), SUCCESS, end.clone())]
+            }
+            Whom::Here(number) => over(number, SUCCESS, end.clone()).collect(),
+        };
+        whom.into_iter().flat_map(tell).collect()
     }
 
     fn enter_if_first(&self) -> Vec<Effect> {
@@ -283,28 +409,27 @@ impl Pmix {
         given.sort_by(|a, b| a.key.cmp(&b.key));
         let mut data = BytesMut::new();
         given.iter().for_each(|entry| data.extend_from_slice(&entry.value));
-        let data = data.freeze();
-        let pieces = data.len().div_ceil(OVER_PIECE).max(1);
-        let piece = |index: usize| {
-            let data = data.slice(index * OVER_PIECE..data.len().min((index + 1) * OVER_PIECE));
-            let last = index + 1 == pieces;
-            Effect::Tell(ToMix::FenceOver { number, status: SUCCESS, data, last })
-        };
-        let mut effects: Vec<Effect> = (0..pieces).map(piece).collect();
+        let mut effects: Vec<Effect> = over(number, SUCCESS, data.freeze()).collect();
         if let Some((_, data)) = self.fences.front() {
             effects.push(Effect::Enter(self.entries(data)));
         }
         effects
     }
+}
 
-    /// It is told once why its program will fail.
-    fn not_served(&mut self, rank: u32, text: &str, answer: ToMix) -> Vec<Effect> {
-        let mut effects = vec![Effect::Tell(answer)];
-        if !std::mem::replace(&mut self.told, true) {
-            effects.push(Effect::Notice { rank, text: text.to_owned() });
-        }
-        effects
-    }
+/// The end of a fence, in pieces.
+fn over(number: u64, status: i32, data: Bytes) -> impl Iterator<Item = Effect> {
+    let pieces = data.len().div_ceil(OVER_PIECE).max(1);
+    (0..pieces).map(move |index| {
+        let data = data.slice(index * OVER_PIECE..data.len().min((index + 1) * OVER_PIECE));
+        let last = index + 1 == pieces;
+        Effect::Tell(ToMix::FenceOver { number, status, data, last })
+    })
+}
+
+/// The answer of the host of a PE to another host's question.
+fn answer(from: u32, (to, number): (u32, u64), status: i32, data: Bytes) -> Effect {
+    Effect::Answer(Letter { to, from, number, text: LetterText::Answer { status, data } })
 }
 
 /// Whether an entry of a barrier is a piece of a fence.

@@ -7,6 +7,7 @@ use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::{Launch, LocalPe, Part, ServePmix};
 use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::attach::{Output, PSCHED_SIGNALS, StdinCredit, StdinPiece};
+use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
@@ -1119,4 +1120,64 @@ fn a_fence_of_all_hosts_is_a_barrier() {
     let data = Bytes::from_static(b"own");
     let over = ToMix::FenceOver { number: 5, status: 0, data, last: true };
     assert_eq!(actions, [Action::TellMix(over)]);
+}
+
+/// A question to another host is asked until it is answered, and again by each apinit that comes.
+#[test]
+fn questions_to_other_hosts_outlive_apinits() {
+    let mut launch = offered(2);
+    (launch.alone, launch.width) = (false, 4);
+    let (mut shepherd, _) = looked(launch);
+    let asked = Event::Mix(FromMix::Modex { number: 5, rank: 3 });
+    let actions = shepherd.apply(MS, asked);
+    let Some(Action::Send(FromShepherd::Letter(question))) = actions.first() else {
+        panic!("{actions:?}")
+    };
+    let question = question.clone();
+    assert_eq!((question.to, question.from), (3, 0));
+    let is_asked = |actions: &[Action]| {
+        actions.contains(&Action::Send(FromShepherd::Letter(question.clone())))
+    };
+    let at = 2_000 * MS;
+    assert!(is_asked(&shepherd.apply(at, Event::Tick)));
+    shepherd.apply(at, Event::Disconnected);
+    shepherd.apply(at, Event::Connected);
+    let hello = Hello { key: shepherd.key, ..Hello::default() };
+    assert!(is_asked(&shepherd.apply(at, Event::Frame(ToShepherd::Hello(hello)))));
+    let answer = Letter {
+        to: 0,
+        from: 3,
+        number: question.number,
+        text: LetterText::Answer { status: 0, data: Bytes::from_static(b"put") },
+    };
+    let actions = shepherd.apply(at, Event::Frame(ToShepherd::Letter(answer.clone())));
+    let found = ToMix::ModexFound { number: 5, status: 0, data: Bytes::from_static(b"put") };
+    assert!(actions.contains(&Action::TellMix(found)), "{actions:?}");
+    let again = shepherd.apply(at, Event::Frame(ToShepherd::Letter(answer)));
+    assert!(!again.iter().any(|action| matches!(action, Action::TellMix(_))), "{again:?}");
+}
+
+/// The names of MPI_Publish_name are at PE 0's host, for PEs of others as well.
+#[test]
+fn a_letter_about_a_name_is_answered() {
+    let mut launch = offered(2);
+    (launch.alone, launch.width) = (false, 4);
+    let (mut shepherd, _) = looked(launch);
+    let mut says = |number, text| {
+        let letter = Letter { to: 0, from: 3, number, text };
+        let actions = shepherd.apply(MS, Event::Frame(ToShepherd::Letter(letter)));
+        match &actions[..] {
+            [Action::Send(FromShepherd::Letter(Letter { to: 3, from: 0, number: n, text }))] => {
+                assert_eq!(*n, number);
+                text.clone()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let name = || Bytes::from_static(b"name");
+    let port = Bytes::from_static(b"port");
+    let answer = |data: &Bytes| LetterText::Answer { status: 0, data: data.clone() };
+    let publish = LetterText::Publish { name: name(), port: port.clone() };
+    assert_eq!(says(1, publish), answer(&Bytes::new()));
+    assert_eq!(says(2, LetterText::LookUp(name())), answer(&port));
 }

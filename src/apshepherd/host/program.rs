@@ -48,8 +48,12 @@ const OWN_NAMES: [&str; 11] = [
     instance::INSTANCE,
 ];
 
-/// What tells MPICH by which protocol its PEs find one another.
-const WHICH_PMI: &str = "MPIR_CVAR_PMI_VERSION=";
+/// What tells MPICH by which protocol its PEs find one another: MPICH 5 does not begin where it finds both and is not told.
+const WHICH_PMI: &[u8] = b"MPIR_CVAR_PMI_VERSION=1";
+/// What tells Open MPI that its first fence brings nothing.
+const DIRECT: &[u8] = b"OMPI_MCA_pmix_base_async_modex=1";
+/// Bytes that a PE of Open MPI puts, as measured (86 to 204), and some more.
+const PUT_BYTES: u64 = 256;
 
 /// Why a program can't be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -280,16 +284,28 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
     own
 }
 
+/// Whether PEs ask each one that they speak with for what it has put, because what all have put is more than a fence
+/// carries. (Up to there it is cheaper to bring all to all, by the tree of hosts, than to ask through the head.)
+fn asks_each(alone: bool, width: u32, pmi_max: u64) -> bool {
+    !alone && u64::from(width).saturating_mul(PUT_BYTES) > pmi_max
+}
+
 /// The same, with what leads the PE to appmix, if there is one.
 pub fn pe_environment(launch: &HostLaunch, pe: &LocalPe, mix: &[CString]) -> Vec<CString> {
     let mut own = own_environment(launch, pe);
     if !mix.is_empty() {
         own.extend_from_slice(mix);
         own.extend(CString::new(format!("PMIX_RANK={}", pe.rank)).ok());
-        // MPICH 5 does not begin where it finds both and is not told which.
-        let told = |item: &Vec<u8>| item.starts_with(WHICH_PMI.as_bytes());
-        if launch.launch.pmi && !launch.launch.environment.iter().any(told) {
-            own.extend(CString::new(format!("{WHICH_PMI}1")).ok());
+        let unless_told = |item: &'static [u8]| {
+            let name = item.split_inclusive(|byte| *byte == b'=').next().unwrap_or_default();
+            let told = launch.launch.environment.iter().any(|theirs| theirs.starts_with(name));
+            (!told).then(|| CString::new(item).ok()).flatten()
+        };
+        if launch.launch.pmi {
+            own.extend(unless_told(WHICH_PMI));
+        }
+        if asks_each(launch.alone, launch.width, launch.bounds.pmi) {
+            own.extend(unless_told(DIRECT));
         }
     }
     own
@@ -524,6 +540,15 @@ mod tests {
         let own = std::env::current_exe().expect("this test");
         let found = interpreter(&own).expect("a dynamic program");
         assert!(Path::new(&found).exists(), "{found}");
+    }
+
+    #[test]
+    fn more_pes_than_a_fence_carries_ask_each_other() {
+        let default = 64 << 20;
+        assert!(!asks_each(false, 262_144, default));
+        assert!(asks_each(false, 262_145, default));
+        assert!(!asks_each(true, 262_145, default));
+        assert!(asks_each(false, 4_097, 1 << 20));
     }
 
     /// Both have status 127, and not the same cure.

@@ -10,6 +10,7 @@
 //! each stream.
 
 use super::attach::{NumberedSignal, Output, OutputTaken};
+use super::letters::Letter;
 use super::notice::Notice;
 use crate::apteam::ending::{Cause, Decisive};
 use crate::apteam::launch::Launch;
@@ -169,6 +170,8 @@ pub enum ToPeer {
     Go,
     /// The barrier is complete.
     BarrierOut(BarrierOut),
+    /// For the host of one of its PEs.
+    Letter(Letter),
     /// (Of a launch that allows copies.) From these it has programs, the first before the next.
     Sources {
         /// At most [`SOURCES_MAX`].
@@ -204,6 +207,8 @@ pub enum FromPeer {
     Notice(Notice),
     /// All PEs here are in the barrier.
     BarrierIn(BarrierIn),
+    /// For the host of a PE of another host.
+    Letter(Letter),
     /// Something that ends the application or decides its status.
     Decisive(Decisive),
     /// Nothing more comes.

@@ -21,6 +21,7 @@
 //!   an apinit comes that understands it or somebody ends it; its end keeps in its shepherd.
 
 use super::attach::{NumberedSignal, Output, StdinCredit, StdinPiece};
+use super::letters::Letter;
 use super::notice::Notice;
 use super::peers::{BarrierIn, BarrierOut};
 use super::processes::{Answer, Question};
@@ -124,6 +125,8 @@ pub enum ToShepherd {
     OutputTaken(u64),
     /// Let the PEs out of the barrier.
     BarrierOut(BarrierOut),
+    /// From the host of another PE.
+    Letter(Letter),
     /// The end is known: exit.
     Release,
     /// (Before the hello, to one that was brought back from a checkpoint.) It has the shepherd of another
@@ -163,6 +166,8 @@ pub enum FromShepherd {
     /// All PEs here are in PMI's barrier. The last one that they have been let out of is told again
     /// on each connection, since other hosts may still be in it.
     BarrierIn(BarrierIn),
+    /// For the host of another PE.
+    Letter(Letter),
     /// Something that ends the application or decides its status.
     Decisive(Decisive),
     /// A line for the front end's stderr.

@@ -79,6 +79,7 @@ variants! {
     StdinEnd(end: StdinEnd),
     OutputTaken(output_taken: Same),
     BarrierOut(barrier_out: Inner),
+    Letter(letter: Inner),
     Release,
     Rekey(rekey: Via(
         |key: crate::apteam::Key| pb::Rekey { key: Some(key.into()) },
@@ -100,6 +101,7 @@ variants! {
     StdinCredit(stdin_credit: Inner),
     SignalsTaken(signals_taken: Same),
     BarrierIn(barrier_in: Inner),
+    Letter(letter: Inner),
     Decisive(decisive: Inner),
     Notice(notice: Inner),
     Stuck(stuck: Via(

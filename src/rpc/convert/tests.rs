@@ -21,6 +21,7 @@ use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Explanation, Mpi,
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
+use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Start,
     Welcome, Yields,
@@ -758,6 +759,26 @@ fn entries() -> impl Strategy<Value = Vec<PmiEntry>> {
     vec((data(), data()).prop_map(|(key, value)| PmiEntry { key, value }), 0..4)
 }
 
+fn letter() -> impl Strategy<Value = Letter> {
+    let ranks = || vec(any::<u32>(), 0..4);
+    let text = prop_oneof![
+        Just(LetterText::Modex),
+        (ranks(), any::<u64>(), ranks(), data()).prop_map(|(ranks, turn, here, data)| {
+            LetterText::Fence { ranks, turn, here, data }
+        }),
+        (data(), data()).prop_map(|(name, port)| LetterText::Publish { name, port }),
+        data().prop_map(LetterText::LookUp),
+        data().prop_map(LetterText::Unpublish),
+        (any::<i32>(), data()).prop_map(|(status, data)| LetterText::Answer { status, data }),
+    ];
+    (any::<(u32, u32, u64)>(), text).prop_map(|((to, from, number), text)| Letter {
+        to,
+        from,
+        number,
+        text,
+    })
+}
+
 fn barrier_in() -> impl Strategy<Value = BarrierIn> {
     (any::<u64>(), entries()).prop_map(|(generation, entries)| BarrierIn { generation, entries })
 }
@@ -826,6 +847,7 @@ fn to_peer() -> impl Strategy<Value = ToPeer> {
         (cause(), millis()).prop_map(|(cause, kill_after)| ToPeer::Terminate { cause, kill_after }),
         Just(ToPeer::Go),
         barrier_out().prop_map(ToPeer::BarrierOut),
+        letter().prop_map(ToPeer::Letter),
         vec(onward(), 0..=SOURCES_MAX).prop_map(|hosts| ToPeer::Sources {
             hosts: hosts.into_iter().map(|onward| onward.at).collect()
         }),
@@ -872,6 +894,7 @@ fn from_peer() -> impl Strategy<Value = FromPeer> {
         any::<u64>().prop_map(FromPeer::SignalsTaken),
         notice().prop_map(FromPeer::Notice),
         barrier_in().prop_map(FromPeer::BarrierIn),
+        letter().prop_map(FromPeer::Letter),
         decisive().prop_map(FromPeer::Decisive),
         Just(FromPeer::Done),
     ]
@@ -989,6 +1012,7 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
         any::<u64>().prop_map(ToShepherd::StdinEnd),
         any::<u64>().prop_map(ToShepherd::OutputTaken),
         barrier_out().prop_map(ToShepherd::BarrierOut),
+        letter().prop_map(ToShepherd::Letter),
         Just(ToShepherd::Release),
         key().prop_map(ToShepherd::Rekey),
         (any::<u64>(), key(), any::<u32>(), 0..=RANKS_MAX).prop_map(
@@ -1017,6 +1041,7 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
         stdin_credit().prop_map(FromShepherd::StdinCredit),
         any::<u64>().prop_map(FromShepherd::SignalsTaken),
         barrier_in().prop_map(FromShepherd::BarrierIn),
+        letter().prop_map(FromShepherd::Letter),
         decisive().prop_map(FromShepherd::Decisive),
         notice().prop_map(FromShepherd::Notice),
         vec(text(), 0..3).prop_map(FromShepherd::Stuck),

@@ -86,8 +86,12 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 assert_eq!(effects, pieces, "cut otherwise");
                 match sane.get_mut(rank as usize) {
                     Some(sane) if question && *sane => {
-                        let answered = matches!(&effects[..], [Effect::Reply(to, data)]
-                            if *to == rank && data.starts_with(b"cmd=") && data.ends_with(b"\n"));
+                        let answered = match &effects[..] {
+                            [Effect::Reply(to, data)] => {
+                                *to == rank && data.starts_with(b"cmd=") && data.ends_with(b"\n")
+                            }
+                            _ => false,
+                        };
                         assert!(answered, "{:?} to {text:?}", effects);
                     }
                     Some(sane) if !question => *sane = false,
@@ -111,6 +115,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 | Effect::Abort { rank, .. }
                 | Effect::Garbage { rank, .. }
                 | Effect::Notice { rank, .. } => assert!(*rank < RANKS),
+                Effect::Ask { .. } | Effect::Answer(_) => panic!("PE 0 is here, and nobody asks"),
             }
         }
         assert!(left.iter().all(|n| *n == left[0]), "some are out of a barrier: {left:?}");

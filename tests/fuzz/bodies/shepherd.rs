@@ -16,6 +16,7 @@ use psched::apteam::fault::Fault;
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part, ServePmix};
 use psched::apteam::posting::Mpi;
 use psched::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS, StdinPiece};
+use psched::apteam::protocol::letters::{Letter, LetterText};
 use psched::apteam::protocol::peers::BarrierOut;
 use psched::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
@@ -70,10 +71,38 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
     })
 }
 
+fn letter(u: &mut Unstructured<'_>, to: u32) -> Result<Letter> {
+    let name = || Bytes::from_static(b"name");
+    let text = match u.int_in_range(0..=5)? {
+        0 => LetterText::Modex,
+        1 => LetterText::Fence {
+            ranks: vec![0, 1, to],
+            turn: u.int_in_range(0..=3)?,
+            here: vec![u.int_in_range(0..=WIDTH)?],
+            data: Bytes::from_static(b"given"),
+        },
+        2 => LetterText::Publish { name: name(), port: Bytes::from_static(b"port") },
+        3 => LetterText::LookUp(name()),
+        4 => LetterText::Unpublish(name()),
+        _ => LetterText::Answer { status: u.arbitrary()?, data: Bytes::from_static(b"found") },
+    };
+    let (from, number) = (u.int_in_range(0..=WIDTH)?, u.int_in_range(0..=9)?);
+    Ok(Letter { to, from, number, text })
+}
+
 fn event(u: &mut Unstructured<'_>) -> Result<Event> {
     let rank = u.int_in_range(0..=WIDTH)?;
     let frame = Event::Frame;
-    Ok(match u.int_in_range(0..=27)? {
+    Ok(match u.int_in_range(0..=29)? {
+        28 => Event::Mix(match u.arbitrary()? {
+            true => FromMix::Modex { number: u.int_in_range(0..=9)?, rank },
+            false => FromMix::Found {
+                number: u.int_in_range(0..=9)?,
+                status: u.arbitrary()?,
+                data: Bytes::from_static(b"put"),
+            },
+        }),
+        29 => frame(ToShepherd::Letter(letter(u, rank)?)),
         24 => Event::Mix(match u.int_in_range(0..=2)? {
             0 => FromMix::Connected(rank),
             1 => FromMix::Finalized(rank),

@@ -263,6 +263,15 @@ pub fn processes_with(text: &str) -> Vec<(i32, String)> {
         .collect()
 }
 
+/// Processor time of a process, or of its children that have been waited for, in clock ticks.
+pub fn ticks(pid: i32, of_children: bool) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let first = if of_children { 13 } else { 11 };
+    fields.iter().skip(first).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
 /// Children of a process: pid and name.
 pub fn children(pid: i32) -> Vec<(i32, String)> {
     pids()

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::apteam::place::HostAddress;
+use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, Onward, PmiEntry};
 
 const HEADS: Conn = Conn(50);
@@ -160,6 +161,15 @@ fn the_other_does_as_the_head_says() {
         act(&mut agent, S, from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")])))),
         [to_head(FromPeer::BarrierIn(arrival(vec![entry("b")])))]
     );
+    let letter = Letter { to: 0, from: 4, number: 1, text: LetterText::Modex };
+    assert_eq!(
+        act(&mut agent, S, from_shepherd(key, FromShepherd::Letter(letter.clone()))),
+        [to_head(FromPeer::Letter(letter.clone()))]
+    );
+    assert_eq!(
+        act(&mut agent, S, from_head(ToPeer::Letter(letter.clone()))),
+        [Action::SendShepherd(key, ToShepherd::Letter(letter))]
+    );
     let merged = leave(vec![entry("a"), entry("b")]);
     assert_eq!(
         act(&mut agent, S, from_head(ToPeer::BarrierOut(merged.clone()))),
@@ -229,6 +239,25 @@ fn barriers_are_merged_at_the_head() {
     );
     // Every host is in the second: none waits for the first.
     assert_eq!(act(&mut agent, 4 * S, Event::Tick), []);
+}
+
+/// (`12.1` has PEs 0 to 3 here, and 4 and 5 on the other host.)
+#[test]
+fn letters_go_through_the_head_by_their_pe() {
+    let (mut agent, key) = running_head();
+    let letter = |to| Letter { to, from: 9, number: 4, text: LetterText::Modex };
+    let own = |to| from_shepherd(key, FromShepherd::Letter(letter(to)));
+    let peers = |to| from_peer(key, FromPeer::Letter(letter(to)));
+    let here = |to| [Action::SendShepherd(key, ToShepherd::Letter(letter(to)))];
+    let there = |to| [to_peer(key, ToPeer::Letter(letter(to)))];
+    assert_eq!(act(&mut agent, 3 * S, own(4)), there(4));
+    assert_eq!(act(&mut agent, 3 * S, peers(3)), here(3));
+    assert_eq!(act(&mut agent, 3 * S, peers(5)), there(5));
+    // For nobody.
+    assert_eq!(act(&mut agent, 3 * S, peers(6)), []);
+    // It can't be reached: whoever asks asks again.
+    go_through(&mut agent, 3 * S, [Event::PeerLost { key, index: 1, text: "out".into() }]);
+    assert_eq!(act(&mut agent, 3 * S, own(4)), []);
 }
 
 /// When the front end comes back, all hosts say their barriers again: the answer to all is one.

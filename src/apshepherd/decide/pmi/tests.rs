@@ -313,13 +313,75 @@ fn names_are_published_looked_up_and_taken_back() {
     }
 }
 
+/// Of four PEs on two hosts.
+fn of_host(ranks: std::ops::Range<u32>) -> Pmi {
+    Pmi::new("k".into(), 4, String::new(), false, 1 << 20, ranks)
+}
+
+/// What PE 2 of the other host asks of PE 0's, as a letter of this number.
+fn asks(other: &mut Pmi, line: &str, number: u64) -> Letter {
+    let effects = other.read(2, format!("{line}\n").as_bytes());
+    let [Effect::Ask { rank: 2, text }] = &effects[..] else { panic!("{effects:?}") };
+    Letter { to: 0, from: 2, number, text: text.clone() }
+}
+
+/// The answer, which comes back to PE 2.
+fn answered(other: &mut Pmi, effects: Vec<Effect>) -> String {
+    let [Effect::Answer(Letter { to: 2, from: 0, text, .. })] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    let LetterText::Answer { status, data } = text else { panic!("{text:?}") };
+    let effects = other.answered(2, *status, data);
+    let [Effect::Reply(2, line)] = &effects[..] else { panic!("{effects:?}") };
+    String::from_utf8_lossy(line).trim_end().to_owned()
+}
+
 #[test]
-fn names_on_several_hosts_are_refused_with_the_reason() {
-    let mut pmi = Pmi::new("k".into(), 4, String::new(), false, 1 << 20, 0..2);
-    let effects = pmi.read(0, b"cmd=publish_name service=a port=b\n");
-    assert!(matches!(&effects[0], Effect::Notice { rank: 0, text } if text.contains("one host")));
-    let refused = "cmd=publish_result info=not_supported rc=-1 msg=not_supported\n";
-    assert_eq!(effects[1], Effect::Reply(0, refused.into()));
-    let again = pmi.read(1, b"cmd=lookup_name service=a\n");
-    assert!(matches!(&again[..], [Effect::Reply(1, _)]), "{again:?}");
+fn names_are_kept_at_the_host_of_the_first_pe() {
+    let (mut first, mut other) = (of_host(0..2), of_host(2..4));
+    let mut ask = |line: &str, number| {
+        let letter = asks(&mut other, line, number);
+        let effects = first.asked(letter.clone());
+        // It may come twice, for its answer may be lost: nothing else is said then.
+        assert_eq!(first.asked(letter), effects, "{line}");
+        answered(&mut other, effects)
+    };
+    assert!(ask("cmd=lookup_name service=a", 1).contains("service_not_found"));
+    assert!(ask("cmd=publish_name service=a port=x", 2).contains("rc=0"));
+    assert!(ask("cmd=publish_name service=a port=y", 3).contains("duplicate_service"));
+    assert!(ask("cmd=lookup_name service=a", 4).ends_with("port=x"));
+    assert!(ask("cmd=unpublish_name service=a", 5).contains("rc=0"));
+    assert!(ask("cmd=unpublish_name service=a", 6).contains("service_not_found"));
+    // The PEs of the first host know the same names, and ask nobody.
+    assert!(ask("cmd=publish_name service=b port=z", 7).contains("rc=0"));
+    let found = "cmd=lookup_result info=ok rc=0 msg=success port=z\n";
+    assert_eq!(first.read(1, b"cmd=lookup_name service=b\n"), [Effect::Reply(1, found.into())]);
+}
+
+#[test]
+fn an_old_question_about_a_name_does_nothing() {
+    let (mut first, mut other) = (of_host(0..2), of_host(2..4));
+    let old = asks(&mut other, "cmd=unpublish_name service=a", 1);
+    let effects = first.asked(old.clone());
+    answered(&mut other, effects);
+    let publish = asks(&mut other, "cmd=publish_name service=a port=x", 2);
+    let effects = first.asked(publish);
+    answered(&mut other, effects);
+    assert_eq!(first.asked(old), []);
+    let look_up = asks(&mut other, "cmd=lookup_name service=a", 3);
+    let effects = first.asked(look_up);
+    assert!(answered(&mut other, effects).ends_with("port=x"));
+    // Of no PE of this application.
+    let text = LetterText::LookUp("a".into());
+    assert_eq!(first.asked(Letter { to: 0, from: 4, number: 1, text }), []);
+}
+
+#[test]
+fn a_second_question_about_a_name_before_the_answer_is_garbage() {
+    let mut other = of_host(2..4);
+    asks(&mut other, "cmd=lookup_name service=a", 1);
+    let effects = other.read(2, b"cmd=lookup_name service=b\n");
+    assert!(matches!(&effects[..], [Effect::Garbage { rank: 2, .. }]), "{effects:?}");
+    // Nor is an answer that nobody waits for one.
+    assert_eq!(other.answered(3, 0, b""), []);
 }

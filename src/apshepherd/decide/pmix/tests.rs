@@ -1,7 +1,9 @@
 use super::*;
+use crate::apshepherd::decide::asks::Asks;
 use crate::apshepherd::decide::pmi::{self, Pmi};
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 const MOST: u64 = 64 << 20;
 
@@ -16,29 +18,203 @@ fn over(number: u64, status: i32, data: &[u8]) -> Effect {
 
 #[test]
 fn on_a_lone_host_a_fence_is_over_at_once() {
-    let mut pmix = Pmix::new(true, MOST, 0..2);
+    let mut pmix = Pmix::new(true, MOST, 2, 0..2);
     assert_eq!(pmix.hear(fence(1, &[], b"ab")), [over(1, SUCCESS, b"ab")]);
     assert_eq!(pmix.hear(fence(2, &[0, 1], b"")), [over(2, SUCCESS, b"")]);
 }
 
 #[test]
 fn a_fence_of_pes_of_this_host_is_over_at_once() {
-    let mut pmix = Pmix::new(false, MOST, 0..2);
+    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
     assert_eq!(pmix.hear(fence(1, &[0, 1], b"x")), [over(1, SUCCESS, b"x")]);
 }
 
+/// Asks for what a PE has put, or its answer.
+fn letter((from, to): (u32, u32), number: u64, text: LetterText) -> Letter {
+    Letter { to, from, number, text }
+}
+
+fn put(data: &'static [u8]) -> LetterText {
+    LetterText::Answer { status: SUCCESS, data: Bytes::from_static(data) }
+}
+
 #[test]
-fn what_is_not_served_is_told_once() {
-    let mut pmix = Pmix::new(false, MOST, 2..4);
-    let effects = pmix.hear(fence(1, &[1, 2], b"x"));
-    assert_eq!(effects[0], over(1, NOT_SUPPORTED, b""));
-    assert!(matches!(&effects[1], Effect::Notice { rank: 2, .. }), "{effects:?}");
-    assert_eq!(pmix.hear(fence(2, &[1, 2], b"x")), [over(2, NOT_SUPPORTED, b"")]);
+fn what_a_pe_of_another_host_has_put_is_asked_of_its_host() {
+    let mut pmix = Pmix::new(false, MOST, 4, 2..4);
+    let (to, from, text, asker) = (1, 2, LetterText::Modex, Asker::Modex(9));
+    let asks = Effect::Ask { to, from, text, asker };
+    assert_eq!(pmix.hear(FromMix::Modex { number: 9, rank: 1 }), [asks]);
+    let data = Bytes::from_static(b"put");
+    let found = Effect::Tell(ToMix::ModexFound { number: 9, status: SUCCESS, data: data.clone() });
+    assert_eq!(pmix.answered(Asker::Modex(9), SUCCESS, data), [found]);
+    // Of nobody, and of a PE of this host, which appmix knows.
+    for rank in [4, 3] {
+        let effects = pmix.hear(FromMix::Modex { number: 1, rank });
+        let (number, status, data) = (1, NOT_FOUND, Bytes::new());
+        assert_eq!(effects, [Effect::Tell(ToMix::ModexFound { number, status, data })]);
+    }
+}
+
+#[test]
+fn a_pe_that_many_ask_for_is_looked_up_once() {
+    let mut pmix = Pmix::new(false, MOST, 9, 0..2);
+    let asks = |from, number| letter((from, 1), number, LetterText::Modex);
+    assert_eq!(pmix.asked(asks(2, 5)), [Effect::Tell(ToMix::LookUp { number: 1, rank: 1 })]);
+    assert_eq!(pmix.asked(asks(4, 5)), []);
+    assert_eq!(pmix.asked(asks(2, 5)), [], "it is asked again");
+    let data = Bytes::from_static(b"put");
+    let found = FromMix::Found { number: 1, status: SUCCESS, data };
+    let told = [2, 4].map(|to| Effect::Answer(letter((1, to), 5, put(b"put"))));
+    assert_eq!(pmix.hear(found.clone()), told);
+    assert_eq!(pmix.hear(found), []);
+    // An answer may have been lost: it is looked up anew.
+    assert_eq!(pmix.asked(asks(4, 5)), [Effect::Tell(ToMix::LookUp { number: 2, rank: 1 })]);
+    // More than a letter holds, and a PE that is not here.
+    let found = FromMix::Found { number: 2, status: 0, data: vec![0; LETTER_MAX + 1].into() };
+    let none = |status| LetterText::Answer { status, data: Bytes::new() };
+    assert_eq!(pmix.hear(found), [Effect::Answer(letter((1, 4), 5, none(NO_ROOM)))]);
+    let effects = pmix.asked(letter((4, 7), 6, LetterText::Modex));
+    assert_eq!(effects, [Effect::Answer(letter((7, 4), 6, none(NOT_FOUND)))]);
+}
+
+/// Hosts of two PEs each whose letters may be lost, or come twice and in any order, until all that was asked is
+/// answered: what PEs were told of the fences that they were in, host by host.
+fn fences_over_bad_cables(
+    sets: &[Vec<u32>],
+    hosts: u32,
+    mut choice: impl FnMut() -> u8,
+) -> Vec<Vec<(u64, Vec<u8>)>> {
+    let new = |host| Pmix::new(false, MOST, 2 * hosts, [2 * host, 2 * host + 1]);
+    let mut all: Vec<(Pmix, Asks, Vec<(u64, Vec<u8>)>)> =
+        (0..hosts).map(|host| (new(host), Asks::default(), Vec::new())).collect();
+    let mut letters: Vec<Letter> = Vec::new();
+    let mut effects: VecDeque<(usize, Effect)> = VecDeque::new();
+    // Each host goes to its next fence when the last one is over, as PEs do.
+    let mut next = vec![0; hosts as usize];
+    let mut now = 0;
+    for _ in 0..100_000 {
+        for (host, (pmix, _, over)) in all.iter_mut().enumerate() {
+            let own = |set: &&Vec<u32>| set.iter().any(|rank| rank / 2 == host as u32);
+            let mine: Vec<&Vec<u32>> = sets.iter().filter(own).collect();
+            if next[host] == over.len()
+                && let Some(set) = mine.get(next[host])
+            {
+                next[host] += 1;
+                let given = [host as u8, next[host] as u8];
+                let number = next[host] as u64;
+                let more = pmix.hear(FromMix::Fence {
+                    number,
+                    ranks: set.to_vec(),
+                    data: Bytes::copy_from_slice(&given),
+                });
+                effects.extend(more.into_iter().map(|effect| (host, effect)));
+            }
+        }
+        while let Some((host, effect)) = effects.pop_front() {
+            let (_, asks, over) = &mut all[host];
+            match effect {
+                Effect::Ask { to, from, text, asker } => {
+                    letters.extend(asks.ask(now, (from, to), text, asker).ok().flatten());
+                }
+                Effect::Answer(letter) => letters.push(letter),
+                Effect::Tell(ToMix::FenceOver { number, data, last: true, .. }) => {
+                    over.push((number, data.to_vec()));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if letters.is_empty() {
+            let Some(due) = all.iter().filter_map(|(_, asks, _)| asks.due_ns()).min() else {
+                if next.iter().zip(&all).all(|(next, (_, _, over))| *next == over.len()) {
+                    let done = all.iter().enumerate().all(|(host, (_, _, over))| {
+                        let own = |set: &&Vec<u32>| set.iter().any(|rank| rank / 2 == host as u32);
+                        over.len() == sets.iter().filter(own).count()
+                    });
+                    if done {
+                        return all.into_iter().map(|(_, _, over)| over).collect();
+                    }
+                }
+                continue;
+            };
+            now = due;
+            all.iter_mut().for_each(|(_, asks, _)| letters.extend(asks.again(now)));
+        }
+        let letter = letters.swap_remove(usize::from(choice()) % letters.len());
+        match choice() % 4 {
+            0 => continue,
+            1 => letters.push(letter.clone()),
+            _ => {}
+        }
+        let host = letter.to as usize / 2;
+        let (pmix, asks, _) = &mut all[host];
+        let more = match letter.text {
+            LetterText::Answer { status, data } => match asks.answered(now, letter.number) {
+                (Some(asker), next) => {
+                    letters.extend(next);
+                    pmix.answered(asker, status, data)
+                }
+                (None, _) => Vec::new(),
+            },
+            _ => pmix.asked(letter),
+        };
+        effects.extend(more.into_iter().map(|effect| (host, effect)));
+    }
+    panic!("some wait for ever: {letters:?}");
+}
+
+proptest! {
+    /// Whoever is in a fence of some PEs gets what all hosts of that set have given, each host's once, whatever
+    /// becomes of letters.
+    #[test]
+    fn fences_of_some_pes_end_for_all_of_them(
+        sets in prop::collection::vec(prop::collection::btree_set(0u32..8, 1..8), 1..6),
+        choices in prop::collection::vec(any::<u8>(), 1..64),
+    ) {
+        let sets: Vec<Vec<u32>> = sets.into_iter().map(|set| set.into_iter().collect()).collect();
+        // (The last choice is one that loses nothing: in the end all letters come.)
+        let mut choices = choices.into_iter().chain(std::iter::repeat(2));
+        let over = fences_over_bad_cables(&sets, 4, || choices.next().unwrap_or(2));
+        // Of each host, by the order of its own fences: those of set `at`.
+        let mut taken = [0; 4];
+        for set in &sets {
+            let hosts: BTreeSet<u32> = set.iter().map(|rank| rank / 2).collect();
+            let given: Vec<u8> = hosts
+                .iter()
+                .flat_map(|host| [*host as u8, taken[*host as usize] as u8 + 1])
+                .collect();
+            for host in hosts {
+                let host = host as usize;
+                let (number, data) = &over[host][taken[host]];
+                prop_assert_eq!(*number, taken[host] as u64 + 1);
+                prop_assert_eq!(data, &given, "{:?} at host {}", set, host);
+                taken[host] += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn fences_of_some_pes_have_bounds() {
+    let ended = |effects: Vec<Effect>| matches!(&effects[..], [Effect::Garbage(_)]);
+    let mut pmix = Pmix::new(false, MOST, 4000, 0..2);
+    assert!(
+        ended(pmix.hear(fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))) || {
+            // (It is gathered here.)
+            let data = vec![0; LETTER_MAX].into();
+            let (ranks, here) = (vec![1, 2], vec![2]);
+            ended(pmix.asked(letter((2, 1), 1, LetterText::Fence { ranks, turn: 1, here, data })))
+        }
+    );
+    let mut pmix = Pmix::new(false, MOST, 4000, 2..4);
+    assert!(ended(pmix.hear(fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))));
+    let mut pmix = Pmix::new(false, MOST, 4000, 2..4);
+    let sets = (10..4000).take_while(|rank| !ended(pmix.hear(fence(1, &[2, *rank], b"x"))));
+    assert_eq!(sets.count(), 1024);
 }
 
 #[test]
 fn fences_wait_for_one_another() {
-    let mut pmix = Pmix::new(false, MOST, 0..2);
+    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
     let entry = |value: &'static [u8]| PmiEntry {
         key: Bytes::from_static(&[0; 9]),
         value: Bytes::from_static(value),
@@ -53,10 +229,10 @@ fn fences_wait_for_one_another() {
 
 #[test]
 fn everything_has_a_bound() {
-    let mut pmix = Pmix::new(false, MOST, 0..2);
+    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
     let effects = pmix.hear(fence(1, &[], &vec![0; GIVEN_MAX + 1]));
     assert!(matches!(&effects[..], [Effect::Garbage(text)] if text.contains("pmi_max")));
-    let mut pmix = Pmix::new(false, MOST, 0..2);
+    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
     for number in 0..WAITING_MAX as u64 {
         pmix.hear(fence(number, &[], b""));
     }
@@ -66,7 +242,7 @@ fn everything_has_a_bound() {
 
 #[test]
 fn progress_and_an_abort_are_heard() {
-    let mut pmix = Pmix::new(true, MOST, 0..2);
+    let mut pmix = Pmix::new(true, MOST, 2, 0..2);
     pmix.hear(FromMix::Connected(1));
     assert_eq!((pmix.progress(0), pmix.progress(1)), (Progress::Outside, Progress::Inside));
     let abort = pmix.hear(FromMix::Abort { rank: 1, code: 3 });
@@ -85,7 +261,7 @@ fn across(given: &[Vec<u8>], piece: usize) -> Vec<Vec<u8>> {
             let ranks = [2 * host, 2 * host + 1];
             let pmi =
                 Pmi::new("k".into(), 2 * given.len() as u32, String::new(), false, MOST, ranks);
-            (pmi, Pmix::new(false, MOST, ranks))
+            (pmi, Pmix::new(false, MOST, 2 * given.len() as u32, ranks))
         })
         .collect();
     let mut entries = Vec::new();

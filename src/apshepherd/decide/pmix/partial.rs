@@ -1,0 +1,130 @@
+//! Fences of some PEs of an application, which are on several hosts.
+//!
+//! They are gathered at the host of the lowest rank that takes part: the others ask it for the end, with what their PEs
+//! give. Fences of the same PEs follow each other, and each host counts them. The last end is kept, for hosts whose answer
+//! was lost.
+
+use crate::variables::units::format_size;
+use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
+
+/// So many sets of PEs may have fences: a program has a few.
+const SETS_MAX: usize = 1024;
+/// Ranks of all of them.
+const RANKS_MAX: usize = 1 << 20;
+/// Bytes of all ends that are kept.
+const KEPT_MAX: u64 = 64 * 1024 * 1024;
+
+/// Who is to hear of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whom {
+    /// The PEs of this host, in appmix's fence of this number.
+    Here(u64),
+    /// The host of this PE, which has asked by this number.
+    Host(u32, u64),
+}
+
+/// The PEs of a host, who are in a fence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Arrival<'a> {
+    /// Who takes part: they count up.
+    pub ranks: &'a [u32],
+    /// Which fence of these it is, from 1.
+    pub turn: u64,
+    /// Those of the host.
+    pub here: &'a [u32],
+    /// Who is to hear of the end.
+    pub whom: Whom,
+    /// What they give.
+    pub data: Bytes,
+}
+
+/// The fences of one set of PEs.
+#[derive(Clone, Debug, Default)]
+struct Set {
+    /// How many the PEs of this host have entered.
+    entered: u64,
+    /// (Of those that are gathered here.) The one that is, or was last.
+    turn: u64,
+    /// Hosts that are in it, by their lowest PE that is.
+    arrived: BTreeMap<u32, (Whom, Bytes)>,
+    /// PEs of these.
+    count: usize,
+    /// It is over: what all have given.
+    end: Option<Bytes>,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Partial {
+    sets: BTreeMap<Vec<u32>, Set>,
+    ranks: usize,
+}
+
+impl Partial {
+    fn set(&mut self, ranks: &[u32]) -> Result<&mut Set, String> {
+        if !self.sets.contains_key(ranks) {
+            self.ranks += ranks.len();
+            if self.sets.len() >= SETS_MAX || self.ranks > RANKS_MAX {
+                return Err(format!("has fences of PMIx of more than {SETS_MAX} sets of PEs"));
+            }
+        }
+        Ok(self.sets.entry(ranks.to_vec()).or_default())
+    }
+
+    /// The PEs of this host enter the next fence of this set: which it is.
+    ///
+    /// # Errors
+    /// Why the application can't go on.
+    pub fn enter(&mut self, ranks: &[u32]) -> Result<u64, String> {
+        let set = self.set(ranks)?;
+        set.entered += 1;
+        Ok(set.entered)
+    }
+
+    /// (At the host of the lowest rank.) PEs of a host are in one, or say so again. Once all are: what they have given,
+    /// which is `most` bytes at most, and who is to hear of it.
+    ///
+    /// # Errors
+    /// Why the application can't go on.
+    pub fn arrive(
+        &mut self,
+        arrival: Arrival<'_>,
+        most: u64,
+    ) -> Result<Option<(Bytes, Vec<Whom>)>, String> {
+        let Arrival { ranks, turn, here, whom, data } = arrival;
+        let kept: u64 = self.sets.values().filter_map(|set| set.end.as_ref()).map(size).sum();
+        let set = self.set(ranks)?;
+        let Some(lowest) = here.first().copied().filter(|_| turn >= set.turn) else {
+            // (It was answered, and has heard the answer: the set is in a later one.)
+            return Ok(None);
+        };
+        if turn > set.turn {
+            *set = Set { entered: set.entered, turn, ..Set::default() };
+        }
+        if let Some(end) = &set.end {
+            return Ok(Some((end.clone(), vec![whom])));
+        }
+        if set.arrived.insert(lowest, (whom, data)).is_none() {
+            set.count += here.len();
+        }
+        if set.count < ranks.len() {
+            return Ok(None);
+        }
+        let arrived = std::mem::take(&mut set.arrived);
+        let given: u64 = arrived.values().map(|(_, data)| size(data)).sum();
+        if given > most || kept > KEPT_MAX {
+            let most = format_size(most);
+            return Err(format!("and others give more than {most} to a fence of PMIx of some PEs"));
+        }
+        let mut end = BytesMut::with_capacity(given as usize);
+        arrived.values().for_each(|(_, data)| end.extend_from_slice(data));
+        let end = end.freeze();
+        set.end = Some(end.clone());
+        Ok(Some((end, arrived.into_values().map(|(whom, _)| whom).collect())))
+    }
+}
+
+fn size(data: &Bytes) -> u64 {
+    data.len() as u64
+}

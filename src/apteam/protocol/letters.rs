@@ -1,0 +1,65 @@
+//! What hosts of an application say to one another about its PEs, through the head.
+//!
+//! A question of one apshepherd to another, and its answer. Apinits pass them on and keep none: what was in the hands of
+//! one that died is lost. So a question is asked again until it is answered, and whoever answers may hear it twice.
+//!
+//! ```text
+//! apshepherd     apinit        head         apinit     apshepherd
+//!   --question--> ----------> by PE `to` ----------> ---->
+//!   <------------ <---------- by PE `to` <---------- <-answer
+//! ```
+
+use bytes::Bytes;
+
+/// The most data of a letter, in bytes. A host has few of them on their way, but a head may have those of thousands of hosts.
+pub const LETTER_MAX: usize = 256 * 1024;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Letter {
+    /// It is for the host of this PE.
+    pub to: u32,
+    /// It comes from that of this one, to which the answer goes.
+    pub from: u32,
+    /// Of the question; whoever asks never uses one twice.
+    pub number: u64,
+    /// What it says.
+    pub text: LetterText,
+}
+
+/// What a letter says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LetterText {
+    /// What has PE `to` put by PMIx? It is waited for if it has put nothing yet.
+    Modex,
+    /// PEs of a host are in a fence of PMIx, which is gathered at the PE of the lowest rank in it. The answer, what all
+    /// have given, is its end.
+    Fence {
+        /// Who takes part: they count up.
+        ranks: Vec<u32>,
+        /// Which fence of just these it is, from 1.
+        turn: u64,
+        /// Those of them who are in it.
+        here: Vec<u32>,
+        /// What they give.
+        data: Bytes,
+    },
+    /// A name is published, which stands for a port (MPI_Publish_name). Names are kept at PE 0's host.
+    Publish {
+        /// The name.
+        name: Bytes,
+        /// What it stands for.
+        port: Bytes,
+    },
+    /// Which port does a name stand for?
+    LookUp(Bytes),
+    /// A name stands for nothing any more.
+    Unpublish(Bytes),
+    /// The answer to the question of this number.
+    Answer {
+        /// 0: it went well. Else in the numbers of the protocol that it is about.
+        status: i32,
+        /// What was asked for.
+        data: Bytes,
+    },
+}

@@ -1,0 +1,28 @@
+//! What hosts of an application say to one another about its PEs.
+
+use super::Field;
+use super::codec::{Data, Numbers, Same, Via};
+use super::table::{message, variants};
+use crate::apteam::protocol::letters::{Letter, LetterText};
+use crate::rpc::pb;
+
+message! {
+    Letter = Letter;
+    to: Same,
+    from: Same,
+    number: Same,
+    text: Via(
+        |text: LetterText| Some(text.into()),
+        |field: Field, text| field.variant::<pb::letter::Text>(text)?.try_into(),
+    ),
+}
+
+variants! {
+    LetterText = letter::Text, in Letter.text;
+    Modex,
+    Fence { ranks: Numbers, turn: Same, here: Numbers, data: Data } = PartialFence,
+    Publish { name: Data, port: Data } = Publish,
+    LookUp(look_up: Data),
+    Unpublish(unpublish: Data),
+    Answer { status: Same, data: Data } = LetterAnswer,
+}
