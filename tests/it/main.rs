@@ -48,6 +48,7 @@ mod many_kills;
 mod messages;
 mod moves;
 mod mpi;
+mod mpis;
 mod namespaces;
 mod notify;
 mod openmpi;

@@ -15,6 +15,18 @@ pub fn program(test: &str, name: &str) -> Option<PathBuf> {
     Some(build("mpicc.mpich", &[], test, name))
 }
 
+/// The same for another library of MPICH's ABI, libmpi.so.12. (Debian's own is called libmpich.so.12.)
+pub fn of_abi(test: &str, name: &str, library: &Path) -> Option<PathBuf> {
+    if !is_there() {
+        super::skip(test, "mpicc.mpich is not installed (apt-get install mpich libmpich-dev)");
+        return None;
+    }
+    let library = library.to_str().expect("text");
+    // What it has is not looked for in Debian's.
+    let options = ["-Wl,--no-as-needed", library, "-Wl,--as-needed"];
+    Some(build("mpicc.mpich", &options, test, name))
+}
+
 /// The same for Open MPI, by Debian's mpicc.openmpi.
 pub fn open(test: &str, name: &str) -> Option<PathBuf> {
     static THERE: OnceLock<bool> = OnceLock::new();

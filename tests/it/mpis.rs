@@ -1,0 +1,224 @@
+//! The matrix of MPI libraries: every library runs the same programs, on one host and on two.
+//!
+//! Users bring MPI libraries of their own, whose PMI-1 and PMIx are of other releases than those of
+//! Debian's libraries. The programs are built once for each ABI, by Debian's compilers, and run with each
+//! library that `tests/it/mpis/fetch` has fetched into `target/mpis`. Each test is about one library, so
+//! that a failure names the library.
+
+use crate::support::hosts::{Cluster, may_be};
+use crate::support::mpi;
+use crate::support::*;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// An ABI of MPI libraries, by the name that programs look for.
+#[derive(Clone, Copy)]
+enum Abi {
+    /// libmpich.so.12, as Debian calls it.
+    DebianMpich,
+    /// libmpi.so.12.
+    Mpich,
+    /// libmpi.so.40.
+    OpenMpi,
+}
+
+/// The programs of the matrix, built for one ABI.
+struct Programs {
+    version: PathBuf,
+    ring: PathBuf,
+    abort: PathBuf,
+    leave: PathBuf,
+}
+
+impl Programs {
+    /// Builds the programs; `None` without a compiler, and the test is skipped.
+    fn built(build: impl Fn(&str) -> Option<PathBuf>) -> Option<Programs> {
+        Some(Programs {
+            version: build("version")?,
+            ring: build("ring")?,
+            abort: build("abort")?,
+            leave: build("leave")?,
+        })
+    }
+}
+
+/// A library, and how the programs find it.
+struct Library {
+    abi: Abi,
+    /// Its version and its folder; `None`: it is Debian's, which programs find by themselves.
+    fetched: Option<(&'static str, PathBuf)>,
+    /// Variables that hold the folder, or a folder in it.
+    variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Library {
+    /// A library of Debian's.
+    fn debian(abi: Abi) -> Library {
+        Library { abi, fetched: None, variables: Vec::new() }
+    }
+
+    /// A library that has been fetched; `None` without it, and the test is skipped.
+    fn fetched(test: &str, abi: Abi, name: &'static str) -> Option<Library> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(name);
+        if !folder.is_dir() {
+            skip(test, &format!("there is no {name} (tests/it/mpis/fetch fetches it)"));
+            return None;
+        }
+        let (_, version) = name.rsplit_once('-').expect("its name ends with its version");
+        let variables = vec![("LD_LIBRARY_PATH", "lib")];
+        Some(Library { abi, fetched: Some((version, folder)), variables })
+    }
+
+    /// With a variable that holds a folder of the library.
+    fn variable(mut self, name: &'static str, folder: &'static str) -> Library {
+        self.variables.push((name, folder));
+        self
+    }
+
+    /// The programs of its ABI.
+    fn programs(&self, test: &str) -> Option<Programs> {
+        match self.abi {
+            Abi::DebianMpich => Programs::built(|name| mpi::program(test, name)),
+            Abi::OpenMpi => Programs::built(|name| mpi::open(test, name)),
+            Abi::Mpich => {
+                let (_, folder) = self.fetched.as_ref().expect("Debian has none of this name");
+                let library = folder.join("lib/libmpi.so.12");
+                Programs::built(|name| mpi::of_abi(test, name, &library))
+            }
+        }
+    }
+
+    /// aprun with the library in its environment, of a program with an argument.
+    fn aprun(&self, mut aprun: Command, program: &Path, argument: &str) -> Command {
+        if let Some((_, own)) = &self.fetched {
+            aprun.envs(self.variables.iter().map(|(name, folder)| (name, own.join(folder))));
+        }
+        aprun.arg(program).args(words(argument));
+        aprun
+    }
+
+    /// PEs that find this library, and not another one of its ABI.
+    #[track_caller]
+    fn is_found(&self, programs: &Programs, aprun: Command) {
+        let Some((version, _)) = &self.fetched else { return };
+        let run = run(&mut self.aprun(aprun, &programs.version, "")).expect(0);
+        let has = |line: &str| line.contains(version);
+        assert!(run.out().lines().all(has) && !run.out().is_empty(), "{}", run.out());
+    }
+
+    /// PEs that meet: they pass a token around, add their ranks, and share the memory of their host.
+    #[track_caller]
+    fn meets(&self, programs: &Programs, n: u32, aprun: Command) {
+        let run = run(&mut self.aprun(aprun, &programs.ring, "")).expect(0);
+        assert_eq!(run.sorted(), ranks(n), "{}", run.stderr);
+    }
+
+    /// The same, where the program may hang in MPI_Finalize by a fault of the library.
+    #[track_caller]
+    fn meets_only(&self, programs: &Programs, n: u32, aprun: Command, two: &Cluster) {
+        let printed = two.folder().join("printed");
+        let file = std::fs::File::create(&printed).expect("made");
+        let mut aprun = self.aprun(aprun, &programs.ring, "");
+        let mut aprun = aprun.stdout(file).stderr(Stdio::null()).spawn().expect("aprun starts");
+        eventually(BOUND, "every rank is right", || {
+            let text = std::fs::read_to_string(&printed).unwrap_or_default();
+            let mut lines: Vec<&str> = text.lines().collect();
+            lines.sort_unstable();
+            lines == ranks(n)
+        });
+        // (It may have ended by now.)
+        for row in two.apstat("-a")["applications"].as_array().expect("a list") {
+            run(&mut two.command(0, "apkill", ["-9", &row["apid"].to_string()]));
+        }
+        eventually(BOUND, "aprun ends", || aprun.try_wait().expect("asked").is_some());
+    }
+
+    /// PEs that end badly: the status of aprun and what it says.
+    #[track_caller]
+    fn ends_badly(&self, programs: &Programs, aprun: impl Fn() -> Command) {
+        let aborts = run(&mut self.aprun(aprun(), &programs.abort, "3")).expect(3);
+        aborts.says("called MPI_Abort(3)");
+        let leaves = run(&mut self.aprun(aprun(), &programs.leave, "0")).expect(1);
+        leaves.says("without calling MPI_Finalize");
+    }
+}
+
+/// The ranks of a host in each of the runs.
+const SHARED: u32 = 2;
+
+/// What `n` ranks of the ring print, sorted.
+fn ranks(n: u32) -> Vec<String> {
+    let sum = n * (n + 1) / 2;
+    (0..n).map(|rank| format!("rank {rank} of {n} appnum 0 sum {sum} shared {SHARED}")).collect()
+}
+
+/// Runs all programs with a library, on one host and on two.
+#[track_caller]
+fn matrix(test: &str, library: Library) {
+    let Some(programs) = library.programs(test) else { return };
+    let one = instance(1, SHARED);
+    let aprun = || one.command("aprun", words("-n 2"));
+    library.is_found(&programs, aprun());
+    library.meets(&programs, SHARED, aprun());
+    library.ends_badly(&programs, aprun);
+    one.wait_until_free();
+    drop(one);
+    if !may_be(test) {
+        return;
+    }
+    let two = Cluster::start(2, 1);
+    let aprun = || two.command(0, "aprun", words("-n 4"));
+    library.is_found(&programs, aprun());
+    match library.abi {
+        Abi::DebianMpich => library.meets_only(&programs, 2 * SHARED, aprun(), &two),
+        Abi::Mpich | Abi::OpenMpi => library.meets(&programs, 2 * SHARED, aprun()),
+    }
+    library.ends_badly(&programs, aprun);
+    two.wait_until_up();
+}
+
+#[test]
+fn debians_open_mpi() {
+    matrix("mpis::debians_open_mpi", Library::debian(Abi::OpenMpi));
+}
+
+#[test]
+fn open_mpi_4_1() {
+    let test = "mpis::open_mpi_4_1";
+    let Some(library) = Library::fetched(test, Abi::OpenMpi, "openmpi-4.1.8") else { return };
+    matrix(test, library.variable("OPAL_PREFIX", ""));
+}
+
+#[test]
+fn open_mpi_5_0() {
+    let test = "mpis::open_mpi_5_0";
+    let Some(library) = Library::fetched(test, Abi::OpenMpi, "openmpi-5.0.11") else { return };
+    matrix(test, library.variable("OPAL_PREFIX", ""));
+}
+
+/// (On two hosts this release does not end on every run, under its own mpiexec neither: see [`crate::hosts`].)
+#[test]
+fn debians_mpich() {
+    matrix("mpis::debians_mpich", Library::debian(Abi::DebianMpich));
+}
+
+#[test]
+fn mpich_4_3() {
+    let test = "mpis::mpich_4_3";
+    let Some(library) = Library::fetched(test, Abi::Mpich, "mpich-4.3.2") else { return };
+    matrix(test, library);
+}
+
+#[test]
+fn mpich_5_0() {
+    let test = "mpis::mpich_5_0";
+    let Some(library) = Library::fetched(test, Abi::Mpich, "mpich-5.0.2") else { return };
+    matrix(test, library);
+}
+
+#[test]
+fn intel_mpi() {
+    let test = "mpis::intel_mpi";
+    let Some(library) = Library::fetched(test, Abi::Mpich, "impi-rt-2021.18.1") else { return };
+    matrix(test, library.variable("I_MPI_ROOT", "").variable("FI_PROVIDER_PATH", "lib"));
+}
