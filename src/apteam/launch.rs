@@ -127,6 +127,8 @@ pub struct Launch {
     pub binding: Binding,
     /// Serve PMI-1.
     pub pmi: bool,
+    /// By a port of each host, and not by a descriptor. An older shepherd does not know of it, and gives a descriptor.
+    pub pmi_port: bool,
     /// Serve PMIx. An older apinit does not know of it, and serves none.
     pub pmix: ServePmix,
     /// Send output up in whole lines (-T).

@@ -299,6 +299,8 @@ pub(super) struct LaunchForm {
     /// Of a binding by lists: first and last numbers.
     lists: Vec<Vec<[u32; 2]>>,
     pmi: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pmi_port: bool,
     whole_lines: bool,
     report: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -321,6 +323,7 @@ impl LaunchForm {
             limits,
             binding,
             pmi,
+            pmi_port,
             pmix,
             whole_lines,
             report,
@@ -349,6 +352,7 @@ impl LaunchForm {
             binding: binding_name(binding).into(),
             lists: lists.iter().map(|l| l.iter().map(|(a, b)| [*a, *b]).collect()).collect(),
             pmi: *pmi,
+            pmi_port: *pmi_port,
             whole_lines: *whole_lines,
             report: *report,
             strace: strace.as_ref().map(|strace| escaped(&strace.options)),
@@ -384,6 +388,7 @@ impl LaunchForm {
             limits: self.limits.into_iter().map(limit).collect(),
             binding,
             pmi: self.pmi,
+            pmi_port: self.pmi_port,
             pmix: {
                 let all = [ServePmix::No, ServePmix::Offered, ServePmix::Needed];
                 let found = all.into_iter().find(|pmix| pmix_name(*pmix) == self.pmix);

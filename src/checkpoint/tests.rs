@@ -382,6 +382,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                     .collect(),
                 binding,
                 pmi,
+                pmi_port: umask % 2 == 1,
                 pmix: [ServePmix::No, ServePmix::Offered, ServePmix::Needed][umask as usize % 3],
                 whole_lines,
                 report,

@@ -3,6 +3,7 @@
 use crate::support::hosts;
 use crate::support::mpi::program;
 use crate::support::*;
+use std::io::{Read, Write};
 
 /// An instance and a program in a place that its user can reach.
 fn built(test: &str, name: &str) -> Option<String> {
@@ -84,7 +85,7 @@ fn names_are_published() {
     assert_eq!(run.sorted(), ["found", "taken back"], "{}", run.stderr);
 }
 
-/// They are kept at the host of PE 0.
+/// They are kept at the host of PE 0. (With Debian's MPICH over TCP many ranks never come out of MPI_Finalize.)
 #[test]
 fn names_are_published_to_another_host() {
     let test = "mpi::names_are_published_to_another_host";
@@ -94,9 +95,63 @@ fn names_are_published_to_another_host() {
     let Some(names) = program(test, "names") else { return };
     let cluster = hosts::Cluster::start(2, 1);
     let mut command = cluster.command(0, "aprun", words("-q -n 4"));
-    let run = run(command.arg(&names)).expect(0);
+    let run = run(command.arg(&names).arg("7")).expect(7);
     assert_eq!(run.sorted(), ["found", "taken back"], "{}", run.stderr);
     cluster.wait_until_up();
+}
+
+/// Some wrappers close what they were not told of: then the PEs meet by a port.
+#[test]
+fn by_a_port_they_meet_behind_what_closes_descriptors() {
+    let test = "mpi::by_a_port_they_meet_behind_what_closes_descriptors";
+    let Some(ring) = built(test, "ring") else { return };
+    let instance = instance(2, 2);
+    let close =
+        "for fd in /proc/self/fd/*; do n=${fd##*/}; [ $n -le 2 ] || eval \"exec $n>&-\"; done";
+    let script = format!("{close}; exec {ring}");
+    let line = |options: &'static str| words(options).chain(["bash", "-c", &script]);
+    let run = instance.aprun(line("-q --pmi=port -n 3")).expect(0);
+    let lines = (0..3).map(|rank| format!("rank {rank} of 3 appnum 0 sum 6 shared 3"));
+    assert_eq!(run.sorted(), lines.collect::<Vec<_>>(), "{}", run.stderr);
+    // (It would be no test if they met without it.)
+    assert_ne!(instance.aprun(line("-q --pmi=pmi1 -n 3")).status, 0);
+    let Some(abort) = built(test, "abort") else { return };
+    let run = instance.aprun(["--pmi=port", "-n", "2", &abort, "7"]).expect(7);
+    run.says("called MPI_Abort(7)");
+}
+
+/// Whoever guesses or knows the number of a PE is nobody if he is another user.
+#[test]
+fn a_stranger_at_the_port_is_not_heard() {
+    let test = "mpi::a_stranger_at_the_port_is_not_heard";
+    if !is_root() {
+        return skip(test, "only root can become another user");
+    }
+    let instance = Plan::new().nodes(1, 2).for_user().start();
+    let told = instance.directory().join("told");
+    let script = format!(
+        "echo $PMI_PORT $PMI_ID > {0}.new && mv {0}.new {0}; exec sleep 1000",
+        told.display()
+    );
+    let running = instance.start_script("-q --pmi=port -n 1", &script);
+    eventually(BOUND, "it runs", || told.exists());
+    let text = std::fs::read_to_string(&told).expect("read");
+    let (port, id) = text.trim().split_once(' ').expect("both");
+    let says = |id: &str| {
+        let mut stream = std::net::TcpStream::connect(port).expect("connected");
+        stream.set_read_timeout(Some(BOUND)).expect("set");
+        let _ = stream.write_all(format!("cmd=initack pmiid={id}\n").as_bytes());
+        let mut answer = String::new();
+        // (An Err: it was closed before all was read.)
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    };
+    assert_eq!(says(id), "", "its own number");
+    // Many who say nothing are in nobody's way.
+    let silent: Vec<_> = (0..500).map(|_| std::net::TcpStream::connect(port)).collect();
+    assert!(silent.iter().all(Result::is_ok));
+    assert_eq!(says("1"), "");
+    drop((silent, running));
 }
 
 #[test]

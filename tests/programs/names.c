@@ -1,6 +1,8 @@
-/* Rank 0 publishes the name of a port, the last rank looks it up, and both compare; then it is taken back. */
+/* Rank 0 publishes the name of a port, the last rank looks it up, and both compare; then it is taken back. With an
+   argument it ends by MPI_Abort of that code. */
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int main(int argc, char **argv)
@@ -28,6 +30,12 @@ int main(int argc, char **argv)
         int looked = MPI_Lookup_name("psched-test", MPI_INFO_NULL, found);
         printf("%s\n", looked == MPI_SUCCESS ? "still there" : "taken back");
     }
+    fflush(stdout);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (argc > 1 && rank == 0)
+        MPI_Abort(MPI_COMM_WORLD, atoi(argv[1]));
+    if (argc > 1)
+        MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
     return 0;
 }

@@ -16,6 +16,8 @@ pub enum Wireup {
     Found,
     /// PMI-1 and nothing else.
     Pmi1,
+    /// The same by a port, for wrappers that close descriptors.
+    Port,
     /// PMIx and nothing else.
     Pmix,
     /// Both.
@@ -126,7 +128,7 @@ pub fn seen(path: &str, mpi: Mpi, other_libraries: bool) -> Seen {
 /// Whether PMI-1 is served to these programs, and whether PMIx is.
 pub fn served(wireup: Wireup, programs: impl IntoIterator<Item = Seen>) -> (bool, ServePmix) {
     match wireup {
-        Wireup::Pmi1 => (true, ServePmix::No),
+        Wireup::Pmi1 | Wireup::Port => (true, ServePmix::No),
         Wireup::Pmix => (false, ServePmix::Needed),
         Wireup::All => (true, ServePmix::Needed),
         Wireup::None => (false, ServePmix::No),
@@ -174,6 +176,7 @@ mod tests {
     fn an_option_decides_alone() {
         for (wireup, expected) in [
             (Wireup::Pmi1, (true, ServePmix::No)),
+            (Wireup::Port, (true, ServePmix::No)),
             (Wireup::Pmix, (false, ServePmix::Needed)),
             (Wireup::All, (true, ServePmix::Needed)),
             (Wireup::None, (false, ServePmix::No)),

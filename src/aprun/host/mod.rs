@@ -28,7 +28,7 @@ use crate::aprun::decide::options::load::{LOAD_MAX, Loading};
 use crate::aprun::decide::options::parts::Part;
 use crate::aprun::decide::options::{Environment, Options, Parsed, Program, parse};
 use crate::aprun::decide::session::{Looked, Setup};
-use crate::aprun::decide::wireup::served;
+use crate::aprun::decide::wireup::{Wireup, served};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
@@ -225,6 +225,7 @@ fn variables() -> Environment {
         default_memory: of("APRUN_DEFAULT_MEMORY"),
         sync_tty: of("APRUN_SYNC_TTY"),
         label: of("APRUN_LABEL"),
+        timeout: of("MPIEXEC_TIMEOUT"),
         reservation: of("BATCH_PARTITION_ID"),
     }
 }
@@ -297,6 +298,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         limits: caller::limits(options.all_limits),
         binding: options.binding.clone(),
         pmi,
+        pmi_port: options.pmi == Wireup::Port,
         pmix,
         // A label belongs to a line, so lines have to be whole.
         whole_lines: options.whole_lines || options.label,

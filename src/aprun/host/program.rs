@@ -89,7 +89,7 @@ pub fn open(command: &[u8], path: Option<OsString>, wireup: Wireup) -> Result<Pr
         Kind::Script { .. } => Seen::Unknown,
     };
     let executable = describe(&found, kind);
-    if executable.mpi == Mpi::OpenMpi && wireup == Wireup::Pmi1 {
+    if executable.mpi == Mpi::OpenMpi && matches!(wireup, Wireup::Pmi1 | Wireup::Port) {
         return Err(Failure::new(
             STATUS_FAILED,
             format!(

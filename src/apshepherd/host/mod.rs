@@ -35,6 +35,7 @@ mod options;
 mod outside;
 mod packets;
 mod pes;
+mod pmi_port;
 mod processes;
 mod program;
 mod streams;
@@ -67,6 +68,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Uid;
 use options::Options;
 use pes::{Got, Pes, read_some, write_some};
+use pmi_port::PmiPort;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -107,6 +109,9 @@ enum Token {
     Debugger(usize),
     /// What appmix says.
     Mix,
+    /// The port of PMI-1, and who has come there.
+    PmiPort,
+    PmiCaller(usize),
 }
 
 impl Token {
@@ -124,6 +129,8 @@ impl Token {
             Token::Processes(i) => (9, i),
             Token::Debugger(i) => (10, i),
             Token::Mix => (11, 0),
+            Token::PmiPort => (12, 0),
+            Token::PmiCaller(i) => (13, i),
         };
         kind << 32 | index as u64
     }
@@ -143,6 +150,8 @@ impl Token {
             9 => Token::Processes(index),
             10 => Token::Debugger(index),
             11 => Token::Mix,
+            12 => Token::PmiPort,
+            13 => Token::PmiCaller(index),
             _ => return None,
         })
     }
@@ -187,6 +196,7 @@ struct Shell {
     tracing: Vec<(usize, u64)>,
     debuggers: Debuggers,
     mix: Mix,
+    pmi_port: Option<PmiPort>,
     /// (Without a child.) The outputs of PEs before this one are closed.
     drained: usize,
     stdin: Stdin,
@@ -293,6 +303,7 @@ impl Shell {
             tracing: Vec::new(),
             debuggers: Debuggers::default(),
             mix: Mix::default(),
+            pmi_port: None,
             drained: 0,
             stdin: Stdin::default(),
             happened: Vec::new(),
@@ -377,6 +388,8 @@ impl Shell {
             Token::Stderr(index) => self.output_ready(index, true),
             Token::Debugger(slot) => self.debugger_ready(slot),
             Token::Mix => self.mix_ready(flags),
+            Token::PmiPort => self.pmi_calls(),
+            Token::PmiCaller(slot) => self.pmi_caller_ready(slot),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The PEs of this host: their processes, pipes and PMI connections.
 
 use super::attaching::{Attaching, Waiting};
+use super::pmi_port::PmiPort;
 use super::program::{self, Refusal};
 use super::tracers::{Kind, Tool, Tracer};
 use crate::apteam::fault::Fault;
@@ -108,6 +109,15 @@ pub struct Pes {
     failures: Option<OwnedFd>,
 }
 
+/// How PEs find one another, beside PMI-1 by a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways<'a> {
+    /// What leads them to appmix.
+    pub mix: &'a [CString],
+    /// In the descriptor's place.
+    pub port: Option<&'a PmiPort>,
+}
+
 /// What a fork of all PEs has come to.
 #[derive(Debug)]
 pub struct Forked {
@@ -120,15 +130,14 @@ pub struct Forked {
 }
 
 /// Forks every PE of a launch. `programs` has that of each part which has a PE here. `placing` is
-/// the right to put them into their groups, where these are root's. `mix` leads
-/// them to appmix.
+/// the right to put them into their groups, where these are root's.
 pub fn fork_all(
     launch: &HostLaunch,
     programs: &BTreeMap<usize, Program>,
     groups: &[(Nid, OwnedFd)],
     placing: Option<&Placing>,
     tool: Option<&Tool>,
-    mix: &[CString],
+    ways: Ways<'_>,
 ) -> Forked {
     let mut forked = Forked { pes: Pes::default(), stdin: None, failed: None };
     let first = launch.pes.first().map_or(0, |pe| pe.rank);
@@ -156,11 +165,14 @@ pub fn fork_all(
             let (from_stdout, stdout) = output_pipe(room)?;
             let (from_stderr, stderr) = output_pipe(room)?;
             let stdin = (launch.stdin && local.rank == 0).then(pipe).transpose()?;
-            let pmi = launch.launch.pmi.then(pmi_pair).transpose()?;
+            let by_descriptor = launch.launch.pmi && ways.port.is_none();
+            let pmi = by_descriptor.then(pmi_pair).transpose()?;
+            let mut environment = program::pe_environment(launch, local, ways.mix);
+            environment.extend(ways.port.into_iter().flat_map(|port| port.environment(index)));
             let reads = stdin.as_ref().map_or(&null, |(reads, _)| reads);
             let setup = PeSetup {
                 index: index as u32,
-                environment: program::pe_environment(launch, local, mix),
+                environment,
                 cpus: &local.cpus,
                 nice: local.nice,
                 stdio: [reads.as_fd(), stdout.as_fd(), stderr.as_fd()],

@@ -1,7 +1,7 @@
 //! The loop's dealings with processes: forking PEs, hearing of them, letting them go, ending them.
 
 use super::attaching;
-use super::pes;
+use super::pes::{self, Ways};
 use super::program::{self, Refusal};
 use super::tracers::{self, Kind, Tool};
 use super::*;
@@ -61,11 +61,21 @@ impl Shell {
             let tool = Tool::of(&launch, environment.unwrap_or_else(|| Rc::new([])));
             tool.map(|tool| (programs, tool)).map_err(|refusal| (first, refusal))
         };
-        let failed = match prepared.and_then(with_tool) {
+        let opened = match launch.launch.pmi && launch.launch.pmi_port {
+            true => self.open_pmi_port(launch.pes.len()),
+            false => Ok(()),
+        };
+        let opened = opened.map_err(|e| {
+            let text = format!("a port for PMI can't be opened: {e}");
+            let errno = e.raw_os_error().unwrap_or(0);
+            (first, Refusal { errno, text, fault: Fault::Busy })
+        });
+        let failed = match opened.and(prepared).and_then(with_tool) {
             Ok((programs, tool)) => {
                 let (groups, placing) = (&self.groups, placing.as_ref());
-                let mix = &self.mix.environment;
-                let forked = pes::fork_all(&launch, &programs, groups, placing, tool.as_ref(), mix);
+                let ways = Ways { mix: &self.mix.environment, port: self.pmi_port.as_ref() };
+                let forked =
+                    pes::fork_all(&launch, &programs, groups, placing, tool.as_ref(), ways);
                 self.pes = forked.pes;
                 self.stdin.pipe = forked.stdin;
                 forked.failed

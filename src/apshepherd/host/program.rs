@@ -268,7 +268,7 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
         format!("PMI_SIZE={}", launch.width),
         format!("PSCHED_APPLICATION={}", launch.marker),
     ];
-    if launch.launch.pmi {
+    if launch.launch.pmi && !launch.launch.pmi_port {
         own.push(format!("PMI_FD={PMI_FD}"));
     }
     own.extend(

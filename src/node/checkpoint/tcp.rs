@@ -118,6 +118,12 @@ fn ends() -> Result<Vec<End>, CheckpointError> {
     Ok(all)
 }
 
+/// The user of the process of this host that has this end of a connection, as the kernel says.
+pub fn owner_of_connection(here: SocketAddr, there: SocketAddr) -> Option<u32> {
+    let link = Link { here, there };
+    ends().ok()?.into_iter().find(|end| end.link == link).map(|end| end.uid)
+}
+
 /// The sockets of these processes.
 fn sockets(groups: &AppGroups) -> Result<BTreeSet<u64>, CheckpointError> {
     let mut all = BTreeSet::new();

@@ -118,6 +118,7 @@ message! {
     umask: Between(0, 0o777),
     limits: List(LIMITS_MAX as usize),
     pmi: Same,
+    pmi_port: Same,
     pmix: kind::<pb::launch::Pmix>(),
     whole_lines: Same,
     report: Same,

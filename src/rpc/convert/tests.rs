@@ -336,6 +336,7 @@ fn launch() -> impl Strategy<Value = Launch> {
             limits,
             binding: rest.0,
             pmi: rest.1.0,
+            pmi_port: rest.1.1,
             pmix: if rest.1.1 { ServePmix::Needed } else { ServePmix::Offered },
             whole_lines: rest.1.1,
             report: rest.1.2,

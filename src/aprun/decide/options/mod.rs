@@ -86,6 +86,8 @@ pub struct Environment {
     pub sync_tty: Option<Vec<u8>>,
     /// APRUN_LABEL: as --label.
     pub label: Option<Vec<u8>>,
+    /// MPIEXEC_TIMEOUT: as --time-limit, as for mpiexec and mpirun.
+    pub timeout: Option<Vec<u8>>,
     /// BATCH_PARTITION_ID: a reservation, which psched does not have yet.
     pub reservation: Option<Vec<u8>>,
 }
@@ -742,10 +744,12 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
             options.pmi = match value {
                 b"none" => Wireup::None,
                 b"pmi1" => Wireup::Pmi1,
+                b"port" => Wireup::Port,
                 b"pmix" => Wireup::Pmix,
                 b"all" => Wireup::All,
                 _ => {
-                    let text = format!("{} is unknown: give pmi1, pmix, all or none", shown(value));
+                    let text =
+                        format!("{} is unknown: give pmi1, port, pmix, all or none", shown(value));
                     return Err(named(text));
                 }
             }
@@ -766,6 +770,12 @@ fn apply_environment(options: &mut Options, environment: &Environment) -> Result
     {
         let bytes = values::size(text).map_err(|e| format!("APRUN_DEFAULT_MEMORY: {e}"))?;
         options.posting.memory_per_pe = Some(bytes);
+    }
+    if let (None, Some(text)) = (options.posting.time_limit, &environment.timeout)
+        && !text.is_empty()
+    {
+        let limit = values::duration(text).map_err(|e| format!("MPIEXEC_TIMEOUT: {e}"))?;
+        options.posting.time_limit = Some(limit);
     }
     if on(&environment.reservation) {
         return Err("BATCH_PARTITION_ID is set, and reservations are not yet supported: unset it"

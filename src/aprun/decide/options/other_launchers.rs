@@ -277,7 +277,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "give --load-file FILE, a line for each program",
     ),
     // MPI.
-    (&["--mpi"], "give --pmi (pmi1, pmix, all or none)"),
+    (&["--mpi"], "give --pmi (pmi1, port, pmix, all or none)"),
+    (&["-pmi-port", "--pmi-port"], "give --pmi=port"),
     (
         &["-mca", "--mca", "--gmca", "--prtemca", "--pmixmca"],
         "it sets a parameter of Open MPI: set OMPI_MCA_NAME=VALUE in the environment",

@@ -312,9 +312,9 @@ pub const FLAGS: &[Flag] = &[
     flag(
         Id::Pmi,
         &["--pmi"],
-        Some("pmi1|pmix|all|none"),
-        "how the PEs of an MPI program find one another: PMI-1 (MPICH), PMIx (Open MPI), both, or none: \
-         independent processes; without this the program tells",
+        Some("pmi1|port|pmix|all|none"),
+        "how the PEs of an MPI program find one another: PMI-1 (MPICH), the same by a port for wrappers that close \
+         descriptors, PMIx (Open MPI), PMI-1 and PMIx, or none: independent processes; without this the program tells",
     ),
     flag(
         Id::LoadFile,

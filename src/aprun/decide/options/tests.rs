@@ -205,9 +205,10 @@ fn options_of_other_launchers_mean_what_they_say() {
         let (name, _) = option.split_once(' ').expect("a value");
         let said = format!("{name} does not say how many PEs there are in all: give -n as well");
         assert_eq!(bad(&format!("{option} a")), said);
-        assert_eq!(bad(&format!("-n 2 b : -n 2 a : {option} a")), format!("part 3: {said}"));
         assert_eq!(bad(&format!("{option} a : -n 2 b")), format!("part 1: {said}"));
     }
+    let said = "part 3: -ppn does not say how many PEs there are in all: give -n as well";
+    assert_eq!(bad("-n 2 b : -n 2 a : -ppn 2 a"), said);
     assert_eq!(good("-N 2 -L 1 a").posting.shape.width, 1);
     for (line, said) in [
         ("-genv A", "-genv: \"A\" is not of the form VAR=VALUE"),
@@ -311,7 +312,7 @@ fn refusals() {
             "--output: \"tag\" is a form of output of Open MPI's mpirun, not a file: give --label for ranks in front of \
              lines (or ./NAME for a file of that name)",
         ),
-        ("--pmi=2 a", "--pmi: \"2\" is unknown: give pmi1, pmix, all or none"),
+        ("--pmi=2 a", "--pmi: \"2\" is unknown: give pmi1, port, pmix, all or none"),
         ("--label=3 a", "--label takes no value, and \"3\" was given"),
         ("--frobnicate a", "\"--frobnicate\" is not an option: aprun --help lists the options"),
         ("-y a", "\"-y\" is not an option: aprun --help lists the options"),
@@ -461,12 +462,20 @@ fn variables() {
     assert_eq!(memory, Some(100 << 20));
     let wrong = with(|e| e.default_memory = Some(b"much".to_vec())).expect_err("no size");
     assert!(wrong.starts_with("APRUN_DEFAULT_MEMORY: \"much\" is not a size"), "{wrong}");
+    let limit = run(with(|e| e.timeout = Some(b"2".to_vec()))).posting.time_limit;
+    assert_eq!(limit, Some(Duration::from_secs(2)));
+    assert_eq!(run(with(|e| e.timeout = Some(Vec::new()))).posting.time_limit, None);
+    let wrong = with(|e| e.timeout = Some(b"soon".to_vec())).expect_err("no time");
+    assert!(wrong.starts_with("MPIEXEC_TIMEOUT: \"soon\""), "{wrong}");
     let reserved = with(|e| e.reservation = Some(b"7".to_vec())).expect_err("not yet");
     assert!(reserved.starts_with("BATCH_PARTITION_ID"), "{reserved}");
     let environment =
         Environment { default_memory: Some(b"100".to_vec()), ..Environment::default() };
     let parsed = parse(Program::Aprun, &words("-m 1K a"), &environment);
     assert_eq!(run(parsed).posting.memory_per_pe, Some(1024));
+    let environment = Environment { timeout: Some(b"2".to_vec()), ..Environment::default() };
+    let parsed = parse(Program::Aprun, &words("--time-limit 9 a"), &environment);
+    assert_eq!(run(parsed).posting.time_limit, Some(Duration::from_secs(9)));
 }
 
 fn in_one_line(text: &str) -> String {

@@ -1,0 +1,204 @@
+//! PMI-1 by a port of this host: for PEs whose wrapper closes descriptors that it was not told of.
+//!
+//! A PE connects to PMI_PORT and says by its PMI_ID which it is; from then on its connection is as one that it was born
+//! with.
+//!
+//! ```text
+//! PE                               shepherd
+//! cmd=initack pmiid=1804289383
+//!                                  cmd=initack rc=0
+//!                                  cmd=set size=4
+//!                                  cmd=set rank=2
+//!                                  cmd=set debug=0
+//! cmd=init pmi_version=1 ...
+//! ```
+//!
+//! Any process of this host may connect. The numbers are drawn at random, which keeps others off cheaply; whose socket it
+//! is says the kernel. Few may be connected without having said who they are: the oldest makes room for the next.
+
+use super::pes::{Got, Pe, nonblocking, read_some, write_some};
+use super::{Shell, TURNS, Token, watch};
+use crate::apshepherd::decide::Event;
+use crate::node::checkpoint::owner_of_connection;
+use crate::os::fork::high;
+use bytes::Bytes;
+use nix::sys::epoll::EpollFlags;
+use nix::unistd::Uid;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Connections whose PE is not known yet.
+const CALLERS_MAX: usize = 64;
+/// Bytes of what one says of itself.
+const INTRODUCTION_MAX: usize = 128;
+/// Why none is there, or the one that was has gone.
+const PASSES: [io::ErrorKind; 3] =
+    [io::ErrorKind::WouldBlock, io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
+/// (PMI_ID is read by atoi.)
+const ID_MASK: u32 = i32::MAX as u32;
+
+/// A connection whose PE is not known yet.
+#[derive(Debug)]
+struct Caller {
+    fd: OwnedFd,
+    from: SocketAddr,
+    said: Vec<u8>,
+}
+
+/// The port, and who comes.
+#[derive(Debug)]
+pub struct PmiPort {
+    listener: TcpListener,
+    at: SocketAddr,
+    /// PEs by their numbers.
+    ids: BTreeMap<u32, usize>,
+    callers: [Option<Caller>; CALLERS_MAX],
+    next: usize,
+}
+
+impl PmiPort {
+    /// For so many PEs.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub fn open(pes: usize) -> io::Result<PmiPort> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from(high(listener.into())?);
+        let mut ids = BTreeMap::new();
+        while ids.len() < pes {
+            let mut random = [0u8; 4];
+            rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
+            let index = ids.len();
+            ids.entry(u32::from_ne_bytes(random) & ID_MASK).or_insert(index);
+        }
+        let at = listener.local_addr()?;
+        let callers = std::array::from_fn(|_| None);
+        Ok(PmiPort { listener, at, ids, callers, next: 0 })
+    }
+
+    /// By what the PE of this index finds it.
+    pub fn environment(&self, index: usize) -> Vec<CString> {
+        let id = self.ids.iter().find(|(_, of)| **of == index).map_or(0, |(id, _)| *id);
+        let all = [format!("PMI_PORT={}", self.at), format!("PMI_ID={id}")];
+        all.into_iter().filter_map(|item| CString::new(item).ok()).collect()
+    }
+
+    /// Which PE says this of itself.
+    fn introduced(&self, line: &[u8]) -> Option<usize> {
+        let line = std::str::from_utf8(line).ok()?;
+        let mut words = line.split_ascii_whitespace();
+        let id =
+            (words.next()? == "cmd=initack").then(|| words.next()?.strip_prefix("pmiid="))??;
+        self.ids.get(&id.parse().ok()?).copied()
+    }
+}
+
+impl Shell {
+    /// Opens the port for a launch whose PEs are about to be made.
+    pub(super) fn open_pmi_port(&mut self, pes: usize) -> io::Result<()> {
+        let port = PmiPort::open(pes)?;
+        watch(&self.epoll, port.listener.as_fd(), Token::PmiPort, EpollFlags::EPOLLIN)?;
+        self.pmi_port = Some(port);
+        Ok(())
+    }
+
+    pub(super) fn pmi_calls(&mut self) {
+        for _ in 0..TURNS {
+            let Some(port) = &mut self.pmi_port else { return };
+            let (stream, from) = match port.listener.accept() {
+                Ok(came) => came,
+                Err(e) if PASSES.contains(&e.kind()) => return,
+                // (Without descriptors it would be tried for ever.)
+                Err(e) => {
+                    let _ = self.epoll.delete(&port.listener);
+                    return self.log(format_args!("the port of PMI is closed: {e}"));
+                }
+            };
+            let fd = OwnedFd::from(stream);
+            let Ok(fd) = nonblocking(&fd).and_then(|()| high(fd)) else { continue };
+            let slot = port.next;
+            port.next = (slot + 1) % CALLERS_MAX;
+            if let Some(before) = port.callers[slot].take() {
+                let _ = self.epoll.delete(before.fd);
+            }
+            if watch(&self.epoll, fd.as_fd(), Token::PmiCaller(slot), EpollFlags::EPOLLIN).is_ok() {
+                port.callers[slot] = Some(Caller { fd, from, said: Vec::new() });
+                self.pmi_caller_ready(slot);
+            }
+        }
+    }
+
+    /// One says who it is, or a part of that.
+    pub(super) fn pmi_caller_ready(&mut self, slot: usize) {
+        let Some(port) = &mut self.pmi_port else { return };
+        let Some(mut caller) = port.callers.get_mut(slot).and_then(Option::take) else { return };
+        let mut buffer = [0; INTRODUCTION_MAX];
+        let got = read_some(caller.fd.as_fd(), &mut buffer);
+        let Got::Some(count) = got else {
+            match got {
+                Got::Nothing => port.callers[slot] = Some(caller),
+                _ => drop(self.epoll.delete(caller.fd)),
+            }
+            return;
+        };
+        caller.said.extend_from_slice(&buffer[..count]);
+        let Some(end) = caller.said.iter().position(|byte| *byte == b'\n') else {
+            match caller.said.len() {
+                ..INTRODUCTION_MAX => port.callers[slot] = Some(caller),
+                _ => drop(self.epoll.delete(caller.fd)),
+            }
+            return;
+        };
+        let at = port.at;
+        let index = port.introduced(&caller.said[..end]);
+        let _ = self.epoll.delete(&caller.fd);
+        let own = || owner_of_connection(caller.from, at) == Some(Uid::effective().as_raw());
+        let free = |pe: &Pe| pe.pmi.is_none() && !pe.ended;
+        let pe = index.and_then(|index| self.pes.all.get_mut(index)).filter(|pe| free(pe));
+        let (Some(index), Some(pe), true) = (index, pe, own()) else { return };
+        let width = self.launch.as_ref().map_or(0, |launch| launch.width);
+        let rank = pe.rank;
+        let words = format!(
+            "cmd=initack rc=0\ncmd=set size={width}\ncmd=set rank={rank}\ncmd=set debug=0\n"
+        );
+        // (Nothing was sent before: there is room.)
+        let written = write_some(caller.fd.as_fd(), words.as_bytes());
+        if written != Ok(words.len())
+            || watch(&self.epoll, caller.fd.as_fd(), Token::Pmi(index), EpollFlags::EPOLLIN)
+                .is_err()
+        {
+            return;
+        }
+        pe.pmi = Some(caller.fd);
+        if caller.said.len() > end + 1 {
+            let data = Bytes::copy_from_slice(&caller.said[end + 1..]);
+            self.happens(Event::Pmi { rank, data });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pe_is_known_by_its_number() {
+        let port = PmiPort::open(3).expect("a port");
+        for index in 0..3 {
+            let environment = port.environment(index);
+            let text = |at: usize| environment[at].to_str().expect("text").to_owned();
+            assert_eq!(text(0), format!("PMI_PORT=127.0.0.1:{}", port.at.port()));
+            let id = text(1).strip_prefix("PMI_ID=").expect("a number").to_owned();
+            assert!(id.parse::<i32>().expect("for atoi") >= 0);
+            let line = format!("cmd=initack pmiid={id}");
+            assert_eq!(port.introduced(line.as_bytes()), Some(index));
+        }
+        for line in ["", "cmd=initack", "cmd=initack pmiid=", "cmd=init pmiid=1", "\u{e4}"] {
+            assert_eq!(port.introduced(line.as_bytes()), None, "{line}");
+        }
+    }
+}
