@@ -113,6 +113,18 @@ fn pmi_1_alone_is_refused() {
 }
 
 #[test]
+fn without_pmi_each_is_a_world_of_its_own() {
+    let test = "openmpi::without_pmi_each_is_a_world_of_its_own";
+    let Some(ring) = built(test, "ring") else { return };
+    let run = instance(1, 2).aprun(["-q", "--pmi=none", "-n", "2", &ring]).expect(0);
+    let world = "rank 0 of 1 appnum 0 sum 1 shared 1";
+    // (A singleton may have no appnum at all.)
+    let out: Vec<String> =
+        run.sorted().iter().map(|line| line.replace("appnum -1", "appnum 0")).collect();
+    assert_eq!(out, [world, world], "{}", run.stderr);
+}
+
+#[test]
 fn on_two_hosts_they_meet() {
     let test = "openmpi::on_two_hosts_they_meet";
     if !may_be(test) {
@@ -170,10 +182,16 @@ fn an_idle_program_costs_nothing() {
     let shepherd: i32 = text.trim().parse().expect("a number");
     eventually(BOUND, "that was the last look", || began.elapsed() > Duration::from_secs(33));
     // In this time one that does nothing else takes 200 ticks, or on a busy machine a good part of them.
+    let is_there = || {
+        let name = std::fs::read_to_string(format!("/proc/{shepherd}/comm")).unwrap_or_default();
+        assert_eq!(name, "apshepherd\n");
+    };
+    is_there();
     let before = ticks(shepherd, false);
     let since = Instant::now();
     eventually(BOUND, "some time goes by", || since.elapsed() > Duration::from_secs(2));
     let taken = ticks(shepherd, false) - before;
+    is_there();
     assert!(taken < 10, "{taken} ticks of processor time");
     drop(running);
 }

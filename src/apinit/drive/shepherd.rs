@@ -58,6 +58,10 @@ impl Driver {
 
     pub(super) fn tell_shepherd(&mut self, out: &mut impl Outside, key: Key, message: ToShepherd) {
         let Some(app) = self.apps.get_mut(&key) else { return };
+        // (Whoever has sent a letter sends it again.)
+        if app.hung_up.is_some() && matches!(message, ToShepherd::Letter(_)) {
+            return;
+        }
         if let Some(hung_up) = &mut app.hung_up {
             hung_up.waiting.push(message);
             if hung_up.waiting.len() > WAITING_MAX {

@@ -81,6 +81,11 @@ impl Waiting {
         }
     }
 
+    /// With so many bytes more it would have half of what it may have, or more.
+    fn is_half_full(&self, bytes: u64, room: u64) -> bool {
+        self.entries.len() >= MESSAGES_MAX / 2 || self.bytes.saturating_add(bytes) > room / 2
+    }
+
     /// Takes a message. False: there is no room for it.
     fn add(&mut self, message: pb::ToPeer, room: u64) -> bool {
         let bytes = message.encoded_len() as u64;
@@ -218,6 +223,18 @@ impl PeerSender {
     pub fn send(&self, message: ToPeer) -> Sent {
         let mut waiting = lock(&self.waiting);
         if waiting.closed {
+            return Sent::Yes;
+        }
+        let letter = match &message {
+            ToPeer::Letter(letter) => Some(letter),
+            ToPeer::Pass(pass) => match &pass.message {
+                ToPeer::Letter(letter) => Some(letter),
+                _ => None,
+            },
+            _ => None,
+        };
+        // (Whoever has sent it sends it again.)
+        if letter.is_some_and(|letter| waiting.is_half_full(letter.cost() as u64, self.room)) {
             return Sent::Yes;
         }
         let taken = match message {

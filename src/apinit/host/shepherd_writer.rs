@@ -17,7 +17,8 @@
 //! waits:  Stdin 0 "abc"  OutputTaken 12
 //! ```
 //!
-//! Everything else that can be said is little: a launch, an end, the signals that an apinit keeps.
+//! Letters of other hosts are thrown away where many wait: whoever has sent them sends them again. Everything else that can
+//! be said is little: a launch, an end, the signals that an apinit keeps.
 
 use crate::apteam::Key;
 use crate::apteam::protocol::attach::StdinPiece;
@@ -40,6 +41,9 @@ use tokio::sync::mpsc;
 /// Messages that may wait for a shepherd. A conversation as it should be stays far below, whatever
 /// `stdin_max` is: one that does not is at fault, and its shepherd counts as lost.
 const WAITING_MAX: usize = 4096;
+/// Letters among them, and their bytes.
+const LETTERS_MAX: usize = 512;
+const LETTERS_BYTES: usize = 8 * 1024 * 1024;
 /// Bytes of stdin that are put together into one message: what is added is copied with what waits,
 /// and it must stay one packet.
 const TOGETHER: usize = 16 * 1024;
@@ -87,6 +91,16 @@ impl Queue {
                     _ => None,
                 });
                 if last.is_some_and(|last| add(last, piece)) {
+                    return;
+                }
+            }
+            ToShepherd::Letter(letter) => {
+                let costs = self.messages.iter().filter_map(|m| match m {
+                    ToShepherd::Letter(letter) => Some(letter.cost()),
+                    _ => None,
+                });
+                let (count, bytes) = costs.fold((0, 0), |(n, all), cost| (n + 1, all + cost));
+                if count >= LETTERS_MAX || bytes + letter.cost() > LETTERS_BYTES {
                     return;
                 }
             }

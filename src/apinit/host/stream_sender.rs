@@ -17,19 +17,25 @@ pub(super) const FRONT_WORDS_MAX: usize = 1_024;
 /// The same for a head, or a host on the way to it, which is an apinit and reads: some from each of the
 /// thousands of hosts that may be beyond this one.
 pub(super) const HEAD_WORDS_MAX: usize = 256 * 1_024;
+/// Bytes of letters of other hosts that may wait for it: more are thrown away, for whoever has sent them sends them again.
+const LETTERS_MAX: u64 = 16 * 1024 * 1024;
+
+/// What a message in the queue counts for: bytes of output and of letters. Without output it is a word.
+type Counts = (u64, u64);
 
 /// Towards a front end, or a head. Its output is bounded by the window, of each host if there are many, unless
 /// it says that it has written what it has not even read; what else there is to tell it, by
 /// a number of messages.
 #[derive(Clone, Debug)]
 pub(super) struct StreamSender<P> {
-    /// Each with the bytes of output in it; 0: something else.
-    queue: mpsc::UnboundedSender<(u64, Result<P, Status>)>,
+    queue: mpsc::UnboundedSender<(Counts, Result<P, Status>)>,
     /// Messages in the queue that are not output, and how many there may be.
     words: Arc<AtomicUsize>,
     words_max: usize,
     /// Bytes of output in the queue.
     output: Arc<AtomicU64>,
+    /// Bytes of letters in the queue.
+    letters: Arc<AtomicU64>,
     /// Ends the connection.
     hang_up: CancellationToken,
 }
@@ -43,14 +49,36 @@ impl<P: Send + 'static> StreamSender<P> {
         words_max: usize,
     ) -> (StreamSender<P>, impl Stream<Item = Result<P, Status>> + Send) {
         let (queue, receiver) = mpsc::unbounded_channel();
-        let (words, output) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
-        let waiting = (Arc::clone(&words), Arc::clone(&output));
-        let told = UnboundedReceiverStream::new(receiver).map(move |(bytes, told)| {
-            waiting.0.fetch_sub(usize::from(bytes == 0), Ordering::AcqRel);
-            waiting.1.fetch_sub(bytes, Ordering::AcqRel);
+        let sender = StreamSender {
+            queue,
+            words: Arc::default(),
+            words_max,
+            output: Arc::default(),
+            letters: Arc::default(),
+            hang_up,
+        };
+        let waiting = [&sender.output, &sender.letters].map(Arc::clone);
+        let words = Arc::clone(&sender.words);
+        let told = UnboundedReceiverStream::new(receiver).map(move |((output, letter), told)| {
+            words.fetch_sub(usize::from(output == 0), Ordering::AcqRel);
+            waiting[0].fetch_sub(output, Ordering::AcqRel);
+            waiting[1].fetch_sub(letter, Ordering::AcqRel);
             told
         });
-        (StreamSender { queue, words, words_max, output, hang_up }, told)
+        (sender, told)
+    }
+
+    /// Sends a letter of so many bytes, unless too many wait.
+    fn send_letter(&self, message: P, bytes: u64) {
+        let waiting = self.letters.load(Ordering::Acquire);
+        if waiting.saturating_add(bytes) > LETTERS_MAX
+            || self.words.load(Ordering::Acquire) >= self.words_max / 2
+        {
+            return;
+        }
+        self.letters.fetch_add(bytes, Ordering::AcqRel);
+        self.words.fetch_add(1, Ordering::AcqRel);
+        let _ = self.queue.send(((0, bytes), Ok(message)));
     }
 
     /// Sends a message that has so many bytes of output. False: too much waits for it already; of output, more than
@@ -64,7 +92,7 @@ impl<P: Send + 'static> StreamSender<P> {
             return false;
         }
         // An Err: it is gone, which is told as an event.
-        let _ = self.queue.send((bytes, Ok(message)));
+        let _ = self.queue.send(((bytes, 0), Ok(message)));
         true
     }
 
@@ -78,7 +106,7 @@ impl<P: Send + 'static> StreamSender<P> {
     /// The last that it hears.
     pub fn refuse(&self, status: Status) {
         self.words.fetch_add(1, Ordering::AcqRel);
-        let _ = self.queue.send((0, Err(status)));
+        let _ = self.queue.send(((0, 0), Err(status)));
     }
 }
 
@@ -90,6 +118,10 @@ pub(super) trait OnStream: Into<Self::Wire> {
     const READER: &'static str;
     /// Bytes of output in it; 0: something else.
     fn output(&self) -> u64;
+    /// It is a letter of so many bytes.
+    fn letter(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl OnStream for FromApinit {
@@ -113,6 +145,13 @@ impl OnStream for FromPeer {
             _ => 0,
         }
     }
+    fn letter(&self) -> Option<u64> {
+        match self {
+            FromPeer::Letter(letter) => Some(letter.cost() as u64),
+            FromPeer::Beyond(beyond) => beyond.message.letter(),
+            _ => None,
+        }
+    }
 }
 
 /// Tells whoever is at the other end, for whom so many bytes of output may wait. False: he does not read, and his
@@ -122,6 +161,12 @@ pub(super) fn tell<M: OnStream>(
     message: M,
     room: u64,
 ) -> bool {
+    if let Some(bytes) = message.letter() {
+        if let Some(sender) = sender {
+            sender.send_letter(message.into(), bytes);
+        }
+        return true;
+    }
     let bytes = message.output();
     let mut message = Some(message.into());
     let full = sender

@@ -1,19 +1,21 @@
 //! The questions of this host to those of other PEs, until they are answered.
 //!
 //! A letter may be lost with the apinit that has it ([`crate::apteam::protocol::letters`]), and nobody says so. So each
-//! question is asked again after a while, which doubles, and at once where our own apinit has come anew. A few are asked
-//! at a time: the others wait, so that no program fills the memory of apinits with its questions.
+//! question is asked again after a while, which doubles, and at once where our own apinit has come anew.
+//!
+//! Few are sent at a time, so that no program fills the memory of apinits with its questions: one that has no answer
+//! after a second makes room for the next. (It may wait for another PE, which waits for the answer to that one.)
 
 use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::variables::units::nanos;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Questions that are asked at a time.
-const ASKED_MAX: usize = 16;
-/// Those that wait for that: some for each PE of a large host.
-const WAITING_MAX: usize = 64 * 1024;
-/// From one time that a question is asked to the next, at first and in the end.
+/// Questions that are sent at a time.
+const SENT_MAX: usize = 16;
+/// All of them: some for each PE of a large host.
+const ASKED_MAX: usize = 64 * 1024;
+/// From one time that a question is asked to the next, at first and in the end; and how long one may keep others waiting.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
@@ -33,7 +35,9 @@ pub enum Asker {
 struct Asked {
     letter: Letter,
     asker: Asker,
-    at_ns: u64,
+    /// When it is to be sent again; none: it waits for that.
+    at_ns: Option<u64>,
+    /// How long after it is sent.
     wait: Duration,
 }
 
@@ -42,67 +46,72 @@ struct Asked {
 pub(super) struct Asks {
     last: u64,
     asked: BTreeMap<u64, Asked>,
-    waiting: VecDeque<(Letter, Asker)>,
+    /// Those that are to be sent, in their order; some may have been answered since.
+    waiting: VecDeque<u64>,
+    /// Those that keep others waiting, and until when.
+    sent: BTreeMap<u64, u64>,
 }
 
 /// There are as many questions as may be.
 pub(super) struct TooMany;
 
 impl Asks {
-    /// Asks the host of PE `to` for that of PE `from`: the letter, unless it has to wait for others.
+    /// Asks the host of PE `to` for that of PE `from`. What is to be sent now says [`Asks::next`].
     pub fn ask(
         &mut self,
-        now_ns: u64,
         (from, to): (u32, u32),
         text: LetterText,
         asker: Asker,
-    ) -> Result<Option<Letter>, TooMany> {
-        if self.waiting.len() >= WAITING_MAX {
+    ) -> Result<(), TooMany> {
+        if self.asked.len() >= ASKED_MAX {
             return Err(TooMany);
         }
         self.last += 1;
-        self.waiting.push_back((Letter { to, from, number: self.last, text }, asker));
-        Ok(self.next(now_ns))
+        let letter = Letter { to, from, number: self.last, text };
+        self.asked.insert(self.last, Asked { letter, asker, at_ns: None, wait: AGAIN });
+        self.waiting.push_back(self.last);
+        Ok(())
     }
 
-    fn next(&mut self, now_ns: u64) -> Option<Letter> {
-        if self.asked.len() >= ASKED_MAX {
-            return None;
+    /// Whose question the answer of this number is for, unless it was answered before.
+    pub fn answered(&mut self, number: u64) -> Option<Asker> {
+        self.sent.remove(&number);
+        self.asked.remove(&number).map(|asked| asked.asker)
+    }
+
+    /// What is to be sent at this time.
+    pub fn next(&mut self, now_ns: u64) -> Vec<Letter> {
+        self.sent.retain(|_, until| *until > now_ns);
+        for (number, asked) in &mut self.asked {
+            if asked.at_ns.take_if(|at| *at <= now_ns).is_some() {
+                self.waiting.push_back(*number);
+            }
         }
-        let (letter, asker) = self.waiting.pop_front()?;
-        let at_ns = now_ns.saturating_add(nanos(AGAIN));
-        let asked = Asked { letter: letter.clone(), asker, at_ns, wait: AGAIN };
-        self.asked.insert(letter.number, asked);
-        Some(letter)
-    }
-
-    /// Whose question the answer of this number is for, unless it was answered before; and the next to be asked.
-    pub fn answered(&mut self, now_ns: u64, number: u64) -> (Option<Asker>, Option<Letter>) {
-        match self.asked.remove(&number) {
-            Some(asked) => (Some(asked.asker), self.next(now_ns)),
-            None => (None, None),
-        }
-    }
-
-    /// When one is to be asked again.
-    pub fn due_ns(&self) -> Option<u64> {
-        self.asked.values().map(|asked| asked.at_ns).min()
-    }
-
-    /// Those that are to be asked again now.
-    pub fn again(&mut self, now_ns: u64) -> Vec<Letter> {
-        let due = self.asked.values_mut().filter(|asked| asked.at_ns <= now_ns);
-        due.map(|asked| {
+        let mut letters = Vec::new();
+        while self.sent.len() < SENT_MAX
+            && let Some(number) = self.waiting.pop_front()
+        {
+            let Some(asked) = self.asked.get_mut(&number) else { continue };
+            asked.at_ns = Some(now_ns.saturating_add(nanos(asked.wait)));
             asked.wait = (2 * asked.wait).min(AGAIN_MAX);
-            asked.at_ns = now_ns.saturating_add(nanos(asked.wait));
-            asked.letter.clone()
-        })
-        .collect()
+            self.sent.insert(number, now_ns.saturating_add(nanos(AGAIN)));
+            letters.push(asked.letter.clone());
+        }
+        letters
     }
 
-    /// An apinit has come that knows of none.
-    pub fn all(&self) -> impl Iterator<Item = &Letter> {
-        self.asked.values().map(|asked| &asked.letter)
+    /// When there is something to be sent again.
+    pub fn due_ns(&self) -> Option<u64> {
+        let again = self.asked.values().filter_map(|asked| asked.at_ns).min();
+        let room = self.sent.values().min().filter(|_| !self.waiting.is_empty());
+        again.into_iter().chain(room.copied()).min()
+    }
+
+    /// An apinit has come that knows of none: all are to be sent.
+    pub fn begin_again(&mut self) {
+        self.sent.clear();
+        self.waiting = self.asked.keys().copied().collect();
+        self.asked.values_mut().for_each(|asked| (asked.at_ns, asked.wait) = (None, AGAIN));
     }
 }
 
@@ -112,9 +121,10 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    fn ask(asks: &mut Asks, now_ns: u64, to: u32) -> Option<u64> {
-        let letter = asks.ask(now_ns, (0, to), LetterText::Modex, Asker::Modex(to.into()));
-        letter.unwrap_or_else(|_| panic!("too many")).map(|letter| letter.number)
+    fn ask(asks: &mut Asks, now_ns: u64, to: u32) -> Vec<u64> {
+        let asked = asks.ask((0, to), LetterText::Modex, Asker::Modex(to.into()));
+        asked.unwrap_or_else(|_| panic!("too many"));
+        numbers(asks.next(now_ns))
     }
 
     fn numbers(letters: Vec<Letter>) -> Vec<u64> {
@@ -124,42 +134,45 @@ mod tests {
     #[test]
     fn a_question_is_asked_again_until_it_is_answered() {
         let mut asks = Asks::default();
-        assert_eq!(ask(&mut asks, 0, 7), Some(1));
+        assert_eq!(ask(&mut asks, 0, 7), [1]);
         assert_eq!(asks.due_ns(), Some(S));
-        assert!(asks.again(S - 1).is_empty());
+        assert!(asks.next(S - 1).is_empty());
         let mut times = Vec::new();
         while times.len() < 8 {
             let now = asks.due_ns().expect("it waits");
-            assert_eq!(numbers(asks.again(now)), [1]);
+            assert_eq!(numbers(asks.next(now)), [1]);
             times.push(now / S);
         }
         assert_eq!(times, [1, 3, 7, 15, 31, 61, 91, 121]);
-        assert_eq!(asks.answered(200 * S, 1), (Some(Asker::Modex(7)), None));
+        // A new apinit hears it at once.
+        asks.begin_again();
+        assert_eq!(numbers(asks.next(122 * S)), [1]);
+        assert_eq!(asks.due_ns(), Some(123 * S));
+        assert_eq!(asks.answered(1), Some(Asker::Modex(7)));
         assert_eq!(asks.due_ns(), None);
-        assert_eq!(asks.answered(201 * S, 1), (None, None), "the answer comes twice");
+        assert_eq!(asks.answered(1), None, "the answer comes twice");
     }
 
     #[test]
-    fn a_few_are_asked_at_a_time_and_all_in_the_end() {
+    fn a_few_are_sent_at_a_time_and_none_keeps_others_waiting_for_ever() {
         let mut asks = Asks::default();
-        let sent: Vec<u64> = (0..20).filter_map(|to| ask(&mut asks, 0, to)).collect();
+        let sent: Vec<u64> = (0..40).flat_map(|to| ask(&mut asks, 0, to)).collect();
         assert_eq!(sent, (1..=16).collect::<Vec<u64>>());
-        assert_eq!(numbers(asks.all().cloned().collect()), sent);
-        let (asker, next) = asks.answered(S, 3);
-        assert_eq!((asker, next.map(|letter| letter.number)), (Some(Asker::Modex(2)), Some(17)));
-        assert_eq!(ask(&mut asks, S, 99), None, "in its turn");
-        for number in (1..=21).filter(|number| *number != 3) {
-            let (asker, _) = asks.answered(2 * S, number);
-            assert!(asker.is_some(), "{number}");
-        }
-        assert_eq!(asks.due_ns(), None);
+        assert_eq!(asks.answered(3), Some(Asker::Modex(2)));
+        assert_eq!(numbers(asks.next(0)), [17]);
+        assert!(asks.next(S - 1).is_empty());
+        // Those without an answer come after those that have not been asked.
+        assert_eq!(asks.due_ns(), Some(S));
+        assert_eq!(numbers(asks.next(S)), (18..=33).collect::<Vec<u64>>());
+        assert_eq!(numbers(asks.next(2 * S))[..9], [34, 35, 36, 37, 38, 39, 40, 1, 2]);
+        // A late answer is one.
+        assert_eq!(asks.answered(5), Some(Asker::Modex(4)));
     }
 
     #[test]
     fn what_waits_has_a_bound() {
         let mut asks = Asks::default();
-        let mut ask = || asks.ask(0, (0, 1), LetterText::Modex, Asker::Pe(0)).is_ok();
-        let taken = (0..100_000).filter(|_| ask()).count();
-        assert_eq!(taken, ASKED_MAX + WAITING_MAX);
+        let mut ask = || asks.ask((0, 1), LetterText::Modex, Asker::Pe(0)).is_ok();
+        assert_eq!((0..100_000).filter(|_| ask()).count(), ASKED_MAX);
     }
 }

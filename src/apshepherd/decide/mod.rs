@@ -393,9 +393,7 @@ impl Shepherd {
         if due(&mut self.unmet.look_at) {
             self.look_for_mpi();
         }
-        for letter in self.asks.again(now_ns) {
-            self.send(|_| FromShepherd::Letter(letter));
-        }
+        self.send_letters(now_ns);
         self.stacks.tick(now_ns, &mut self.actions);
         if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
             self.tell_memory(now_ns);
@@ -427,7 +425,7 @@ impl Shepherd {
 
     fn frame(&mut self, now_ns: u64, frame: ToShepherd) {
         match frame {
-            ToShepherd::Hello(hello) if hello.key == self.key => self.greeted(),
+            ToShepherd::Hello(hello) if hello.key == self.key => self.greeted(now_ns),
             ToShepherd::Hello(_) => self.actions.push(Action::Hangup),
             ToShepherd::Launch(launch) if self.stage == Stage::Waiting && !self.ended => {
                 self.launch(now_ns, launch)
@@ -502,7 +500,7 @@ impl Shepherd {
     }
 
     /// apinit has said hello: it is told everything that it may have missed.
-    fn greeted(&mut self) {
+    fn greeted(&mut self, now_ns: u64) {
         self.link = Link::Up;
         self.absent_until = None;
         let mut missed = Vec::new();
@@ -519,7 +517,8 @@ impl Shepherd {
         missed.extend(self.signals_taken.numbers().map(FromShepherd::SignalsTaken));
         let barriers = self.pmi.as_ref().map(Pmi::barriers).unwrap_or_default();
         missed.extend(barriers.into_iter().map(FromShepherd::BarrierIn));
-        missed.extend(self.asks.all().cloned().map(FromShepherd::Letter));
+        self.asks.begin_again();
+        missed.extend(self.asks.next(now_ns).into_iter().map(FromShepherd::Letter));
         if !self.stuck.list.is_empty() && !self.ended {
             missed.push(FromShepherd::Stuck(self.stuck.list.clone()));
         }
@@ -668,27 +667,25 @@ impl Shepherd {
     // ---- letters ----
 
     fn ask(&mut self, now_ns: u64, between: (u32, u32), text: LetterText, asker: Asker) {
-        match self.asks.ask(now_ns, between, text, asker) {
-            Ok(Some(letter)) => self.send(|_| FromShepherd::Letter(letter)),
-            Ok(None) => {}
-            Err(TooMany) => {
-                let (rank, _) = between;
-                let text =
-                    "and the others on its host ask other hosts for too much at the same time"
-                        .into();
-                self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text });
-            }
+        if let Err(TooMany) = self.asks.ask(between, text, asker) {
+            let (rank, _) = between;
+            let text = "and the others on its host ask other hosts for too much at the same time";
+            let cause = Cause::NotMet { rank, nid: self.nid(rank), text: text.into() };
+            return self.bad(now_ns, cause);
+        }
+        self.send_letters(now_ns);
+    }
+
+    fn send_letters(&mut self, now_ns: u64) {
+        for letter in self.asks.next(now_ns) {
+            self.send(|_| FromShepherd::Letter(letter));
         }
     }
 
     fn letter(&mut self, now_ns: u64, letter: Letter) {
         match letter.text {
             LetterText::Answer { status, data } => {
-                let (asker, next) = self.asks.answered(now_ns, letter.number);
-                if let Some(next) = next {
-                    self.send(|_| FromShepherd::Letter(next));
-                }
-                match asker {
+                match self.asks.answered(letter.number) {
                     None => {}
                     Some(Asker::Pe(rank)) => {
                         let effects =
@@ -701,6 +698,7 @@ impl Shepherd {
                         self.pmix_effects(now_ns, effects.unwrap_or_default());
                     }
                 }
+                self.send_letters(now_ns);
             }
             LetterText::Modex | LetterText::Fence { .. } => {
                 let effects = self.pmix.as_mut().map(|pmix| pmix.asked(letter));

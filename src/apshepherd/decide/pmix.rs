@@ -359,6 +359,12 @@ impl Pmix {
             return vec![Effect::Garbage(text)];
         }
         let text = LetterText::Fence { ranks, turn, here, data };
+        let letter = Letter { to: lowest, from, number: 0, text };
+        if !letter.fits() {
+            let text = "is in a fence of PMIx of too many of the PEs: let all take part".to_owned();
+            return vec![Effect::Garbage(text)];
+        }
+        let text = letter.text;
         vec![Effect::Ask { to: lowest, from, text, asker: Asker::Fence(number) }]
     }
 

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Any process of this host may connect. The numbers are drawn at random, which keeps others off cheaply; whose socket it
-//! is says the kernel. Few may be connected without having said who they are: the oldest makes room for the next.
+//! is says the kernel. A bounded number may be connected without having said who they are, of which the oldest makes room
+//! for the next: a stranger who connects all the time can keep PEs out, and does no more.
 
 use super::pes::{Got, Pe, nonblocking, read_some, write_some};
 use super::{Shell, TURNS, Token, watch};
@@ -30,8 +31,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Connections whose PE is not known yet.
-const CALLERS_MAX: usize = 64;
+/// Connections whose PE is not known yet, for each PE, and at least.
+const CALLERS_PER_PE: usize = 4;
+const CALLERS_MIN: usize = 256;
 /// Bytes of what one says of itself.
 const INTRODUCTION_MAX: usize = 128;
 /// Why none is there, or the one that was has gone.
@@ -55,7 +57,7 @@ pub struct PmiPort {
     at: SocketAddr,
     /// PEs by their numbers.
     ids: BTreeMap<u32, usize>,
-    callers: [Option<Caller>; CALLERS_MAX],
+    callers: Vec<Option<Caller>>,
     next: usize,
 }
 
@@ -76,7 +78,8 @@ impl PmiPort {
             ids.entry(u32::from_ne_bytes(random) & ID_MASK).or_insert(index);
         }
         let at = listener.local_addr()?;
-        let callers = std::array::from_fn(|_| None);
+        let count = (CALLERS_PER_PE * pes).max(CALLERS_MIN);
+        let callers = (0..count).map(|_| None).collect();
         Ok(PmiPort { listener, at, ids, callers, next: 0 })
     }
 
@@ -112,16 +115,16 @@ impl Shell {
             let (stream, from) = match port.listener.accept() {
                 Ok(came) => came,
                 Err(e) if PASSES.contains(&e.kind()) => return,
-                // (Without descriptors it would be tried for ever.)
+                // (Without descriptors it would be tried for ever. With the port closed, PEs that come are told.)
                 Err(e) => {
-                    let _ = self.epoll.delete(&port.listener);
+                    self.pmi_port = None;
                     return self.log(format_args!("the port of PMI is closed: {e}"));
                 }
             };
             let fd = OwnedFd::from(stream);
             let Ok(fd) = nonblocking(&fd).and_then(|()| high(fd)) else { continue };
             let slot = port.next;
-            port.next = (slot + 1) % CALLERS_MAX;
+            port.next = (slot + 1) % port.callers.len();
             if let Some(before) = port.callers[slot].take() {
                 let _ = self.epoll.delete(before.fd);
             }
@@ -156,10 +159,13 @@ impl Shell {
         let at = port.at;
         let index = port.introduced(&caller.said[..end]);
         let _ = self.epoll.delete(&caller.fd);
-        let own = || owner_of_connection(caller.from, at) == Some(Uid::effective().as_raw());
         let free = |pe: &Pe| pe.pmi.is_none() && !pe.ended;
         let pe = index.and_then(|index| self.pes.all.get_mut(index)).filter(|pe| free(pe));
-        let (Some(index), Some(pe), true) = (index, pe, own()) else { return };
+        let (Some(index), Some(pe)) = (index, pe) else { return };
+        // (Last: it is looked for in a table of all connections of this host.)
+        if owner_of_connection(caller.from, at) != Some(Uid::effective().as_raw()) {
+            return;
+        }
         let width = self.launch.as_ref().map_or(0, |launch| launch.width);
         let rank = pe.rank;
         let words = format!(

@@ -13,7 +13,7 @@ use crate::aprun::decide::elf::no_interpreter;
 use crate::apshepherd::decide::Event;
 use crate::apteam::ending::{NO_INTERPRETER, NOT_THE_PROGRAM};
 use crate::apteam::fault::Fault;
-use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe};
+use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe, ServePmix};
 use crate::apteam::launcher_variables;
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
 use crate::node::file_identity::identity;
@@ -52,6 +52,8 @@ const OWN_NAMES: [&str; 11] = [
 const WHICH_PMI: &[u8] = b"MPIR_CVAR_PMI_VERSION=1";
 /// What tells Open MPI that its first fence brings nothing.
 const DIRECT: &[u8] = b"OMPI_MCA_pmix_base_async_modex=1";
+/// What tells Open MPI 4 that a PE is alone: else it starts a daemon for what the PE may spawn.
+const ISOLATED: &[u8] = b"OMPI_MCA_ess_singleton_isolated=1";
 /// Bytes that a PE of Open MPI puts, as measured (86 to 204), and some more.
 const PUT_BYTES: u64 = 256;
 
@@ -263,13 +265,15 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
     let mut own = vec![
         format!("ALPS_APP_PE={}", pe.rank),
         format!("ALPS_APP_DEPTH={depth}"),
-        format!("ALPS_APP_ID={}", launch.key.apid),
         format!("PMI_RANK={}", pe.rank),
         format!("PMI_SIZE={}", launch.width),
         format!("PSCHED_APPLICATION={}", launch.marker),
     ];
     if launch.launch.pmi && !launch.launch.pmi_port {
         own.push(format!("PMI_FD={PMI_FD}"));
+    }
+    if is_met(launch) {
+        own.push(format!("ALPS_APP_ID={}", launch.key.apid));
     }
     own.extend(
         launcher_variables::of(launch, pe).iter().map(|(name, value)| format!("{name}={value}")),
@@ -290,23 +294,32 @@ fn asks_each(alone: bool, width: u32, pmi_max: u64) -> bool {
     !alone && u64::from(width).saturating_mul(PUT_BYTES) > pmi_max
 }
 
+/// Whether PEs find one another in one way or the other (not `--pmi=none`). If not, Open MPI 4 does not begin where it
+/// finds ALPS_APP_ID.
+fn is_met(launch: &HostLaunch) -> bool {
+    launch.launch.pmi || launch.launch.pmix != ServePmix::No
+}
+
 /// The same, with what leads the PE to appmix, if there is one.
 pub fn pe_environment(launch: &HostLaunch, pe: &LocalPe, mix: &[CString]) -> Vec<CString> {
     let mut own = own_environment(launch, pe);
+    let unless_told = |item: &'static [u8]| {
+        let name = item.split_inclusive(|byte| *byte == b'=').next().unwrap_or_default();
+        let told = launch.launch.environment.iter().any(|theirs| theirs.starts_with(name));
+        (!told).then(|| CString::new(item).ok()).flatten()
+    };
     if !mix.is_empty() {
         own.extend_from_slice(mix);
         own.extend(CString::new(format!("PMIX_RANK={}", pe.rank)).ok());
-        let unless_told = |item: &'static [u8]| {
-            let name = item.split_inclusive(|byte| *byte == b'=').next().unwrap_or_default();
-            let told = launch.launch.environment.iter().any(|theirs| theirs.starts_with(name));
-            (!told).then(|| CString::new(item).ok()).flatten()
-        };
         if launch.launch.pmi {
             own.extend(unless_told(WHICH_PMI));
         }
         if asks_each(launch.alone, launch.width, launch.bounds.pmi) {
             own.extend(unless_told(DIRECT));
         }
+    }
+    if !is_met(launch) {
+        own.extend(unless_told(ISOLATED));
     }
     own
 }

@@ -1,7 +1,8 @@
 //! What hosts of an application say to one another about its PEs, through the head.
 //!
 //! A question of one apshepherd to another, and its answer. Apinits pass them on and keep none: what was in the hands of
-//! one that died is lost. So a question is asked again until it is answered, and whoever answers may hear it twice.
+//! one that died is lost, and so is what comes faster than a process or a host reads. So a question is asked again until
+//! it is answered, and whoever answers may hear it twice.
 //!
 //! ```text
 //! apshepherd     apinit        head         apinit     apshepherd
@@ -13,6 +14,11 @@ use bytes::Bytes;
 
 /// The most data of a letter, in bytes. A host has few of them on their way, but a head may have those of thousands of hosts.
 pub const LETTER_MAX: usize = 256 * 1024;
+
+/// Bytes of a letter beside those of its data, as [`Letter::cost`] has them.
+const REST_MAX: usize = 256 * 1024;
+/// What a rank in a list costs.
+const RANK_COST: usize = 5;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,4 +68,29 @@ pub enum LetterText {
         /// What was asked for.
         data: Bytes,
     },
+}
+
+impl Letter {
+    /// At least as many bytes as it takes in a message, within a few.
+    pub fn cost(&self) -> usize {
+        match &self.text {
+            LetterText::Modex => 0,
+            LetterText::Fence { ranks, here, data, .. } => {
+                data.len() + RANK_COST * (ranks.len() + here.len())
+            }
+            LetterText::Publish { name, port } => name.len() + port.len(),
+            LetterText::LookUp(name) | LetterText::Unpublish(name) => name.len(),
+            LetterText::Answer { data, .. } => data.len(),
+        }
+    }
+
+    /// It is no larger than one may be. (Others come only from what is not psched's.)
+    pub fn fits(&self) -> bool {
+        self.cost() <= LETTER_MAX + REST_MAX
+    }
+
+    /// It asks.
+    pub fn is_question(&self) -> bool {
+        !matches!(self.text, LetterText::Answer { .. })
+    }
 }

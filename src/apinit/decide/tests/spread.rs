@@ -1,8 +1,9 @@
 //! One application over several apinits: the head and the others.
 
 use super::*;
+use crate::apshepherd::decide::pmix;
 use crate::apteam::place::HostAddress;
-use crate::apteam::protocol::letters::{Letter, LetterText};
+use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText};
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, Onward, PmiEntry};
 
 const HEADS: Conn = Conn(50);
@@ -255,6 +256,24 @@ fn letters_go_through_the_head_by_their_pe() {
     assert_eq!(act(&mut agent, 3 * S, peers(5)), there(5));
     // For nobody.
     assert_eq!(act(&mut agent, 3 * S, peers(6)), []);
+    // Nobody is left there: the head answers.
+    let (mut ended, _) = running_head();
+    go_through(&mut ended, 3 * S, [from_peer(key, FromPeer::Done)]);
+    let text = LetterText::Answer { status: pmix::NOT_FOUND, data: Bytes::new() };
+    let none = Letter { to: 1, from: 4, number: 4, text };
+    let asks = Letter { from: 1, ..letter(4) };
+    assert_eq!(
+        act(&mut ended, 3 * S, from_shepherd(key, FromShepherd::Letter(asks))),
+        [Action::SendShepherd(key, ToShepherd::Letter(none.clone()))]
+    );
+    // An answer is for nobody then.
+    let answer = Letter { to: 4, from: 1, ..none };
+    assert_eq!(act(&mut ended, 3 * S, from_shepherd(key, FromShepherd::Letter(answer))), []);
+    // No letter is so large.
+    let data = vec![0; 2 * LETTER_MAX + 1].into();
+    let text = LetterText::Answer { status: 0, data };
+    let large = Letter { text, ..letter(4) };
+    assert_eq!(act(&mut agent, 3 * S, from_shepherd(key, FromShepherd::Letter(large))), []);
     // It can't be reached: whoever asks asks again.
     go_through(&mut agent, 3 * S, [Event::PeerLost { key, index: 1, text: "out".into() }]);
     assert_eq!(act(&mut agent, 3 * S, own(4)), []);

@@ -771,8 +771,10 @@ fn apply_environment(options: &mut Options, environment: &Environment) -> Result
         let bytes = values::size(text).map_err(|e| format!("APRUN_DEFAULT_MEMORY: {e}"))?;
         options.posting.memory_per_pe = Some(bytes);
     }
+    // (0, or less: none.)
+    let none = |text: &[u8]| matches!(text, [] | [b'-', ..]) || text.iter().all(|b| *b == b'0');
     if let (None, Some(text)) = (options.posting.time_limit, &environment.timeout)
-        && !text.is_empty()
+        && !none(text)
     {
         let limit = values::duration(text).map_err(|e| format!("MPIEXEC_TIMEOUT: {e}"))?;
         options.posting.time_limit = Some(limit);

@@ -462,9 +462,12 @@ fn variables() {
     assert_eq!(memory, Some(100 << 20));
     let wrong = with(|e| e.default_memory = Some(b"much".to_vec())).expect_err("no size");
     assert!(wrong.starts_with("APRUN_DEFAULT_MEMORY: \"much\" is not a size"), "{wrong}");
-    let limit = run(with(|e| e.timeout = Some(b"2".to_vec()))).posting.time_limit;
-    assert_eq!(limit, Some(Duration::from_secs(2)));
-    assert_eq!(run(with(|e| e.timeout = Some(Vec::new()))).posting.time_limit, None);
+    let two = run(with(|e| e.timeout = Some(b"2".to_vec()))).posting.time_limit;
+    assert_eq!(two, Some(Duration::from_secs(2)));
+    let limit = |set: fn(&mut Environment)| run(with(set)).posting.time_limit;
+    assert_eq!(limit(|e| e.timeout = Some(Vec::new())), None);
+    assert_eq!(limit(|e| e.timeout = Some(b"0".to_vec())), None);
+    assert_eq!(limit(|e| e.timeout = Some(b"-1".to_vec())), None);
     let wrong = with(|e| e.timeout = Some(b"soon".to_vec())).expect_err("no time");
     assert!(wrong.starts_with("MPIEXEC_TIMEOUT: \"soon\""), "{wrong}");
     let reserved = with(|e| e.reservation = Some(b"7".to_vec())).expect_err("not yet");

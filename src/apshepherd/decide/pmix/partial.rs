@@ -1,8 +1,8 @@
 //! Fences of some PEs of an application, which are on several hosts.
 //!
 //! They are gathered at the host of the lowest rank that takes part: the others ask it for the end, with what their PEs
-//! give. Fences of the same PEs follow each other, and each host counts them. The last end is kept, for hosts whose answer
-//! was lost.
+//! give. Fences of the same PEs follow each other, and each host counts them. Two ends are kept, for hosts whose answer was
+//! lost: while some are in the next fence, others may not have heard the end of the one before.
 
 use crate::variables::units::format_size;
 use bytes::{Bytes, BytesMut};
@@ -52,6 +52,8 @@ struct Set {
     count: usize,
     /// It is over: what all have given.
     end: Option<Bytes>,
+    /// What all had given to the one before.
+    before: Option<Bytes>,
 }
 
 /// All of them.
@@ -66,7 +68,7 @@ impl Partial {
         if !self.sets.contains_key(ranks) {
             self.ranks += ranks.len();
             if self.sets.len() >= SETS_MAX || self.ranks > RANKS_MAX {
-                return Err(format!("has fences of PMIx of more than {SETS_MAX} sets of PEs"));
+                return Err(format!("has had fences of PMIx of more than {SETS_MAX} sets of PEs"));
             }
         }
         Ok(self.sets.entry(ranks.to_vec()).or_default())
@@ -93,14 +95,19 @@ impl Partial {
         most: u64,
     ) -> Result<Option<(Bytes, Vec<Whom>)>, String> {
         let Arrival { ranks, turn, here, whom, data } = arrival;
-        let kept: u64 = self.sets.values().filter_map(|set| set.end.as_ref()).map(size).sum();
+        let ends =
+            |set: &'_ Set| [&set.end, &set.before].into_iter().flatten().map(size).sum::<u64>();
+        let kept: u64 = self.sets.values().map(ends).sum();
         let set = self.set(ranks)?;
-        let Some(lowest) = here.first().copied().filter(|_| turn >= set.turn) else {
-            // (It was answered, and has heard the answer: the set is in a later one.)
-            return Ok(None);
-        };
+        if turn < set.turn {
+            // (Of one before that it has heard the answer: it was in the next.)
+            let before = set.before.clone().filter(|_| turn + 1 == set.turn);
+            return Ok(before.map(|end| (end, vec![whom])));
+        }
+        let Some(lowest) = here.first().copied() else { return Ok(None) };
         if turn > set.turn {
-            *set = Set { entered: set.entered, turn, ..Set::default() };
+            let before = set.end.take();
+            *set = Set { entered: set.entered, turn, before, ..Set::default() };
         }
         if let Some(end) = &set.end {
             return Ok(Some((end.clone(), vec![whom])));
@@ -113,9 +120,15 @@ impl Partial {
         }
         let arrived = std::mem::take(&mut set.arrived);
         let given: u64 = arrived.values().map(|(_, data)| size(data)).sum();
-        if given > most || kept > KEPT_MAX {
+        if given > most {
             let most = format_size(most);
             return Err(format!("and others give more than {most} to a fence of PMIx of some PEs"));
+        }
+        if kept > KEPT_MAX {
+            let most = format_size(KEPT_MAX);
+            return Err(format!(
+                "gives more than {most} to fences of PMIx of different sets of PEs"
+            ));
         }
         let mut end = BytesMut::with_capacity(given as usize);
         arrived.values().for_each(|(_, data)| end.extend_from_slice(data));
