@@ -12,7 +12,8 @@
 //! # let launch = Launch { rendezvous: Some(Rendezvous::of(Apid(12), &[])), ..Launch::default() };
 //! # let host = HostLaunch { key: Key::default(), width: 4, depth: 4, launch, pes: vec![pe(2), pe(3)],
 //! #     process_mapping: String::new(), alone: false, cpu_limit: None, stdin: false, kill_grace: Default::default(),
-//! #     marker: String::new(), memory_per_pe: None, pids_max: None, bounds: Default::default(), host_index: 1 };
+//! #     marker: String::new(), memory_per_pe: None, pids_max: None, bounds: Default::default(), host_index: 1,
+//! #     pmix_name: String::new() };
 //! let set = of(&host, &host.pes[1]);
 //! for item in ["RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "NODE_RANK=1", "MASTER_PORT=20012", "OMP_NUM_THREADS=4"] {
 //!     assert!(set.iter().any(|(name, value)| format!("{name}={value}") == item), "{item}");
