@@ -8,7 +8,7 @@
 
 use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::variables::units::nanos;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Questions that are sent at a time.
@@ -19,7 +19,7 @@ const ASKED_MAX: usize = 64 * 1024;
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
-/// Who wants to know.
+/// For whom a question is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
     /// appmix, which has numbered it: what a PE has put.
@@ -30,25 +30,27 @@ pub enum Asker {
     Pe(u32),
 }
 
-/// One that is asked.
+/// A question without an answer yet.
 #[derive(Clone, Debug)]
 struct Asked {
     letter: Letter,
     asker: Asker,
-    /// When it is to be sent again; none: it waits for that.
-    at_ns: Option<u64>,
+    /// (Of one that has been sent.) When it is to be sent again.
+    at_ns: u64,
     /// How long after it is sent.
     wait: Duration,
 }
 
-/// All of them.
+/// All questions of this host.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asks {
     last: u64,
     asked: BTreeMap<u64, Asked>,
-    /// Those that are to be sent, in their order; some may have been answered since.
+    /// Numbers of questions that are to be sent, in their order; some may have been answered since.
     waiting: VecDeque<u64>,
-    /// Those that keep others waiting, and until when.
+    /// When those that have been sent are to be sent again, with their numbers.
+    again: BTreeSet<(u64, u64)>,
+    /// Numbers of questions that were sent, each with the time until which it keeps others waiting.
     sent: BTreeMap<u64, u64>,
 }
 
@@ -68,31 +70,33 @@ impl Asks {
         }
         self.last += 1;
         let letter = Letter { to, from, number: self.last, text };
-        self.asked.insert(self.last, Asked { letter, asker, at_ns: None, wait: AGAIN });
+        self.asked.insert(self.last, Asked { letter, asker, at_ns: 0, wait: AGAIN });
         self.waiting.push_back(self.last);
         Ok(())
     }
 
     /// Whose question the answer of this number is for, unless it was answered before.
     pub fn answered(&mut self, number: u64) -> Option<Asker> {
+        let asked = self.asked.remove(&number)?;
         self.sent.remove(&number);
-        self.asked.remove(&number).map(|asked| asked.asker)
+        self.again.remove(&(asked.at_ns, number));
+        Some(asked.asker)
     }
 
     /// What is to be sent at this time.
     pub fn next(&mut self, now_ns: u64) -> Vec<Letter> {
         self.sent.retain(|_, until| *until > now_ns);
-        for (number, asked) in &mut self.asked {
-            if asked.at_ns.take_if(|at| *at <= now_ns).is_some() {
-                self.waiting.push_back(*number);
-            }
+        while let Some((at, number)) = self.again.first().copied().filter(|(at, _)| *at <= now_ns) {
+            self.again.remove(&(at, number));
+            self.waiting.push_back(number);
         }
         let mut letters = Vec::new();
         while self.sent.len() < SENT_MAX
             && let Some(number) = self.waiting.pop_front()
         {
             let Some(asked) = self.asked.get_mut(&number) else { continue };
-            asked.at_ns = Some(now_ns.saturating_add(nanos(asked.wait)));
+            asked.at_ns = now_ns.saturating_add(nanos(asked.wait));
+            self.again.insert((asked.at_ns, number));
             asked.wait = (2 * asked.wait).min(AGAIN_MAX);
             self.sent.insert(number, now_ns.saturating_add(nanos(AGAIN)));
             letters.push(asked.letter.clone());
@@ -102,7 +106,7 @@ impl Asks {
 
     /// When there is something to be sent again.
     pub fn due_ns(&self) -> Option<u64> {
-        let again = self.asked.values().filter_map(|asked| asked.at_ns).min();
+        let again = self.again.first().map(|(at, _)| *at);
         let room = self.sent.values().min().filter(|_| !self.waiting.is_empty());
         again.into_iter().chain(room.copied()).min()
     }
@@ -110,8 +114,9 @@ impl Asks {
     /// An apinit has come that knows of none: all are to be sent.
     pub fn begin_again(&mut self) {
         self.sent.clear();
+        self.again.clear();
         self.waiting = self.asked.keys().copied().collect();
-        self.asked.values_mut().for_each(|asked| (asked.at_ns, asked.wait) = (None, AGAIN));
+        self.asked.values_mut().for_each(|asked| asked.wait = AGAIN);
     }
 }
 

@@ -45,7 +45,7 @@ const LOOKED_UP_MAX: usize = 64 * 1024;
 
 /// PMIx's word for success.
 pub const SUCCESS: i32 = 0;
-/// Its word for what nobody has.
+/// Its word for what is not there.
 pub const NOT_FOUND: i32 = -46;
 /// Its word for what a server does not do.
 pub const NOT_SUPPORTED: i32 = -47;
@@ -176,13 +176,13 @@ pub enum Effect {
     Garbage(String),
     /// The host of PE `to` is asked, for PE `from` of this one.
     Ask {
-        /// Whom.
+        /// A PE of the host that is asked.
         to: u32,
-        /// For whom.
+        /// A PE of this host.
         from: u32,
-        /// What.
+        /// The question.
         text: LetterText,
-        /// Who wants to know.
+        /// To whom the answer goes.
         asker: Asker,
     },
     /// The answer to another host's question.

@@ -26,6 +26,7 @@ use bytes::Bytes;
 use nix::sys::epoll::EpollFlags;
 use nix::unistd::Uid;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::CString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -55,7 +56,8 @@ struct Caller {
 pub struct PmiPort {
     listener: TcpListener,
     at: SocketAddr,
-    /// PEs by their numbers.
+    /// The number of each PE, and PEs by their numbers.
+    numbers: Vec<u32>,
     ids: BTreeMap<u32, usize>,
     callers: Vec<Option<Caller>>,
     next: usize,
@@ -70,22 +72,25 @@ impl PmiPort {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from(high(listener.into())?);
-        let mut ids = BTreeMap::new();
-        while ids.len() < pes {
+        let (mut numbers, mut ids) = (Vec::new(), BTreeMap::new());
+        while numbers.len() < pes {
             let mut random = [0u8; 4];
             rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
-            let index = ids.len();
-            ids.entry(u32::from_ne_bytes(random) & ID_MASK).or_insert(index);
+            let number = u32::from_ne_bytes(random) & ID_MASK;
+            if let Entry::Vacant(free) = ids.entry(number) {
+                free.insert(numbers.len());
+                numbers.push(number);
+            }
         }
         let at = listener.local_addr()?;
         let count = (CALLERS_PER_PE * pes).max(CALLERS_MIN);
         let callers = (0..count).map(|_| None).collect();
-        Ok(PmiPort { listener, at, ids, callers, next: 0 })
+        Ok(PmiPort { listener, at, numbers, ids, callers, next: 0 })
     }
 
     /// By what the PE of this index finds it.
     pub fn environment(&self, index: usize) -> Vec<CString> {
-        let id = self.ids.iter().find(|(_, of)| **of == index).map_or(0, |(id, _)| *id);
+        let id = self.numbers.get(index).copied().unwrap_or_default();
         let all = [format!("PMI_PORT={}", self.at), format!("PMI_ID={id}")];
         all.into_iter().filter_map(|item| CString::new(item).ok()).collect()
     }
