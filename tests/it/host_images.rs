@@ -262,14 +262,17 @@ fn what_breaks_on_the_way_leaves_nothing() {
     let Some(mut rig) = Rig::new(test) else { return };
     let aprun = Running::start(&mut rig.command(0, "aprun", "-q -b -L 2 sleep 1000"));
     let apid = rig.cluster.wait_for("running", 1)[0];
-    // What was begun is given up beside: until then nobody else can ask.
+    // What was begun is given up beside: until then nobody else can ask. And an apinit that has
+    // just come back has yet to tell psched of the application.
+    let not_yet =
+        ["is being checkpointed by another cpr", "has an apshepherd that does not answer"];
     let made = |rig: &Rig, line: &str| {
         let mut made = None;
-        eventually(BOUND, "nobody else makes a checkpoint of it", || {
+        eventually(BOUND, "it can be checkpointed", || {
             let run = rig.cpr(0, &format!("{line} -p {apid}"));
-            let busy = run.stderr.contains("is being checkpointed by another cpr");
+            let waits = not_yet.iter().any(|why| run.stderr.contains(why));
             made = Some(run);
-            !busy
+            !waits
         });
         made.expect("asked")
     };

@@ -109,12 +109,14 @@ fn turns_cost_no_message() {
         let ([sent, _], seconds) = watched(Duration::from_millis(500));
         sent <= most(FROM_PSCHED, seconds)
     });
-    let ([sent, heard], seconds) = watched(WATCHED);
-    rotates();
-    println!("in {seconds:.2} s: {sent} from psched, {heard} to psched");
-    let slices = seconds / SLICE.as_secs_f64();
-    assert!(sent <= most(FROM_PSCHED, seconds), "{sent} messages in {slices:.0} slices");
-    assert!(heard <= most(TO_PSCHED, seconds), "{heard} messages in {slices:.0} slices");
+    // (A plan is made anew where its gangs come to another level, as they may on a busy machine: then
+    // it is watched once more. A message for each slice would be there each time.)
+    eventually(BOUND, "a message for each host and second, and none for each slice", || {
+        let ([sent, heard], seconds) = watched(WATCHED);
+        rotates();
+        println!("in {seconds:.2} s: {sent} from psched, {heard} to psched");
+        sent <= most(FROM_PSCHED, seconds) && heard <= most(TO_PSCHED, seconds)
+    });
     let apids = apids.iter().map(u64::to_string);
     run(&mut hand.command("apkill", ["-9".to_owned()].into_iter().chain(apids))).expect(0);
     for gang in gangs {

@@ -181,10 +181,11 @@ impl Agent {
         }
     }
 
-    /// (Head.) When all stand ready: go, everybody.
+    /// (Head.) When all stand ready and can be told so: go, everybody. One that can't be reached has
+    /// perhaps lost its PEs since it said that they are ready. It says so again when it is back.
     pub(super) fn try_go(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
-        if app.head() && app.ready && app.peers.iter().all(|p| p.ready) {
+        if app.head() && app.ready && app.peers.iter().all(|p| p.ready && p.answers()) {
             self.enter(now, key, out);
         }
     }

@@ -46,9 +46,9 @@ impl Peer {
         Some(since.saturating_add(ns(SILENT_AFTER)))
     }
 
-    /// It has answered since the front end came back. (A restarted apinit takes it that every host
-    /// has the launch.)
-    fn answers(&self) -> bool {
+    /// It has answered since it was reached, and since the front end came back. (A restarted apinit
+    /// takes it that every host has the launch.)
+    pub(super) fn answers(&self) -> bool {
         self.done || self.open && self.accepted && !self.asked_again
     }
 }

@@ -109,6 +109,28 @@ fn the_head_passes_the_launch_on_and_all_go_together() {
     );
 }
 
+/// Its host is perhaps lost with its PEs: those of the other hosts do not go without them.
+#[test]
+fn none_goes_while_a_host_whose_pes_are_ready_is_away() {
+    let (mut agent, key, _) = head();
+    go_through(
+        &mut agent,
+        2 * S,
+        [
+            from_peer(key, FromPeer::Accepted),
+            from_peer(key, FromPeer::Ready),
+            Event::PeerLost { key, index: 1, text: "reset".into() },
+        ],
+    );
+    let goes = |actions: &[Action]| actions.contains(&Action::SendShepherd(key, ToShepherd::Go));
+    assert!(!goes(&act(&mut agent, 2 * S, from_shepherd(key, FromShepherd::Ready))));
+    // It is tried again, and has not answered yet.
+    assert!(!goes(&act(&mut agent, 4 * S, Event::Tick)));
+    assert!(!goes(&act(&mut agent, 4 * S, from_peer(key, FromPeer::Accepted))));
+    let actions = act(&mut agent, 4 * S, from_peer(key, FromPeer::Ready));
+    assert!(goes(&actions) && actions.contains(&to_peer(key, ToPeer::Go)), "{actions:?}");
+}
+
 /// Whatever its apinit is: where PE 0 is, the front end launches.
 #[test]
 fn no_head_launches_where_pe_0_is() {
