@@ -30,6 +30,8 @@ pub const NOT_FOUND: i32 = -46;
 const NOT_SUPPORTED: i32 = -47;
 /// PMIX_OPERATION_SUCCEEDED: done at once, no callback follows.
 const DONE_AT_ONCE: i32 = -157;
+/// PMIX_ERR_PARTIAL_SUCCESS: some of the keys that were looked up.
+const SOME: i32 = -52;
 /// PMIX_RANK_WILDCARD: all ranks of a namespace.
 const ALL_RANKS: u32 = u32::MAX - 1;
 
@@ -63,6 +65,13 @@ pub enum Upcall {
         /// Whose.
         rank: u32,
     },
+    /// A PE publishes data, looks it up or takes it back. Answered by [`Server::answer_key`], for each key once.
+    Data {
+        /// By which it is answered.
+        number: u64,
+        /// What is to be done about each of these keys, which are not empty.
+        about: Vec<(Vec<u8>, DataUpcall)>,
+    },
     /// The answer to [`Server::look_up`].
     Found {
         /// Of which question.
@@ -72,6 +81,25 @@ pub enum Upcall {
         /// What the PE has put.
         data: Vec<u8>,
     },
+}
+
+/// What a PE wants with a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataUpcall {
+    /// It is to stand for this.
+    Publish {
+        /// The value and who publishes it, as [`Server::answer_key`] takes it.
+        data: Vec<u8>,
+        /// Only the first who looks it up is to have it.
+        once: bool,
+    },
+    /// What does it stand for?
+    LookUp {
+        /// If it stands for nothing yet, that is waited for.
+        wait: bool,
+    },
+    /// It is to stand for nothing any more.
+    Unpublish,
 }
 
 /// One rank and where it is.
@@ -154,11 +182,27 @@ struct Info {
     value: Value,
 }
 
+/// A key that was looked up, who has published it, and its value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Published {
+    publisher: Proc,
+    key: [c_char; 512],
+    value: Value,
+}
+
+const _: () = assert!(size_of::<Published>() == 808);
+const _: () = assert!(std::mem::offset_of!(Published, value) == 776);
 const _: () = assert!(size_of::<Proc>() == 260 && size_of::<DataArray>() == 24);
 const _: () = assert!(size_of::<Value>() == 32 && size_of::<Info>() == 552);
 const _: () = assert!(std::mem::offset_of!(Info, value) == 520);
 
 const STRING: u16 = 3;
+/// Of scalar types, whose values are all in their datum: the first, and the last of those without gaps but STRING.
+const BOOL: u16 = 1;
+const STATUS: u16 = 20;
+const BYTE_OBJECT: u16 = 27;
+const PERSIST: u16 = 30;
 const UINT16: u16 = 13;
 const UINT32: u16 = 14;
 const INFO: u16 = 24;
@@ -170,6 +214,10 @@ type Done = extern "C" fn(c_int, *mut c_void);
 type Release = extern "C" fn(*mut c_void);
 type Modex = unsafe extern "C" fn(c_int, *const c_char, usize, *mut c_void, Release, *mut c_void);
 type FoundIt = extern "C" fn(c_int, *mut c_char, usize, *mut c_void);
+
+type LookedUp = unsafe extern "C" fn(c_int, *mut Published, usize, *mut c_void);
+type Operation =
+    extern "C" fn(*const Proc, usize, *const Info, usize, Option<Done>, *mut c_void) -> c_int;
 
 /// Upcalls in the order of the header; 64 in all, so that later ones are zeros.
 #[repr(C)]
@@ -201,7 +249,32 @@ struct Module {
         ) -> c_int,
     >,
     modex: Option<extern "C" fn(*const Proc, *const Info, usize, Modex, *mut c_void) -> c_int>,
-    others: [usize; 22],
+    publish:
+        Option<extern "C" fn(*const Proc, *const Info, usize, Option<Done>, *mut c_void) -> c_int>,
+    look_up: Option<
+        extern "C" fn(
+            *const Proc,
+            *const *const c_char,
+            *const Info,
+            usize,
+            LookedUp,
+            *mut c_void,
+        ) -> c_int,
+    >,
+    unpublish: Option<
+        extern "C" fn(
+            *const Proc,
+            *const *const c_char,
+            *const Info,
+            usize,
+            Option<Done>,
+            *mut c_void,
+        ) -> c_int,
+    >,
+    spawn: usize,
+    connect: Option<Operation>,
+    disconnect: Option<Operation>,
+    others: [usize; 16],
     connected2: Option<
         extern "C" fn(
             *const Proc,
@@ -249,8 +322,33 @@ struct Functions {
 
 /// Whoever waits for an answer.
 struct Waiting {
-    call: Modex,
+    call: Call,
     data: *mut c_void,
+}
+
+/// By which the library is answered.
+enum Call {
+    /// With bytes.
+    Modex(Modex),
+    /// That PEs have met.
+    Met(Option<Done>),
+    /// About keys.
+    Keys(Keys),
+}
+
+/// A question about keys, of which some are answered.
+struct Keys {
+    call: KeysCall,
+    /// How many are not.
+    left: usize,
+    /// The first bad answer.
+    status: i32,
+    found: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+enum KeysCall {
+    Done(Option<Done>),
+    LookedUp(LookedUp),
 }
 
 // SAFETY: the library takes an answer on any thread, and nothing is done with the pointer here.
@@ -269,9 +367,13 @@ struct Shared {
 static SHARED: OnceLock<Shared> = OnceLock::new();
 
 impl Shared {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, (u64, BTreeMap<u64, Waiting>)> {
+        self.waiting.lock().unwrap_or_else(|broken| broken.into_inner())
+    }
+
     /// Keeps whoever waits, under a new number.
-    fn keep(&self, call: Modex, data: *mut c_void) -> u64 {
-        let mut waiting = self.waiting.lock().unwrap_or_else(|broken| broken.into_inner());
+    fn keep(&self, call: Call, data: *mut c_void) -> u64 {
+        let mut waiting = self.waiting();
         waiting.0 += 1;
         let number = waiting.0;
         waiting.1.insert(number, Waiting { call, data });
@@ -279,11 +381,13 @@ impl Shared {
     }
 
     fn answer(&self, number: u64, status: i32, data: &[u8]) {
-        let waiting = {
-            let mut all = self.waiting.lock().unwrap_or_else(|broken| broken.into_inner());
-            all.1.remove(&number)
-        };
+        let waiting = self.waiting().1.remove(&number);
         let Some(Waiting { call, data: theirs }) = waiting else { return };
+        let call = match call {
+            Call::Modex(call) => call,
+            Call::Met(done) => return done.into_iter().for_each(|done| done(status, theirs)),
+            Call::Keys(_) => return,
+        };
         // SAFETY: malloc of at least one byte, which is looked at before it is written to; the library frees it by the
         // function that it is given for that, once.
         unsafe {
@@ -295,6 +399,95 @@ impl Shared {
             call(status, copy, data.len(), theirs, free, copy.cast());
         }
     }
+
+    fn answer_key(&self, number: u64, key: &[u8], status: i32, data: &[u8]) {
+        let mut waiting = self.waiting();
+        let Some(Waiting { call: Call::Keys(keys), .. }) = waiting.1.get_mut(&number) else {
+            return;
+        };
+        match status {
+            SUCCESS => keys.found.push((key.to_vec(), data.to_vec())),
+            _ if keys.status == SUCCESS => keys.status = status,
+            _ => {}
+        }
+        keys.left = keys.left.saturating_sub(1);
+        if keys.left > 0 {
+            return;
+        }
+        let ended = waiting.1.remove(&number);
+        drop(waiting);
+        let Some(Waiting { call: Call::Keys(keys), data: theirs }) = ended else { return };
+        match keys.call {
+            KeysCall::Done(done) => done.into_iter().for_each(|done| done(keys.status, theirs)),
+            KeysCall::LookedUp(call) => {
+                let mut found: Vec<Published> =
+                    keys.found.iter().filter_map(|(key, data)| self.published(key, data)).collect();
+                let status = match keys.status {
+                    SUCCESS => SUCCESS,
+                    _ if !found.is_empty() => SOME,
+                    status => status,
+                };
+                // SAFETY: a list that lives as long as this call, which copies it. Texts and bytes are in `keys`.
+                unsafe { call(status, found.as_mut_ptr(), found.len(), theirs) }
+            }
+        }
+    }
+
+    /// A key and its value as they were packed by [`packed`]; the value's bytes are those of `data`. `None`: they were not.
+    fn published(&self, key: &[u8], data: &[u8]) -> Option<Published> {
+        let (rank, rest) = data.split_first_chunk::<4>()?;
+        let (kind, bytes) = rest.split_first_chunk::<2>()?;
+        let kind = u16::from_ne_bytes(*kind);
+        let pointer = bytes.as_ptr().cast::<c_char>().cast_mut();
+        let value = match kind {
+            // (It has its zero byte.)
+            STRING if bytes.last() == Some(&0) => datum(|datum| datum.string = pointer),
+            BYTE_OBJECT => datum(|datum| {
+                datum.object = ByteObject { bytes: pointer, size: bytes.len() };
+            }),
+            _ if is_scalar(kind) => {
+                let room: [u8; 24] = bytes.try_into().ok()?;
+                let (words, _) = room.as_chunks::<8>();
+                let word = |at: usize| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word));
+                Datum { room: [word(0), word(1), word(2)] }
+            }
+            _ => return None,
+        };
+        let publisher = Proc { name: name_of(&self.name), rank: u32::from_ne_bytes(*rank) };
+        let key = info(&String::from_utf8_lossy(key), kind, value).key;
+        Some(Published { publisher, key, value: Value { kind, datum: value } })
+    }
+}
+
+/// Types of values that hold no pointer.
+fn is_scalar(kind: u16) -> bool {
+    (BOOL..=STATUS).contains(&kind) && kind != STRING || [PERSIST, PROC_RANK].contains(&kind)
+}
+
+/// A value and who publishes it, as [`Shared::published`] takes it. `None`: one of a type that is not known here.
+///
+/// # Safety
+/// The value is as its type says.
+unsafe fn packed(rank: u32, value: &Value) -> Option<Vec<u8>> {
+    let mut bytes = [&rank.to_ne_bytes()[..], &value.kind.to_ne_bytes()].concat();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match value.kind {
+            STRING if !value.datum.string.is_null() => {
+                bytes.extend(CStr::from_ptr(value.datum.string).to_bytes_with_nul());
+            }
+            BYTE_OBJECT if value.datum.object.size == 0 => {}
+            BYTE_OBJECT if !value.datum.object.bytes.is_null() => {
+                let object = value.datum.object;
+                bytes.extend(std::slice::from_raw_parts(object.bytes.cast::<u8>(), object.size));
+            }
+            kind if is_scalar(kind) => {
+                value.datum.room.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+            }
+            _ => return None,
+        }
+    }
+    Some(bytes)
 }
 
 extern "C" fn free(what: *mut c_void) {
@@ -391,17 +584,45 @@ extern "C" fn fence(
     call: Modex,
     theirs: *mut c_void,
 ) -> c_int {
-    let Some(shared) = SHARED.get() else { return ERROR };
     // SAFETY: the library's own list, and data that is ours from here on, from malloc.
-    let (list, bytes) = unsafe {
-        let list =
-            (0..count).map(|at| named(processes.wrapping_add(at))).collect::<Option<Vec<_>>>();
+    unsafe {
         let bytes = match data.is_null() {
             true => Vec::new(),
             false => std::slice::from_raw_parts(data.cast::<u8>(), length).to_vec(),
         };
         libc::free(data.cast());
-        (list, bytes)
+        meet(processes, count, bytes, Call::Modex(call), theirs)
+    }
+}
+
+/// PEs connect, or part: a fence without data.
+extern "C" fn met(
+    processes: *const Proc,
+    count: usize,
+    _info: *const Info,
+    _infos: usize,
+    done: Option<Done>,
+    theirs: *mut c_void,
+) -> c_int {
+    // SAFETY: the library's own list.
+    unsafe { meet(processes, count, Vec::new(), Call::Met(done), theirs) }
+}
+
+/// PEs of this server that take part in a fence are in it.
+///
+/// # Safety
+/// The list is of as many processes as is said.
+unsafe fn meet(
+    processes: *const Proc,
+    count: usize,
+    data: Vec<u8>,
+    call: Call,
+    theirs: *mut c_void,
+) -> c_int {
+    let Some(shared) = SHARED.get() else { return ERROR };
+    // SAFETY: the caller's promise.
+    let list = unsafe {
+        (0..count).map(|at| named(processes.wrapping_add(at))).collect::<Option<Vec<_>>>()
     };
     let Some(list) = list else { return ERROR };
     if list.iter().any(|(name, _)| *name != shared.name.as_bytes()) {
@@ -410,8 +631,114 @@ extern "C" fn fence(
     let all = list.is_empty() || list.iter().any(|(_, rank)| *rank == ALL_RANKS);
     let ranks = (!all).then(|| list.into_iter().map(|(_, rank)| rank).collect());
     let number = shared.keep(call, theirs);
-    (shared.say)(Upcall::Fence { number, ranks, data: bytes });
+    (shared.say)(Upcall::Fence { number, ranks, data });
     SUCCESS
+}
+
+/// Directives begin so; no key that is published does.
+const DIRECTIVE: &[u8] = b"pmix.";
+/// For how many keys of a lookup the caller waits.
+const WAIT: &[u8] = b"pmix.wait";
+/// How long something that is published stays, and the word for: until it is read.
+const PERSISTENCE: &[u8] = b"pmix.persist";
+const FIRST_READ: u8 = 1;
+/// Keys of one question.
+const KEYS_MAX: usize = 1024;
+
+/// A list that the library gives, with the key of each.
+///
+/// # Safety
+/// There are as many, or the pointer is null.
+unsafe fn keyed<'a>(infos: *const Info, count: usize) -> Vec<(Vec<u8>, &'a Value)> {
+    if infos.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    let infos = unsafe { std::slice::from_raw_parts(infos, count) };
+    let key = |info: &Info| info.key.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
+    infos.iter().map(|info| (key(info), &info.value)).collect()
+}
+
+/// A list of keys that ends in null. `None`: there is no list, or it is too long.
+///
+/// # Safety
+/// It is one, or null.
+unsafe fn keys_of(keys: *const *const c_char) -> Option<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut at = keys;
+        while !at.is_null() && !(*at).is_null() && found.len() <= KEYS_MAX {
+            found.push(CStr::from_ptr(*at).to_bytes().to_vec());
+            at = at.add(1);
+        }
+    }
+    (1..=KEYS_MAX).contains(&found.len()).then_some(found)
+}
+
+/// Asks about keys.
+fn ask(about: Vec<(Vec<u8>, DataUpcall)>, call: KeysCall, theirs: *mut c_void) -> c_int {
+    let Some(shared) = SHARED.get() else { return ERROR };
+    let keys = Keys { call, left: about.len(), status: SUCCESS, found: Vec::new() };
+    let number = shared.keep(Call::Keys(keys), theirs);
+    (shared.say)(Upcall::Data { number, about });
+    SUCCESS
+}
+
+extern "C" fn publish(
+    process: *const Proc,
+    infos: *const Info,
+    count: usize,
+    done: Option<Done>,
+    theirs: *mut c_void,
+) -> c_int {
+    // SAFETY: the library's own process and list, whose values are as their types say.
+    let (process, infos) = unsafe { (named(process), keyed(infos, count)) };
+    let Some((_, rank)) = process else { return ERROR };
+    // SAFETY: as above.
+    let until_read = |value: &Value| unsafe { value.datum.room }[0].to_ne_bytes()[0] == FIRST_READ;
+    let once = infos.iter().any(|(key, value)| key == PERSISTENCE && until_read(value));
+    let items = infos.into_iter().filter(|(key, _)| !key.starts_with(DIRECTIVE));
+    // SAFETY: as above.
+    let pack = |value: &Value| unsafe { packed(rank, value) };
+    let about =
+        items.map(|(key, value)| Some((key, DataUpcall::Publish { data: pack(value)?, once })));
+    match about.collect::<Option<Vec<_>>>() {
+        Some(about) if (1..=KEYS_MAX).contains(&about.len()) => {
+            ask(about, KeysCall::Done(done), theirs)
+        }
+        _ => NOT_SUPPORTED,
+    }
+}
+
+extern "C" fn look_up(
+    _process: *const Proc,
+    keys: *const *const c_char,
+    infos: *const Info,
+    count: usize,
+    call: LookedUp,
+    theirs: *mut c_void,
+) -> c_int {
+    // SAFETY: the library's own lists.
+    let (keys, infos) = unsafe { (keys_of(keys), keyed(infos, count)) };
+    let Some(keys) = keys else { return NOT_SUPPORTED };
+    let wait = infos.iter().any(|(key, _)| key == WAIT);
+    let about = keys.into_iter().map(|key| (key, DataUpcall::LookUp { wait }));
+    ask(about.collect(), KeysCall::LookedUp(call), theirs)
+}
+
+extern "C" fn unpublish(
+    _process: *const Proc,
+    keys: *const *const c_char,
+    _infos: *const Info,
+    _count: usize,
+    done: Option<Done>,
+    theirs: *mut c_void,
+) -> c_int {
+    // SAFETY: the library's own list.
+    let Some(keys) = (unsafe { keys_of(keys) }) else { return NOT_SUPPORTED };
+    let about = keys.into_iter().map(|key| (key, DataUpcall::Unpublish));
+    ask(about.collect(), KeysCall::Done(done), theirs)
 }
 
 extern "C" fn modex(
@@ -428,7 +755,7 @@ extern "C" fn modex(
     if name != shared.name.as_bytes() {
         return NOT_FOUND;
     }
-    let number = shared.keep(call, theirs);
+    let number = shared.keep(Call::Modex(call), theirs);
     (shared.say)(Upcall::Modex { number, rank });
     SUCCESS
 }
@@ -544,7 +871,14 @@ impl Server {
             abort: Some(aborted),
             fence: Some(fence),
             modex: Some(modex),
-            others: [0; 22],
+            publish: Some(publish),
+            look_up: Some(look_up),
+            unpublish: Some(unpublish),
+            spawn: 0,
+            // (All belong to one namespace, of which each has been told: there is nothing more to exchange.)
+            connect: Some(met),
+            disconnect: Some(met),
+            others: [0; 16],
             connected2: Some(connected2),
             later: [0; 36],
         });
@@ -719,6 +1053,11 @@ impl Server {
     /// Answers an [`Upcall::Fence`] with what all have given, or an [`Upcall::Modex`] with what that PE has put.
     pub fn answer(&self, number: u64, status: i32, data: &[u8]) {
         self.shared.answer(number, status, data);
+    }
+
+    /// Answers an [`Upcall::Data`] about one of its keys: how it went, and the data that was published for it.
+    pub fn answer_key(&self, number: u64, key: &[u8], status: i32, data: &[u8]) {
+        self.shared.answer_key(number, key, status, data);
     }
 
     /// Looks up what a PE of this server has put, and waits for it if it has not yet: [`Upcall::Found`] follows.

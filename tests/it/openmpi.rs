@@ -168,6 +168,40 @@ fn some_pes_of_two_hosts_meet() {
     cluster.wait_until_up();
 }
 
+const JOINED: [&str; 2] = ["round 0: 4 joined, sum 6", "round 1: 4 joined, sum 6"];
+
+/// MPI_Publish_name and its kin, MPI_Comm_accept and MPI_Comm_connect.
+#[test]
+fn names_are_published_and_ports_joined() {
+    let test = "openmpi::names_are_published_and_ports_joined";
+    let (Some(names), Some(join)) = (built(test, "names"), built(test, "join")) else { return };
+    let instance = instance(2, 2);
+    let run = instance.aprun(["-q", "-n", "2", &names]).expect(0);
+    assert_eq!(run.sorted(), ["found", "taken back"], "{}", run.stderr);
+    let run = instance.aprun(["-q", "-n", "4", &join]).expect(0);
+    assert_eq!(run.sorted(), JOINED, "{}", run.stderr);
+}
+
+/// What is published is kept at the host of PE 0, which those of another host ask by letters.
+#[test]
+fn names_are_published_and_ports_joined_on_two_hosts() {
+    let test = "openmpi::names_are_published_and_ports_joined_on_two_hosts";
+    if !may_be(test) {
+        return;
+    }
+    let (Some(names), Some(join)) = (mpi::open(test, "names"), mpi::open(test, "join")) else {
+        return;
+    };
+    let cluster = Cluster::start(2, 1);
+    let run_there =
+        |program: &Path| run(cluster.command(0, "aprun", words("-q -n 4")).arg(program)).expect(0);
+    let run = run_there(&names);
+    assert_eq!(run.sorted(), ["found", "taken back"], "{}", run.stderr);
+    let run = run_there(&join);
+    assert_eq!(run.sorted(), JOINED, "{}", run.stderr);
+    cluster.wait_until_up();
+}
+
 /// When the last look at what its PEs have loaded is over, an apshepherd does nothing for a program that is idle.
 #[test]
 fn an_idle_program_costs_nothing() {

@@ -26,6 +26,8 @@ pub enum Asker {
     Modex(u64),
     /// appmix: the end of a fence.
     Fence(u64),
+    /// PEs, about what is published by PMIx, in the question of this number.
+    Published(u64),
     /// A PE, by PMI-1.
     Pe(u32),
 }

@@ -694,13 +694,17 @@ impl Shepherd {
                     }
                     Some(asker) => {
                         let effects =
-                            self.pmix.as_ref().map(|pmix| pmix.answered(asker, status, data));
+                            self.pmix.as_mut().map(|pmix| pmix.answered(asker, status, data));
                         self.pmix_effects(now_ns, effects.unwrap_or_default());
                     }
                 }
                 self.send_letters(now_ns);
             }
-            LetterText::Modex | LetterText::Fence { .. } => {
+            LetterText::Modex
+            | LetterText::Fence { .. }
+            | LetterText::PublishData { .. }
+            | LetterText::LookUpData { .. }
+            | LetterText::UnpublishData(_) => {
                 let effects = self.pmix.as_mut().map(|pmix| pmix.asked(letter));
                 self.pmix_effects(now_ns, effects.unwrap_or_default());
             }

@@ -18,9 +18,10 @@
 //!
 //! A fence of some PEs is over at once if all of them are here. One of PEs of several hosts, and what one PE wants to know
 //! of one of another host before a fence has brought it ("direct modex"), go by letters from host to host
-//! ([`crate::apteam::protocol::letters`]).
+//! ([`crate::apteam::protocol::letters`]). So does what PEs publish ([`published`]).
 
 mod partial;
+mod published;
 
 use super::asks::Asker;
 use super::pmi::Progress;
@@ -30,6 +31,7 @@ use crate::variables::raise;
 use crate::variables::units::format_size;
 use bytes::{Bytes, BytesMut};
 use partial::{Arrival, Partial, Whom};
+use published::{Answered, Published};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that the PEs of one host may give to one fence: they must fit in a frame.
@@ -51,6 +53,8 @@ pub const NOT_FOUND: i32 = -46;
 pub const NOT_SUPPORTED: i32 = -47;
 /// Its word for more than there is room for.
 pub const NO_ROOM: i32 = -32;
+/// Its word for a key that stands for something already.
+pub const DUPLICATE_KEY: i32 = -53;
 
 /// What appmix says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +109,33 @@ pub enum FromMix {
         /// What the PE has put.
         data: Bytes,
     },
+    /// A PE publishes data ([`LetterText::PublishData`]).
+    Publish {
+        /// By which it is answered, with the key: a PE may ask about several keys by one number.
+        number: u64,
+        /// The key.
+        key: Bytes,
+        /// What it stands for.
+        data: Bytes,
+        /// Only the first who looks it up is to have it.
+        once: bool,
+    },
+    /// What does a key stand for?
+    LookUp {
+        /// As above.
+        number: u64,
+        /// The key.
+        key: Bytes,
+        /// If it stands for nothing yet, that is waited for.
+        wait: bool,
+    },
+    /// A key stands for nothing any more.
+    Unpublish {
+        /// As above.
+        number: u64,
+        /// The key.
+        key: Bytes,
+    },
 }
 
 /// What appmix is to know of the application.
@@ -156,6 +187,17 @@ pub enum ToMix {
         /// Whose.
         rank: u32,
     },
+    /// The answer to a question about published data.
+    Answered {
+        /// Of which question.
+        number: u64,
+        /// About which key.
+        key: Bytes,
+        /// How it went, in PMIx's numbers.
+        status: i32,
+        /// What was looked up.
+        data: Bytes,
+    },
 }
 
 /// What follows from what appmix says.
@@ -201,6 +243,7 @@ pub struct Pmix {
     /// Fences of all PEs, the first of which is in the barrier.
     fences: VecDeque<(u64, Bytes)>,
     partial: Partial,
+    published: Published,
     /// PEs of this host of whom appmix was asked what they have put, by the number of that question; and whom of other
     /// hosts it is for.
     looked_up: BTreeMap<u64, (u32, Vec<(u32, u64)>)>,
@@ -217,6 +260,7 @@ impl Pmix {
             most,
             fences: VecDeque::new(),
             partial: Partial::default(),
+            published: Published::default(),
             looked_up: BTreeMap::new(),
             last_look_up: 0,
         }
@@ -246,6 +290,15 @@ impl Pmix {
                 vec![Effect::Ask { to: rank, from, text: LetterText::Modex, asker }]
             }
             FromMix::Found { number, status, data } => self.found(number, status, data),
+            FromMix::Publish { number, key, data, once } => {
+                self.about_data(number, key.clone(), LetterText::PublishData { key, data, once })
+            }
+            FromMix::LookUp { number, key, wait } => {
+                self.about_data(number, key.clone(), LetterText::LookUpData { key, wait })
+            }
+            FromMix::Unpublish { number, key } => {
+                self.about_data(number, key.clone(), LetterText::UnpublishData(key))
+            }
         }
     }
 
@@ -272,6 +325,15 @@ impl Pmix {
                 let whom = Whom::Host(from, number);
                 self.arrive(Arrival { ranks: &ranks, turn, here: &here, whom, data })
             }
+            LetterText::PublishData { .. }
+            | LetterText::LookUpData { .. }
+            | LetterText::UnpublishData(_) => {
+                if from >= self.width {
+                    return Vec::new();
+                }
+                let answers = self.published.asked(Whom::Host(from, number), text, self.most);
+                self.data_answers(answers)
+            }
             // (These are not about PMIx.)
             LetterText::Publish { .. }
             | LetterText::LookUp(_)
@@ -281,8 +343,9 @@ impl Pmix {
     }
 
     /// appmix's question was answered.
-    pub fn answered(&self, asker: Asker, status: i32, data: Bytes) -> Vec<Effect> {
+    pub fn answered(&mut self, asker: Asker, status: i32, data: Bytes) -> Vec<Effect> {
         match asker {
+            Asker::Published(id) => self.data_answered(id, status, data),
             Asker::Modex(number) => vec![Effect::Tell(ToMix::ModexFound { number, status, data })],
             Asker::Fence(number) => over(number, status, data).collect(),
             Asker::Pe(_) => Vec::new(),
@@ -296,6 +359,41 @@ impl Pmix {
             _ => (NO_ROOM, Bytes::new()),
         };
         whom.into_iter().map(|whom| answer(rank, whom, status, data.clone())).collect()
+    }
+
+    /// PEs of this host say or ask something about published data, which is kept at PE 0's host.
+    fn about_data(&mut self, number: u64, key: Bytes, question: LetterText) -> Vec<Effect> {
+        let Some(id) = self.published.open(number, &question) else {
+            let (status, data) = (NO_ROOM, Bytes::new());
+            return vec![Effect::Tell(ToMix::Answered { number, key, status, data })];
+        };
+        if self.alone || self.progress.contains_key(&0) {
+            let answers = self.published.asked(Whom::Here(id), question, self.most);
+            return self.data_answers(answers);
+        }
+        match self.published.ask(id, &question) {
+            true => vec![self.ask_data(id, question)],
+            false => Vec::new(),
+        }
+    }
+
+    fn ask_data(&self, id: u64, text: LetterText) -> Effect {
+        Effect::Ask { to: 0, from: self.lowest(), text, asker: Asker::Published(id) }
+    }
+
+    fn data_answers(&mut self, answers: Vec<Answered>) -> Vec<Effect> {
+        let tell = |(whom, status, data)| match whom {
+            Whom::Host(rank, number) => vec![answer(0, (rank, number), status, data)],
+            Whom::Here(id) => self.data_answered(id, status, data),
+        };
+        answers.into_iter().flat_map(tell).collect()
+    }
+
+    fn data_answered(&mut self, id: u64, status: i32, data: Bytes) -> Vec<Effect> {
+        let (of, next) = self.published.close(id);
+        let tell = of.map(|(number, key)| ToMix::Answered { number, key, status, data });
+        let next = next.map(|(id, question)| self.ask_data(id, question));
+        tell.map(Effect::Tell).into_iter().chain(next).collect()
     }
 
     fn lowest(&self) -> u32 {

@@ -15,7 +15,7 @@ use crate::apshepherd::decide::pmix::{FromMix, GIVEN_MAX, Job, ToMix};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::os::host::hostname;
 use crate::os::inherit;
-use crate::os::pmix::{self, Failure, Rank, Server, Upcall};
+use crate::os::pmix::{self, DataUpcall, Failure, Rank, Server, Upcall};
 use crate::os::untraced::{self, OWN_FD};
 use crate::rpc::pb;
 use nix::errno::Errno;
@@ -119,7 +119,8 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 /// Serves until the connection ends. False: it could not begin.
 fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
     let says = sender.clone();
-    let started = Server::start(&known(job), move |upcall| says.send(said(upcall)));
+    let say = move |upcall| said(upcall).into_iter().for_each(|said| says.send(said));
+    let started = Server::start(&known(job), say);
     let begun = started.and_then(|server| {
         Ok((server.environment(job.ranks.first().copied().unwrap_or_default())?, server))
     });
@@ -155,6 +156,9 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
                 server.answer(number, status, &data);
             }
             ToMix::LookUp { number, rank } => server.look_up(number, rank),
+            ToMix::Answered { number, key, status, data } => {
+                server.answer_key(number, &key, status, &data);
+            }
         }
     }
     true
@@ -193,8 +197,8 @@ fn known(job: &Job) -> pmix::Job {
     }
 }
 
-fn said(upcall: Upcall) -> FromMix {
-    match upcall {
+fn said(upcall: Upcall) -> Vec<FromMix> {
+    vec![match upcall {
         Upcall::Connected(rank) => FromMix::Connected(rank),
         Upcall::Finalized(rank) => FromMix::Finalized(rank),
         Upcall::Abort { rank, code } => FromMix::Abort { rank, code },
@@ -204,8 +208,22 @@ fn said(upcall: Upcall) -> FromMix {
             FromMix::Fence { number, ranks: ranks.unwrap_or_default(), data: data.into() }
         }
         Upcall::Modex { number, rank } => FromMix::Modex { number, rank },
+        Upcall::Data { number, about } => {
+            let said = |(key, what): (Vec<u8>, _)| {
+                let key = key.into();
+                match what {
+                    DataUpcall::Publish { mut data, once } => {
+                        data.truncate(GIVEN_MAX + 1);
+                        FromMix::Publish { number, key, data: data.into(), once }
+                    }
+                    DataUpcall::LookUp { wait } => FromMix::LookUp { number, key, wait },
+                    DataUpcall::Unpublish => FromMix::Unpublish { number, key },
+                }
+            };
+            return about.into_iter().map(said).collect();
+        }
         Upcall::Found { number, status, data } => {
             FromMix::Found { number, status, data: data.into() }
         }
-    }
+    }]
 }

@@ -61,6 +61,24 @@ pub enum LetterText {
     LookUp(Bytes),
     /// A name stands for nothing any more.
     Unpublish(Bytes),
+    /// The same by PMIx, where a key stands for data.
+    PublishData {
+        /// The key.
+        key: Bytes,
+        /// What it stands for.
+        data: Bytes,
+        /// Only the first who looks it up is to have it.
+        once: bool,
+    },
+    /// What does a key stand for?
+    LookUpData {
+        /// The key.
+        key: Bytes,
+        /// If it stands for nothing yet, that is waited for.
+        wait: bool,
+    },
+    /// A key stands for nothing any more.
+    UnpublishData(Bytes),
     /// The answer to the question of this number.
     Answer {
         /// 0: it went well. Else in the numbers of the protocol that it is about.
@@ -79,7 +97,11 @@ impl Letter {
                 data.len() + RANK_COST * (ranks.len() + here.len())
             }
             LetterText::Publish { name, port } => name.len() + port.len(),
-            LetterText::LookUp(name) | LetterText::Unpublish(name) => name.len(),
+            LetterText::PublishData { key, data, .. } => key.len() + data.len(),
+            LetterText::LookUp(name)
+            | LetterText::Unpublish(name)
+            | LetterText::LookUpData { key: name, .. }
+            | LetterText::UnpublishData(name) => name.len(),
             LetterText::Answer { data, .. } => data.len(),
         }
     }

@@ -24,5 +24,8 @@ variants! {
     Publish { name: Data, port: Data } = Publish,
     LookUp(look_up: Data),
     Unpublish(unpublish: Data),
+    PublishData { key: Data, data: Data, once: Same } = PublishData,
+    LookUpData { key: Data, wait: Same } = LookUpData,
+    UnpublishData(unpublish_data: Data),
     Answer { status: Same, data: Data } = LetterAnswer,
 }

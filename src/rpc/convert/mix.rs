@@ -24,6 +24,9 @@ variants! {
     Fence { number: Same, ranks: Numbers, data: Data } = MixFence,
     Modex { number: Same, rank: Same } = MixModex,
     Found { number: Same, status: Same, data: Data } = MixAnswer,
+    Publish { number: Same, key: Data, data: Data, once: Same } = MixPublish,
+    LookUp { number: Same, key: Data, wait: Same } = MixLookUp,
+    Unpublish { number: Same, key: Data } = MixUnpublish,
 }
 
 variants! {
@@ -32,4 +35,5 @@ variants! {
     FenceOver { number: Same, status: Same, data: Data, last: Same } = MixFenceOver,
     ModexFound { number: Same, status: Same, data: Data } = MixAnswer,
     LookUp { number: Same, rank: Same } = MixModex,
+    Answered { number: Same, key: Data, status: Same, data: Data } = MixAnswered,
 }

@@ -770,6 +770,10 @@ fn letter() -> impl Strategy<Value = Letter> {
         (data(), data()).prop_map(|(name, port)| LetterText::Publish { name, port }),
         data().prop_map(LetterText::LookUp),
         data().prop_map(LetterText::Unpublish),
+        (data(), data(), any::<bool>())
+            .prop_map(|(key, data, once)| { LetterText::PublishData { key, data, once } }),
+        (data(), any::<bool>()).prop_map(|(key, wait)| LetterText::LookUpData { key, wait }),
+        data().prop_map(LetterText::UnpublishData),
         (any::<i32>(), data()).prop_map(|(status, data)| LetterText::Answer { status, data }),
     ];
     (any::<(u32, u32, u64)>(), text).prop_map(|((to, from, number), text)| Letter {

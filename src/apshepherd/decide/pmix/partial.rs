@@ -16,7 +16,7 @@ const RANKS_MAX: usize = 1 << 20;
 const KEPT_MAX: u64 = 64 * 1024 * 1024;
 
 /// Who is to hear of an end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whom {
     /// The PEs of this host, in appmix's fence of this number.
     Here(u64),

@@ -1,0 +1,352 @@
+//! What PEs publish by PMIx: MPI_Publish_name of Open MPI, and what its MPI_Comm_accept and MPI_Comm_connect tell each other.
+//!
+//! A key stands for data until somebody takes it back, or (published for one reader) until it is read. All is kept at PE
+//! 0's host, which the others ask by letters. A letter may come twice:
+//!
+//! - who looks up is answered anew; but what only the first may read is kept a while for the one who has read it, and is
+//!   for nobody who has had another answer;
+//! - a host publishes and takes back one after the other, and the answer to its last question is kept.
+
+use super::{DUPLICATE_KEY, NO_ROOM, NOT_FOUND, SUCCESS, Whom};
+use crate::apteam::protocol::letters::{LETTER_MAX, LetterText};
+use crate::apteam::protocol::peers::PMI_ENTRY_COST;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Questions of the PEs of a host without an answer: a PE has one or two.
+const OPEN_MAX: usize = 64 * 1024;
+/// Who wait at PE 0's host for a key.
+const WAITING_MAX: usize = 64 * 1024;
+/// So many are kept, in case their questions come again, of those who have read what only they may, and of those who had
+/// another answer.
+const READ_MAX: usize = 64;
+
+/// An answer: to whom, how it went, and the data.
+pub(super) type Answered = (Whom, i32, Bytes);
+
+/// Data that was published, and questions about it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Published {
+    last: u64,
+    /// Questions of PEs of this host, by their number here: appmix's number and the key.
+    open: BTreeMap<u64, (u64, Bytes)>,
+    /// Of these, what is published and taken back, which other hosts are asked to do one after the other: the first has
+    /// been asked for.
+    telling: VecDeque<(u64, LetterText)>,
+    // (The rest is used at PE 0's host.)
+    kept: BTreeMap<Bytes, (Bytes, bool)>,
+    bytes: u64,
+    /// Who wait for a key, in the order in which they came.
+    waiting: BTreeMap<Bytes, VecDeque<Whom>>,
+    waiters: BTreeSet<Whom>,
+    read: VecDeque<(Whom, Bytes)>,
+    answered: VecDeque<Whom>,
+    /// What each host was told last about what it has published or taken back, by the number of its question.
+    told: BTreeMap<u32, (u64, i32)>,
+}
+
+impl Published {
+    /// A PE of this host asks, in appmix's question of this number: the number that it has here. `None`: there are too
+    /// many, or it is too large.
+    pub fn open(&mut self, number: u64, question: &LetterText) -> Option<u64> {
+        let (key, size) = match question {
+            LetterText::PublishData { key, data, .. } => (key, key.len() + data.len()),
+            LetterText::LookUpData { key, .. } | LetterText::UnpublishData(key) => (key, key.len()),
+            _ => return None,
+        };
+        if self.open.len() >= OPEN_MAX || size > LETTER_MAX {
+            return None;
+        }
+        self.last += 1;
+        self.open.insert(self.last, (number, key.clone()));
+        Some(self.last)
+    }
+
+    /// The question of this number here is for PE 0's host: whether it is to be asked now.
+    pub fn ask(&mut self, id: u64, question: &LetterText) -> bool {
+        if let LetterText::LookUpData { .. } = question {
+            return true;
+        }
+        self.telling.push_back((id, question.clone()));
+        self.telling.len() == 1
+    }
+
+    /// The question of this number here is answered: appmix's number and the key; and what is to be asked now.
+    pub fn close(&mut self, id: u64) -> (Option<(u64, Bytes)>, Option<(u64, LetterText)>) {
+        let mut next = None;
+        if self.telling.front().is_some_and(|(first, _)| *first == id) {
+            self.telling.pop_front();
+            next = self.telling.front().cloned();
+        }
+        (self.open.remove(&id), next)
+    }
+
+    /// (At PE 0's host.) Somebody asks: whoever has an answer now.
+    pub fn asked(&mut self, whom: Whom, question: LetterText, most: u64) -> Vec<Answered> {
+        if let LetterText::LookUpData { key, wait } = question {
+            return self.look_up(whom, key, wait).into_iter().collect();
+        }
+        if let Whom::Host(from, number) = whom
+            && let Some((last, status)) = self.told.get(&from)
+        {
+            match *last {
+                last if last == number => return vec![(whom, *status, Bytes::new())],
+                // (It waits for this one no more.)
+                last if last > number => return Vec::new(),
+                _ => {}
+            }
+        }
+        let (status, others) = match question {
+            LetterText::PublishData { key, data, once } => self.publish(key, data, once, most),
+            LetterText::UnpublishData(key) if self.forget(&key) => (SUCCESS, Vec::new()),
+            _ => (NOT_FOUND, Vec::new()),
+        };
+        if let Whom::Host(from, number) = whom {
+            self.told.insert(from, (number, status));
+        }
+        [vec![(whom, status, Bytes::new())], others].concat()
+    }
+
+    fn publish(&mut self, key: Bytes, data: Bytes, once: bool, most: u64) -> (i32, Vec<Answered>) {
+        let cost = cost(&key, &data);
+        if self.kept.contains_key(&key) {
+            return (DUPLICATE_KEY, Vec::new());
+        }
+        if self.bytes + cost > most {
+            return (NO_ROOM, Vec::new());
+        }
+        self.bytes += cost;
+        self.kept.insert(key.clone(), (data, once));
+        let mut waiting = self.waiting.remove(&key).unwrap_or_default();
+        let mut others = Vec::new();
+        while let Some(whom) = waiting.pop_front() {
+            self.waiters.remove(&whom);
+            match self.look_up(whom, key.clone(), true) {
+                Some(answered) => others.push(answered),
+                // (Another one has it; those who come after wait as it does.)
+                None => {
+                    self.waiting.entry(key).or_default().extend(waiting);
+                    break;
+                }
+            }
+        }
+        (SUCCESS, others)
+    }
+
+    fn look_up(&mut self, whom: Whom, key: Bytes, wait: bool) -> Option<Answered> {
+        if let Some((_, data)) = self.read.iter().find(|(reader, _)| *reader == whom) {
+            return Some((whom, SUCCESS, data.clone()));
+        }
+        let again = self.answered.contains(&whom);
+        let found = self.kept.get(&key).filter(|(_, once)| !(again && *once)).cloned();
+        if let Some((data, once)) = found {
+            if once {
+                self.forget(&key);
+                keep(&mut self.read, (whom, data.clone()));
+            } else if !again {
+                keep(&mut self.answered, whom);
+            }
+            return Some((whom, SUCCESS, data));
+        }
+        if !wait || again {
+            if !again {
+                keep(&mut self.answered, whom);
+            }
+            return Some((whom, NOT_FOUND, Bytes::new()));
+        }
+        if self.waiters.contains(&whom) {
+            return None;
+        }
+        if self.waiters.len() >= WAITING_MAX {
+            return Some((whom, NO_ROOM, Bytes::new()));
+        }
+        self.waiters.insert(whom);
+        self.waiting.entry(key).or_default().push_back(whom);
+        None
+    }
+
+    /// Whether it stood for something.
+    fn forget(&mut self, key: &Bytes) -> bool {
+        let Some((data, _)) = self.kept.remove(key) else { return false };
+        self.bytes -= cost(key, &data);
+        true
+    }
+}
+
+fn keep<T>(list: &mut VecDeque<T>, item: T) {
+    list.push_back(item);
+    list.drain(..list.len().saturating_sub(READ_MAX));
+}
+
+fn cost(key: &Bytes, data: &Bytes) -> u64 {
+    (key.len() + data.len() + PMI_ENTRY_COST) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MOST: u64 = 10_000;
+
+    fn text(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    fn publish(data: &'static str, once: bool) -> LetterText {
+        LetterText::PublishData { key: text("key"), data: text(data), once }
+    }
+
+    fn look_up(wait: bool) -> LetterText {
+        LetterText::LookUpData { key: text("key"), wait }
+    }
+
+    fn unpublish() -> LetterText {
+        LetterText::UnpublishData(text("key"))
+    }
+
+    /// The host of PE 4 asks by this number, and these are answered.
+    fn asked(published: &mut Published, number: u64, question: LetterText) -> Vec<Answered> {
+        published.asked(Whom::Host(4, number), question, MOST)
+    }
+
+    fn to(number: u64, status: i32, data: &'static str) -> Answered {
+        (Whom::Host(4, number), status, text(data))
+    }
+
+    #[test]
+    fn a_key_stands_for_data_until_it_is_taken_back() {
+        let mut all = Published::default();
+        assert_eq!(asked(&mut all, 1, look_up(false)), [to(1, NOT_FOUND, "")]);
+        assert_eq!(asked(&mut all, 2, publish("data", false)), [to(2, SUCCESS, "")]);
+        assert_eq!(asked(&mut all, 3, publish("other", false)), [to(3, DUPLICATE_KEY, "")]);
+        for number in [4, 5] {
+            assert_eq!(asked(&mut all, number, look_up(false)), [to(number, SUCCESS, "data")]);
+        }
+        assert_eq!(asked(&mut all, 6, unpublish()), [to(6, SUCCESS, "")]);
+        assert_eq!(asked(&mut all, 7, unpublish()), [to(7, NOT_FOUND, "")]);
+        assert_eq!(asked(&mut all, 8, look_up(false)), [to(8, NOT_FOUND, "")]);
+        assert_eq!(all.bytes, 0);
+    }
+
+    #[test]
+    fn a_letter_that_comes_twice_changes_nothing() {
+        let mut all = Published::default();
+        for _ in 0..2 {
+            assert_eq!(asked(&mut all, 1, look_up(false)), [to(1, NOT_FOUND, "")]);
+            assert_eq!(asked(&mut all, 2, publish("data", true)), [to(2, SUCCESS, "")]);
+        }
+        // It has found nothing: the data is not for this question.
+        assert_eq!(asked(&mut all, 1, look_up(false)), [to(1, NOT_FOUND, "")]);
+        for _ in 0..2 {
+            assert_eq!(asked(&mut all, 3, look_up(false)), [to(3, SUCCESS, "data")]);
+        }
+        assert_eq!(asked(&mut all, 4, look_up(false)), [to(4, NOT_FOUND, "")]);
+        for _ in 0..2 {
+            assert_eq!(asked(&mut all, 5, publish("more", false)), [to(5, SUCCESS, "")]);
+        }
+        assert_eq!(asked(&mut all, 2, publish("data", true)), [], "it is late");
+        for _ in 0..2 {
+            assert_eq!(asked(&mut all, 6, unpublish()), [to(6, SUCCESS, "")]);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_key_gets_it_in_turn() {
+        let mut all = Published::default();
+        for number in [1, 2, 1, 3] {
+            assert_eq!(asked(&mut all, number, look_up(true)), []);
+        }
+        assert_eq!(all.waiters.len(), 3);
+        let here = Whom::Here(9);
+        let published = all.asked(here, publish("one", true), MOST);
+        assert_eq!(published, [(here, SUCCESS, text("")), to(1, SUCCESS, "one")]);
+        assert_eq!(all.waiters.len(), 2);
+        let published = all.asked(here, publish("all", false), MOST);
+        let told = [to(2, SUCCESS, "all"), to(3, SUCCESS, "all")];
+        assert_eq!(published, [&[(here, SUCCESS, text(""))][..], &told].concat());
+        assert_eq!((all.waiters.len(), all.waiting.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_host_publishes_one_after_the_other() {
+        let mut all = Published::default();
+        let question = |all: &mut Published, number, question| {
+            let id = all.open(number, &question).expect("room");
+            (id, all.ask(id, &question))
+        };
+        assert_eq!(question(&mut all, 70, publish("a", false)), (1, true));
+        assert_eq!(question(&mut all, 71, unpublish()), (2, false));
+        assert_eq!(question(&mut all, 72, look_up(true)), (3, true));
+        assert_eq!(all.close(3), (Some((72, text("key"))), None));
+        assert_eq!(all.close(1), (Some((70, text("key"))), Some((2, unpublish()))));
+        assert_eq!(all.close(2), (Some((71, text("key"))), None));
+        assert_eq!(all.close(2), (None, None));
+    }
+
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let mut all = Published::default();
+        let large = |key: &'static str| LetterText::PublishData {
+            key: text(key),
+            data: vec![0; MOST as usize / 2].into(),
+            once: false,
+        };
+        assert_eq!(asked(&mut all, 1, large("a"))[0].1, SUCCESS);
+        assert_eq!(asked(&mut all, 2, large("b"))[0].1, NO_ROOM);
+        let too_large = LetterText::PublishData {
+            key: text("c"),
+            data: vec![0; LETTER_MAX].into(),
+            once: false,
+        };
+        assert_eq!(all.open(1, &too_large), None);
+        assert_eq!((0..100_000).filter(|_| all.open(1, &unpublish()).is_some()).count(), OPEN_MAX);
+        let waits = (0..100_000).filter(|n| asked(&mut all, *n, look_up(true)).is_empty());
+        assert_eq!(waits.count(), WAITING_MAX);
+    }
+
+    proptest! {
+        /// Questions of three hosts, of which some come once more: the answers are those of a plain map.
+        #[test]
+        fn letters_that_come_again_are_answered_as_before(
+            asks in proptest::collection::vec((1u32..4, 0u8..4, any::<Option<u8>>()), 1..60),
+        ) {
+            let mut all = Published::default();
+            let mut simple: BTreeMap<Bytes, (Bytes, bool)> = BTreeMap::new();
+            let mut sent: Vec<(Whom, LetterText)> = Vec::new();
+            for (number, (host, what, again)) in (1u64..).zip(asks) {
+                let (whom, key) = (Whom::Host(host, number), text("key"));
+                let question = match what {
+                    0 | 1 => publish(["once", "more"][what as usize], what == 0),
+                    2 => look_up(false),
+                    _ => unpublish(),
+                };
+                let expected = match &question {
+                    LetterText::PublishData { .. } if simple.contains_key(&key) => {
+                        (DUPLICATE_KEY, text(""))
+                    }
+                    LetterText::PublishData { data, once, .. } => {
+                        simple.insert(key, (data.clone(), *once));
+                        (SUCCESS, text(""))
+                    }
+                    LetterText::LookUpData { .. } => match simple.get(&key).cloned() {
+                        Some((data, true)) => {
+                            simple.remove(&key);
+                            (SUCCESS, data)
+                        }
+                        Some((data, false)) => (SUCCESS, data),
+                        None => (NOT_FOUND, text("")),
+                    },
+                    _ => (if simple.remove(&key).is_some() { SUCCESS } else { NOT_FOUND }, text("")),
+                };
+                let answers = all.asked(whom, question.clone(), MOST);
+                prop_assert_eq!(answers, [(whom, expected.0, expected.1)]);
+                sent.push((whom, question));
+                if let Some(again) = again {
+                    let (whom, question) = sent[again as usize % sent.len()].clone();
+                    all.asked(whom, question, MOST);
+                }
+            }
+        }
+    }
+}
