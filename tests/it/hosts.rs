@@ -16,6 +16,23 @@ fn script(cluster: &Cluster, host: usize, options: &str, script: &str) -> Runnin
     Running::start(&mut cluster.command(host, "aprun", arguments))
 }
 
+/// As torchrun and others set them.
+#[test]
+fn pes_know_their_host_and_that_of_pe_0() {
+    if !may_be("hosts::pes_know_their_host_and_that_of_pe_0") {
+        return;
+    }
+    let cluster = Cluster::start(3, 1);
+    let show = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR";
+    // (psched knows no address of its own host: that has its name.)
+    for (nids, master) in [("0,1", "h0".to_owned()), ("1,2", format!("{NETWORK}.2"))] {
+        let options = format!("-q -n 4 --flexible -L {nids}");
+        let run = script(&cluster, 2, &options, show).wait(BOUND).expect(0);
+        let line = |rank: u32| format!("{rank}/4 {}/2 {} {master}", rank % 2, rank / 2);
+        assert_eq!(run.sorted(), [0, 1, 2, 3].map(line));
+    }
+}
+
 #[test]
 fn a_program_runs_on_all_hosts_of_a_cluster() {
     if !may_be("hosts::a_program_runs_on_all_hosts_of_a_cluster") {

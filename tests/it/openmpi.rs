@@ -292,6 +292,49 @@ fn without_the_library_the_package_is_named() {
     run.says("its program needs PMIx").says("loaded Open MPI").says("install libpmix2");
 }
 
+/// The same where one of its hosts does not have it.
+#[test]
+fn a_host_without_the_library_is_named() {
+    let test = "openmpi::a_host_without_the_library_is_named";
+    if !may_be(test) {
+        return;
+    }
+    let library = "/usr/lib/x86_64-linux-gnu/libpmix.so.2";
+    let Some(ring) = mpi::open(test, "ring").filter(|_| Path::new(library).exists()) else {
+        return skip(test, "Open MPI's library of PMIx is elsewhere here");
+    };
+    let cluster = Cluster::start(2, 1);
+    run(cluster.on(1, "mount".as_ref()).args(["--bind", "/dev/null", library])).expect(0);
+    let aprun = |options: &str| run(cluster.command(0, "aprun", words(options)).arg(&ring));
+    aprun("-n 4").expect(125).says("host h1 has no libpmix.so.2").says("install libpmix2");
+    // Behind an interpreter it shows when they have begun. (They may have said themselves that they can't.)
+    let run = aprun("-n 4 sh -c");
+    assert_ne!(run.status, 0);
+    run.says("host h1 has no libpmix.so.2");
+    assert_eq!(aprun("-q -n 2 -L 0").expect(0).sorted(), ranks(2, |_| 0, 2));
+    cluster.wait_until_up();
+}
+
+/// Where PEs share processors, one that waits lets the others run.
+#[test]
+fn pes_that_share_processors_yield() {
+    let told = |processors: u32, options: &str| {
+        let instance = instance(1, processors);
+        let print = "echo ${OMPI_MCA_mpi_yield_when_idle-unset}";
+        instance.script(&format!("-q --pmi=pmix {options}"), print).expect(0).sorted()
+    };
+    if built("openmpi::pes_that_share_processors_yield", "ring").is_none() {
+        return;
+    }
+    let real = u32::try_from(std::thread::available_parallelism().expect("known").get());
+    let real = real.expect("few");
+    let width = 2 * real;
+    assert_eq!(told(width, &format!("-n {width}")), vec!["1"; width as usize]);
+    assert_eq!(told(1, "-n 1"), ["unset"]);
+    let set = "-e OMPI_MCA_mpi_yield_when_idle=0";
+    assert_eq!(told(width, &format!("-n {width} {set}")), vec!["0"; width as usize]);
+}
+
 /// A program that finds no server is a world of its own: its user is told.
 #[test]
 fn pes_that_do_not_meet_are_told_of() {

@@ -23,6 +23,7 @@ pub(crate) mod shell;
 mod signals;
 mod stdin;
 
+use crate::aprun::decide::containers::advice;
 use crate::aprun::decide::options::NODE_FILE_MAX;
 use crate::aprun::decide::options::load::{LOAD_MAX, Loading};
 use crate::aprun::decide::options::parts::Part;
@@ -133,6 +134,10 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     let recovery = Recovery::of(&options)?;
     let found = program::open_all(&options)?;
     let executable = found.first().map(|first| first.executable.clone()).unwrap_or_default();
+    let several = options.posting.shape.width > 1;
+    for advice in options.parts.iter().filter_map(|part| advice(&part.command, several)) {
+        complain(program.name(), &advice);
+    }
     let (request_id, command) = (random()?, shown(&options.parts));
     let tries_again = true;
     let posting =

@@ -6,14 +6,14 @@ use super::*;
 use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
 use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::fault::Fault;
-use crate::apteam::launch::ServePmix;
+use crate::apteam::launch::{LocalPe, ServePmix};
 use crate::os::host::hostname;
 use crate::os::pmix::{LIBRARY, PACKAGE};
 use crate::os::untraced::{NOT_EXECUTED, Untraced};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use prost::Message;
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::path::Path;
 
@@ -31,6 +31,12 @@ const FOLDER: &str = "/tmp";
 /// The most files that are removed here, and levels of folders from the root on.
 const REMOVED_MAX: u32 = 1000;
 const DEPTH_MAX: usize = 8;
+
+/// The ports at which PEs of Open MPI listen: so many for each of so many applications one after the other. (They are below
+/// those that Linux gives to whoever asks for any, and below those of MASTER_PORT.)
+const PORTS_FIRST: u64 = 10_000;
+const PORTS_EACH: u64 = 32;
+const PORTS_APPLICATIONS: u64 = 312;
 
 /// How variables begin that lead to a PMIx server: those of an outer one are not for our PEs.
 pub const NAMES: [&str; 12] = [
@@ -59,8 +65,8 @@ pub struct Mix {
     launch: Option<(Box<HostLaunch>, u64)>,
     /// What it leads PEs to it by.
     pub environment: Vec<CString>,
-    /// A PE has begun with it.
-    used: bool,
+    /// It has said that it can't serve.
+    failed: bool,
     /// It was told to end: it is killed at this time.
     ending: Option<u64>,
     folder: String,
@@ -191,11 +197,11 @@ impl Shell {
                 Some(FromMix::Serves { environment, version }) => {
                     self.mix_serves(environment, &version)
                 }
-                Some(FromMix::Fails { missing, text }) => self.mix_fails(missing, &text),
-                Some(said) => {
-                    self.mix.used |= matches!(said, FromMix::Connected(_));
-                    self.happens(Event::Mix(said));
+                Some(FromMix::Fails { missing, text }) => {
+                    self.mix.failed = true;
+                    self.mix_fails(missing, &text);
                 }
+                Some(said) => self.happens(Event::Mix(said)),
                 None => return self.hang_up_mix(),
             }
         }
@@ -206,7 +212,8 @@ impl Shell {
         tracing::debug!("appmix serves: {version}");
         let environment = environment.into_iter().filter_map(|item| CString::new(item).ok());
         // With it Open MPI 4 takes its launch for one without a daemon of its own.
-        self.mix.environment = environment.chain([c"JSM_JSRUN_PORT=1".to_owned()]).collect();
+        let environment = environment.chain([c"JSM_JSRUN_PORT=1".to_owned()]);
+        self.mix.environment = environment.chain(for_open_mpi(&launch)).collect();
         self.fork_pes(launch, Ok(()));
         self.settle();
     }
@@ -272,7 +279,7 @@ impl Shell {
         self.hang_up_mix();
         remove_shallow(Path::new(&self.mix.folder), &mut REMOVED_MAX.clone());
         self.mix_fails(false, &how);
-        if self.mix.ending.take().is_none() {
+        if self.mix.ending.take().is_none() && !self.mix.failed {
             self.happens(Event::MixEnded(how));
         }
     }
@@ -285,29 +292,6 @@ impl Shell {
             let refusal = Refusal { errno: NOT_THE_PROGRAM, text, fault: Fault::Busy };
             self.fork_pes(launch, Err((rank, refusal)));
         }
-    }
-
-    /// The connection to apinit is about to be closed, which may be to dump the application: what no PE uses, and the
-    /// program may do without, is not in the way.
-    pub(super) fn leave_mix(&mut self) {
-        let offered = self.launch.as_ref().is_some_and(|l| l.launch.pmix == ServePmix::Offered);
-        let Some(pid) = self.mix.pid.filter(|_| offered && !self.mix.used) else { return };
-        self.hang_up_mix();
-        let _ = kill(pid, Signal::SIGKILL);
-        let until = monotonic_ns().saturating_add(END.as_nanos() as u64);
-        self.mix.ending = Some(u64::MAX);
-        while monotonic_ns() < until {
-            match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) => std::thread::sleep(Duration::from_millis(1)),
-                _ => {
-                    (self.mix.pid, self.mix.ending) = (None, None);
-                    break;
-                }
-            }
-        }
-        remove_shallow(Path::new(&self.mix.folder), &mut REMOVED_MAX.clone());
-        let why = "the server of PMIx, which it had not used, was ended when apinit was restarted or it was saved";
-        self.happened.push(Event::NoMix(why.to_owned()));
     }
 
     /// One that takes too long to begin or to end is killed.
@@ -344,6 +328,33 @@ fn remove_shallow(folder: &Path, left: &mut u32) {
     let _ = std::fs::remove_dir(folder);
 }
 
+/// What Open MPI is told beside, unless its user has.
+///
+/// - A PE that waits for another lets it run, where they share processors. (Its own launchers tell it so, too.)
+/// - Its PEs listen at ports of their application's own. (They take the first that are free, from 1024 on: an application
+///   that is restarted from a checkpoint would find those of another one there.)
+fn for_open_mpi(launch: &HostLaunch) -> Vec<CString> {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let yields = share_processors(&launch.pes, all).then(|| "mpi_yield_when_idle=1".to_owned());
+    let first = PORTS_FIRST + PORTS_EACH * (launch.key.apid.0 % PORTS_APPLICATIONS);
+    let ports = ["v4", "v6"].map(|of| format!("btl_tcp_port_min_{of}={first}"));
+    let told = |item: &CString| {
+        let name = item.to_bytes().split_inclusive(|byte| *byte == b'=').next();
+        let name = name.unwrap_or_default();
+        launch.launch.environment.iter().any(|theirs| theirs.starts_with(name))
+    };
+    let items = yields.into_iter().chain(ports);
+    let items = items.filter_map(|item| CString::new(format!("OMPI_MCA_{item}")).ok());
+    items.filter(|item| !told(item)).collect()
+}
+
+/// Whether PEs have fewer processors than there are of them; `all`: those of the host.
+fn share_processors(pes: &[LocalPe], all: usize) -> bool {
+    let bound: BTreeSet<u32> = pes.iter().flat_map(|pe| pe.cpus.iter().copied()).collect();
+    let some_are_free = pes.iter().any(|pe| pe.cpus.is_empty());
+    pes.len() > if some_are_free { all } else { bound.len() }
+}
+
 /// What appmix is to know of an application.
 fn job_of(launch: &HostLaunch, folder: String) -> Job {
     Job {
@@ -353,5 +364,31 @@ fn job_of(launch: &HostLaunch, folder: String) -> Job {
         firsts: launch.launch.more.iter().map(|part| part.first).collect(),
         ranks: launch.pes.iter().map(|pe| pe.rank).collect(),
         folder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Nid;
+
+    #[test]
+    fn pes_share_processors_where_there_are_fewer() {
+        let pes = |cpus: &[&[u32]]| -> Vec<LocalPe> {
+            let pe = |(rank, cpus): (u32, &&[u32])| LocalPe {
+                rank,
+                nid: Nid(0),
+                cpus: cpus.to_vec(),
+                nice: 0,
+                depth: 0,
+            };
+            (0..).zip(cpus).map(pe).collect()
+        };
+        assert!(!share_processors(&pes(&[&[0], &[1]]), 2));
+        assert!(share_processors(&pes(&[&[0], &[1], &[0]]), 8));
+        assert!(!share_processors(&pes(&[&[0, 1], &[2, 3]]), 4));
+        // Those that are bound to none.
+        assert!(!share_processors(&pes(&[&[], &[]]), 2));
+        assert!(share_processors(&pes(&[&[], &[], &[]]), 2));
     }
 }

@@ -496,7 +496,6 @@ impl Shell {
         let Some(link) = self.link.take() else { return false };
         // Before the other side sees that it is closed: it may be about to dump what is here.
         self.end_debuggers();
-        self.leave_mix();
         let _ = self.epoll.delete(link.as_fd());
         drop(link);
         let listen = watch(&self.epoll, self.listen.as_fd(), Token::Listen, EpollFlags::EPOLLIN);

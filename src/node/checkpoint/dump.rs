@@ -309,12 +309,6 @@ fn go_on(running: &Running<'_>) {
 /// Whether all that its processes have could be given back to its owner, who is to have the images
 /// too; and whether what it has open of removed files is no more than that.
 fn has_its_owners(running: &Running<'_>, ghost_limit: u64) -> Result<(), CheckpointError> {
-    let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
-    if running.groups.shepherds().into_iter().any(|pid| name(pid).is_ok_and(|n| n == "appmix\n")) {
-        let text = "its PEs find one another by PMIx (Open MPI), whose server can't be saved: use what saves the program \
-                    itself (aprun --checkpoint), or MPICH";
-        return Err(CheckpointError::new(text));
-    }
     let pids: Vec<i32> = running.groups.left().into_iter().map(|(_, pid)| pid).collect();
     let removed = access::standing(running.owner, &pids).map_err(CheckpointError::new)?;
     if removed > ghost_limit {

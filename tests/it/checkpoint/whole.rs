@@ -320,6 +320,42 @@ fn an_mpi_program_outlives_psched_and_all_its_nodes() {
     assert_eq!(rig.read("third").lines().find_map(lap), Some(last + 500));
 }
 
+/// By a port of 127.0.0.1 too, and by PMIx: the connections of its PEs lead to what is saved with them.
+#[test]
+fn mpi_programs_are_restarted_whose_pes_have_met_over_tcp() {
+    let test = "checkpoint::whole::mpi_programs_are_restarted_whose_pes_have_met_over_tcp";
+    let Some(criu) = criu(test) else { return };
+    // (A file of its own for each of them.)
+    let open = mpi::open(&format!("{test}-open"), "laps");
+    let (Some(mpich), Some(open)) = (mpi::program(test, "laps"), open) else { return };
+    let rig = Rig::new(&criu);
+    for (name, options, laps) in [("port", "--pmi=port", &mpich), ("pmix", "", &open)] {
+        let (goal, first, second) =
+            (rig.at(&format!("{name}.goal")), format!("{name}.1"), format!("{name}.2"));
+        let line = format!("-n 2 {options} {} {}", laps.display(), goal.display());
+        let mut command = rig.writes_to("aprun", &line, &first);
+        let aprun = Running::start(command.env("UCX_TLS", "posix,self"));
+        let apid = rig.running();
+        eventually(BOUND, "it runs", || rig.read(&first).contains("lap 500\n"));
+        rig.cpr(&format!("-c {name} -k -p {apid}")).expect(0);
+        aprun.wait(BOUND).expect(137);
+        // Another one has come between.
+        let beside = format!("-n 2 {options} {} {}", laps.display(), rig.at("never").display());
+        let beside =
+            Running::start(rig.writes_to("aprun", &beside, "beside").env("UCX_TLS", "posix,self"));
+        eventually(BOUND, "it runs", || rig.read("beside").contains("lap "));
+        let cpr = Running::start(&mut rig.writes_to("cpr", &format!("-r {name}"), &second));
+        eventually(BOUND, "it runs on", || rig.read(&second).contains("lap "));
+        std::fs::write(&goal, "").expect("written");
+        cpr.wait(BOUND).expect(0);
+        let text = rig.read(&second);
+        assert!(text.ends_with("ended together, 0 words wrong\n"), "{name}: {text}");
+        let other = rig.hand.wait_for("running", 1)[0];
+        run(&mut rig.command("apkill", &format!("-9 {other}"))).expect(0);
+        beside.wait(BOUND).expect(137);
+    }
+}
+
 /// What it writes before and after is all there, once; its stdin goes on, and its status is its own.
 #[test]
 fn output_and_status_go_on_where_they_were() {

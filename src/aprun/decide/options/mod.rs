@@ -232,7 +232,7 @@ pub fn parse(
         options.take_parts(all_parts(program, given, &ends)?)?;
         return Ok(Parsed::Run(Box::new(options)));
     };
-    if (Given { counts_elsewhere: None, ..given }) != Given::default() {
+    if (Given { counts_elsewhere: None, of_one: None, ..given }) != Given::default() {
         return Err(
             "-n, -d and -N belong to the lines of the load file: give them there, for each line"
                 .to_owned(),
@@ -252,6 +252,9 @@ pub fn parse(
 fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part>, String> {
     let (command, mut more) = parts::split(ends);
     let several = |text| if more.is_some() { format!("part 1: {text}") } else { text };
+    if let Some(name) = given.of_one.filter(|_| more.is_some()) {
+        return Err(several(other_launchers::of_one_program(name)));
+    }
     let shape = given.shape(None).map_err(several)?;
     parts::check_command(command).map_err(several)?;
     let name = if more.is_some() { "part 1" } else { "" };

@@ -68,6 +68,19 @@ pub const TAKEN: &[Flag] = &[
     flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
 ];
 
+/// Options that belong to one program of several there, and to all of them here.
+pub(super) const OF_ONE_PROGRAM: [&str; 6] = ["-env", "-wdir", "--wdir", "-wd", "-host", "--host"];
+
+/// Why one of these is not taken where there are several programs.
+pub(super) fn of_one_program(name: &str) -> String {
+    let cure = match name {
+        "-env" => "give -genv, or start this program by env, as in env VAR=VALUE ./a.out",
+        "-host" | "--host" => "give -hosts for all of them",
+        _ => "give --chdir for all of them, or start this program by env -C DIR",
+    };
+    format!("{name} would apply to all programs: {cure}")
+}
+
 /// Whether a value of `--output` is what Open MPI 5 takes for a form of the output: here it would be a file.
 pub(super) fn is_form_of_output(value: &[u8]) -> bool {
     let first = value.split(|byte| [b',', b'='].contains(byte)).next().unwrap_or_default();

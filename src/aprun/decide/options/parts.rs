@@ -40,6 +40,8 @@ pub(super) struct Given {
     pub per_node: Option<u32>,
     /// An option from which another launcher takes how many PEs there are.
     pub counts_elsewhere: Option<&'static str>,
+    /// An option by which another launcher means one program of several.
+    pub of_one: Option<&'static str>,
 }
 
 impl Given {
@@ -47,6 +49,9 @@ impl Given {
     pub fn take(&mut self, id: Id, name: &'static str, value: &[u8]) -> Option<Result<(), String>> {
         if other_launchers::counts_pes(id, name, value) {
             self.counts_elsewhere = Some(name);
+        }
+        if other_launchers::OF_ONE_PROGRAM.contains(&name) {
+            self.of_one = Some(name);
         }
         if id == Id::MapBy {
             let asked = other_launchers::map_by(value).map_err(|error| format!("{name}: {error}"));

@@ -234,6 +234,20 @@ fn options_of_other_launchers_mean_what_they_say() {
              env -i, with those that are to travel",
         ),
         (
+            "-env A 1 a : b",
+            "part 1: -env would apply to all programs: give -genv, or start this program by env, as in env \
+             VAR=VALUE ./a.out",
+        ),
+        (
+            "-n 1 -wdir d a : b",
+            "part 1: -wdir would apply to all programs: give --chdir for all of them, or start this program by \
+             env -C DIR",
+        ),
+        (
+            "-n 1 -host h a : b",
+            "part 1: -host would apply to all programs: give -hosts for all of them",
+        ),
+        (
             "a : -x A=1 b",
             "part 2: -x applies to the whole application: give it before the first command",
         ),
