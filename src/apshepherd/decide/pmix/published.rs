@@ -21,6 +21,10 @@ const WAITING_MAX: usize = 64 * 1024;
 /// another answer.
 const READ_MAX: usize = 64;
 
+/// Of which question of appmix's an answer is, and about which key.
+pub(super) type Of = (u64, Bytes);
+/// What is to be asked next, by its number here.
+pub(super) type Next = (u64, LetterText);
 /// An answer: to whom, how it went, and the data.
 pub(super) type Answered = (Whom, i32, Bytes);
 
@@ -72,7 +76,7 @@ impl Published {
     }
 
     /// The question of this number here is answered: appmix's number and the key; and what is to be asked now.
-    pub fn close(&mut self, id: u64) -> (Option<(u64, Bytes)>, Option<(u64, LetterText)>) {
+    pub fn close(&mut self, id: u64) -> (Option<Of>, Option<Next>) {
         let mut next = None;
         if self.telling.front().is_some_and(|(first, _)| *first == id) {
             self.telling.pop_front();
