@@ -215,6 +215,7 @@ type Release = extern "C" fn(*mut c_void);
 type Modex = unsafe extern "C" fn(c_int, *const c_char, usize, *mut c_void, Release, *mut c_void);
 type FoundIt = extern "C" fn(c_int, *mut c_char, usize, *mut c_void);
 
+type Forget = unsafe extern "C" fn(*const Proc, Option<Done>, *mut c_void);
 type LookedUp = unsafe extern "C" fn(c_int, *mut Published, usize, *mut c_void);
 type Operation =
     extern "C" fn(*const Proc, usize, *const Info, usize, Option<Done>, *mut c_void) -> c_int;
@@ -316,6 +317,7 @@ struct Functions {
     regex: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> c_int,
     ppn: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> c_int,
     look_up: unsafe extern "C" fn(*const Proc, FoundIt, *mut c_void) -> c_int,
+    forget: Forget,
     text: unsafe extern "C" fn(c_int) -> *const c_char,
     version: unsafe extern "C" fn() -> *const c_char,
 }
@@ -359,6 +361,9 @@ struct Shared {
     say: Box<dyn Fn(Upcall) + Send + Sync>,
     name: String,
     waiting: Mutex<(u64, BTreeMap<u64, Waiting>)>,
+    /// Those who wait no more, with how it went: to be told by the library's own thread.
+    ended: Mutex<BTreeMap<u64, (Waiting, i32)>>,
+    forget: Forget,
     /// What the last operation has come to, once it has.
     done: Mutex<Option<i32>>,
     is_done: Condvar,
@@ -382,11 +387,10 @@ impl Shared {
 
     fn answer(&self, number: u64, status: i32, data: &[u8]) {
         let waiting = self.waiting().1.remove(&number);
-        let Some(Waiting { call, data: theirs }) = waiting else { return };
-        let call = match call {
-            Call::Modex(call) => call,
-            Call::Met(done) => return done.into_iter().for_each(|done| done(status, theirs)),
-            Call::Keys(_) => return,
+        let (call, theirs) = match waiting {
+            Some(Waiting { call: Call::Modex(call), data }) => (call, data),
+            Some(met) => return self.end(number, met, status),
+            None => return,
         };
         // SAFETY: malloc of at least one byte, which is looked at before it is written to; the library frees it by the
         // function that it is given for that, once.
@@ -414,21 +418,44 @@ impl Shared {
         if keys.left > 0 {
             return;
         }
+        let status = keys.status;
         let ended = waiting.1.remove(&number);
         drop(waiting);
-        let Some(Waiting { call: Call::Keys(keys), data: theirs }) = ended else { return };
-        match keys.call {
-            KeysCall::Done(done) => done.into_iter().for_each(|done| done(keys.status, theirs)),
-            KeysCall::LookedUp(call) => {
-                let mut found: Vec<Published> =
-                    keys.found.iter().filter_map(|(key, data)| self.published(key, data)).collect();
-                let status = match keys.status {
-                    SUCCESS => SUCCESS,
-                    _ if !found.is_empty() => SOME,
-                    status => status,
-                };
-                // SAFETY: a list that lives as long as this call, which copies it. Texts and bytes are in `keys`.
-                unsafe { call(status, found.as_mut_ptr(), found.len(), theirs) }
+        if let Some(ended) = ended {
+            self.end(number, ended, status);
+        }
+    }
+
+    /// Has the library's own thread tell whoever waited. (For a modex it changes to that thread itself. Of other answers
+    /// some releases expect that they come there, and all change to it when they are to forget a client, who is none.)
+    fn end(&self, number: u64, waiting: Waiting, status: i32) {
+        let mut ended = self.ended.lock().unwrap_or_else(|broken| broken.into_inner());
+        ended.insert(number, (waiting, status));
+        drop(ended);
+        let nobody = Proc { name: name_of("nobody"), rank: 0 };
+        // SAFETY: the process is copied by the library, and the number is none that it looks at.
+        unsafe { (self.forget)(&nobody, Some(tell), number as usize as *mut c_void) }
+    }
+
+    fn tell(&self, number: u64) {
+        let ended = {
+            let mut ended = self.ended.lock().unwrap_or_else(|broken| broken.into_inner());
+            ended.remove(&number)
+        };
+        let Some((Waiting { call, data: theirs }, status)) = ended else { return };
+        match call {
+            Call::Modex(_) => {}
+            Call::Met(done) | Call::Keys(Keys { call: KeysCall::Done(done), .. }) => {
+                if let Some(done) = done {
+                    done(status, theirs);
+                }
+            }
+            Call::Keys(Keys { call: KeysCall::LookedUp(call), found, .. }) => {
+                let mut all: Vec<Published> =
+                    found.iter().filter_map(|(key, data)| self.published(key, data)).collect();
+                let status = if status != SUCCESS && !all.is_empty() { SOME } else { status };
+                // SAFETY: a list that lives as long as this call, which packs it. Texts and bytes are in `found`.
+                unsafe { call(status, all.as_mut_ptr(), all.len(), theirs) }
             }
         }
     }
@@ -488,6 +515,13 @@ unsafe fn packed(rank: u32, value: &Value) -> Option<Vec<u8>> {
         }
     }
     Some(bytes)
+}
+
+/// The library's own thread is here: whoever waited by this number is told.
+extern "C" fn tell(_status: c_int, number: *mut c_void) {
+    if let Some(shared) = SHARED.get() {
+        shared.tell(number as usize as u64);
+    }
 }
 
 extern "C" fn free(what: *mut c_void) {
@@ -852,6 +886,8 @@ impl Server {
             say: Box::new(say),
             name: job.name.clone(),
             waiting: Mutex::new((0, BTreeMap::new())),
+            ended: Mutex::new(BTreeMap::new()),
+            forget: functions.forget,
             done: Mutex::new(None),
             is_done: Condvar::new(),
         };
@@ -1101,6 +1137,7 @@ fn load() -> Result<Functions, String> {
             regex: symbol(library, c"PMIx_generate_regex").ok_or_else(error)?,
             ppn: symbol(library, c"PMIx_generate_ppn").ok_or_else(error)?,
             look_up: symbol(library, c"PMIx_server_dmodex_request").ok_or_else(error)?,
+            forget: symbol(library, c"PMIx_server_deregister_client").ok_or_else(error)?,
             text: symbol(library, c"PMIx_Error_string").ok_or_else(error)?,
             version: symbol(library, c"PMIx_Get_version").ok_or_else(error)?,
         })

@@ -110,10 +110,9 @@ impl Agent {
                 peer.lost_since_ns = None;
             }
             FromPeer::Refused { text, cause } => {
-                let was_ready = peer.ready;
                 (peer.open, peer.done, peer.ready) = (false, true, false);
                 let app = self.apps.get(&key);
-                if let Some(app) = app.filter(|app| !was_ready && app.going_ns.is_none()) {
+                if let Some(app) = app.filter(|app| app.going_ns.is_none()) {
                     let nid = app.nid_of(index);
                     let grace = app.place.kill_grace;
                     let cause = cause.unwrap_or(Cause::NodeLost { nid, text });

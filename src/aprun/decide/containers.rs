@@ -17,10 +17,14 @@
 pub fn advice(command: &[Vec<u8>], several: bool) -> Option<String> {
     let (name, words) = command.split_first()?;
     let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
-    let has = |start: &str| words.iter().any(|word| word.starts_with(start.as_bytes()));
-    if !has("run") && !has("exec") && !has("container") {
+    let mut commands = words.iter().filter(|word| !word.starts_with(b"-"));
+    let command = commands.next().filter(|word| *word != b"container").or_else(|| commands.next());
+    if command.is_none_or(|command| command != b"run") {
         return None;
     }
+    let has = |option: &str| words.iter().any(|word| word == option.as_bytes());
+    let splits = has("--cgroups=split")
+        || words.windows(2).any(|two| two[0] == b"--cgroups" && two[1] == b"split");
     match name {
         b"docker" | b"nerdctl" => {
             let name = String::from_utf8_lossy(name);
@@ -30,7 +34,7 @@ pub fn advice(command: &[Vec<u8>], several: bool) -> Option<String> {
             ))
         }
         b"podman" => {
-            let out = (!has("--cgroups") && !has("exec")).then_some(
+            let out = (!splits).then_some(
                 "--cgroups split, without which the container leaves the application and runs on while others \
                  have the turn",
             );
@@ -62,7 +66,14 @@ mod tests {
         assert!(!alone.contains("--cgroups") && alone.contains("--env-host"), "{alone}");
         assert_eq!(of("podman run --cgroups=split image a.out", false), "");
         assert!(of("docker run image a.out", false).starts_with("docker runs its container"));
-        for line in ["docker ps", "bwrap --bind / / a.out", "a.out run", "podman version"] {
+        assert_ne!(of("podman container run --cgroups disabled --env-host image exec", true), "");
+        for line in [
+            "docker ps",
+            "podman ps --filter x run",
+            "bwrap --bind / / a.out",
+            "a.out run",
+            "podman version",
+        ] {
             assert_eq!(of(line, true), "", "{line}");
         }
     }

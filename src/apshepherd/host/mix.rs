@@ -11,8 +11,9 @@ use crate::os::host::hostname;
 use crate::os::pmix::{LIBRARY, PACKAGE};
 use crate::os::untraced::{NOT_EXECUTED, Untraced};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use prost::Message;
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, openat, unlinkat};
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::path::Path;
@@ -60,7 +61,8 @@ pub struct Mix {
     /// Its process, until it has been reaped.
     pid: Option<Pid>,
     connection: Option<Packets>,
-    waits: bool,
+    /// Something waits to be sent to it, and so much that it is not heard.
+    waits: (bool, bool),
     /// The launch that waits for it to begin, and until when.
     launch: Option<(Box<HostLaunch>, u64)>,
     /// What it leads PEs to it by.
@@ -186,6 +188,9 @@ impl Shell {
     pub(super) fn read_mix(&mut self, turns: usize) {
         for _ in 0..turns {
             let Some(connection) = &mut self.mix.connection else { return };
+            if connection.is_full() && self.mix.pid.is_some() {
+                return;
+            }
             let said = match connection.receive(&mut self.buffer) {
                 Ok(Some(whole)) => pb::FromMix::decode(whole).ok(),
                 Ok(None) => return,
@@ -237,12 +242,15 @@ impl Shell {
     fn flush_mix(&mut self) {
         let Some(connection) = &mut self.mix.connection else { return };
         let Ok(all) = connection.flush() else { return };
-        if all == self.mix.waits {
-            let mut flags = EpollFlags::EPOLLIN;
-            flags.set(EpollFlags::EPOLLOUT, !all);
+        // (While much waits for it, it is not heard: it would ask for more.)
+        let waits = (!all, connection.is_full());
+        if waits != self.mix.waits {
+            let mut flags = EpollFlags::empty();
+            flags.set(EpollFlags::EPOLLOUT, waits.0);
+            flags.set(EpollFlags::EPOLLIN, !waits.1);
             let mut event = EpollEvent::new(flags, Token::Mix.number());
             let _ = self.epoll.modify(connection.as_fd(), &mut event);
-            self.mix.waits = !all;
+            self.mix.waits = waits;
         }
     }
 
@@ -277,7 +285,7 @@ impl Shell {
         self.mix.pid = None;
         self.read_mix(LAST_READS + 4 * self.pes.all.len());
         self.hang_up_mix();
-        remove_shallow(Path::new(&self.mix.folder), &mut REMOVED_MAX.clone());
+        remove_shallow(Path::new(&self.mix.folder));
         self.mix_fails(false, &how);
         if self.mix.ending.take().is_none() && !self.mix.failed {
             self.happens(Event::MixEnded(how));
@@ -311,21 +319,35 @@ impl Shell {
     }
 }
 
-/// Removes a folder with what is in it, as far as that is little: it is the user's, who may have put a million files
-/// there.
-fn remove_shallow(folder: &Path, left: &mut u32) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if *left == 0 {
-            return;
+/// Removes a folder of this user's with what is in it, as far as that is little: he may have put a million files there.
+/// Nothing but the folder is followed: it may have gone, and another user have made one of this name with links in it.
+fn remove_shallow(folder: &Path) {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(top) = openat(CWD, folder, flags, Mode::empty()) else { return };
+    if fstat(&top).is_ok_and(|stat| stat.st_uid == geteuid().as_raw()) {
+        remove_below(&top, DEPTH_MAX, &mut REMOVED_MAX.clone());
+        let _ = unlinkat(CWD, folder, AtFlags::REMOVEDIR);
+    }
+}
+
+fn remove_below(folder: &OwnedFd, depth: usize, left: &mut u32) {
+    let Ok(entries) = Dir::read_from(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        if [c".", c".."].contains(&name) {
+            continue;
         }
-        *left -= 1;
-        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            true if folder.components().count() < DEPTH_MAX => remove_shallow(&entry.path(), left),
-            true => {}
-            false => drop(std::fs::remove_file(entry.path())),
+        let Some(less) = left.checked_sub(1) else { return };
+        *left = less;
+        if unlinkat(folder, name, AtFlags::empty()).is_ok() || depth == 0 {
+            continue;
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        if let Ok(inner) = openat(folder, name, flags, Mode::empty()) {
+            remove_below(&inner, depth - 1, left);
+            let _ = unlinkat(folder, name, AtFlags::REMOVEDIR);
         }
     }
-    let _ = std::fs::remove_dir(folder);
 }
 
 /// What Open MPI is told beside, unless its user has.
@@ -371,6 +393,23 @@ fn job_of(launch: &HostLaunch, folder: String) -> Job {
 mod tests {
     use super::*;
     use crate::machine::Nid;
+
+    #[test]
+    fn a_folder_is_removed_and_no_link_is_followed() {
+        let all = tempfile::tempdir().expect("a folder");
+        let (folder, other) = (all.path().join("mine"), all.path().join("other"));
+        for made in [&folder.join("sub/sub"), &other] {
+            std::fs::create_dir_all(made).expect("made");
+        }
+        for file in [folder.join("sub/file"), other.join("kept")] {
+            std::fs::write(file, "").expect("written");
+        }
+        std::os::unix::fs::symlink(&other, folder.join("sub/link")).expect("a link");
+        std::os::unix::fs::symlink(&other, all.path().join("link")).expect("a link");
+        remove_shallow(&all.path().join("link"));
+        remove_shallow(&folder);
+        assert!(!folder.exists() && other.join("kept").exists());
+    }
 
     #[test]
     fn pes_share_processors_where_there_are_fewer() {

@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+/// Bytes that wait from which on a connection is full.
+const FULL: usize = 8 * 1024 * 1024;
+
 /// Why a connection is at its end.
 #[derive(Debug)]
 pub enum PacketsError {
@@ -27,6 +30,8 @@ pub struct Packets {
     /// Encoded messages that wait, and how many packets of the first have gone.
     waiting: VecDeque<Vec<u8>>,
     gone: usize,
+    /// Bytes of those that wait.
+    bytes: usize,
     /// It was said that the other side has gone.
     reset: bool,
 }
@@ -34,12 +39,25 @@ pub struct Packets {
 impl Packets {
     /// Over this socket.
     pub fn new(fd: OwnedFd) -> Packets {
-        Packets { fd, joiner: Joiner::default(), waiting: VecDeque::new(), gone: 0, reset: false }
+        Packets {
+            fd,
+            joiner: Joiner::default(),
+            waiting: VecDeque::new(),
+            gone: 0,
+            bytes: 0,
+            reset: false,
+        }
     }
 
     /// Queues an encoded message; [`Packets::flush`] sends it.
     pub fn push(&mut self, message: Vec<u8>) {
+        self.bytes += message.len();
         self.waiting.push_back(message);
+    }
+
+    /// So much waits that nothing more is to be asked for.
+    pub fn is_full(&self) -> bool {
+        self.bytes > FULL
     }
 
     /// Sends as much as the socket takes; whether all is gone.
@@ -60,6 +78,7 @@ impl Packets {
                 }
             }
             self.gone = 0;
+            self.bytes -= message.len();
             self.waiting.pop_front();
         }
         Ok(true)

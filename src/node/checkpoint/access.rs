@@ -141,6 +141,10 @@ fn refused(owner: &Owner, path: &Path, error: Errno) -> String {
 pub(super) struct Given {
     pub numbers: BTreeSet<Number>,
     pub keys: BTreeSet<String>,
+    /// appmix, which its user may execute and not read, is given to whoever is no PE's process.
+    pub appmix: Option<Number>,
+    /// The processes of PEs.
+    pub pes: BTreeSet<i32>,
 }
 
 impl Given {
@@ -168,7 +172,8 @@ pub(super) fn before(owner: &Owner, images: &Images, given: &Given) -> Result<()
     // What is root's own and given: looked at as root.
     let ours = |bytes: &[u8]| {
         let held = hold(root.as_fd(), &path(bytes)).ok();
-        held.and_then(|held| number(held.as_fd())).is_some_and(|n| given.numbers.contains(&n))
+        let number = held.and_then(|held| number(held.as_fd()));
+        number.is_some_and(|n| given.numbers.contains(&n) || given.appmix == Some(n))
     };
     let of_proc = |bytes: &[u8]| bytes.starts_with(b"/proc/");
     let named = images
@@ -262,7 +267,10 @@ pub(super) fn after(
         if number(open_root(&pid.to_string())?.as_fd()) != root {
             return Err("a restored process has another root directory".into());
         }
-        let is_given = |used: &Used| *pid == shepherd && given.numbers.contains(&used.number);
+        let is_given = |used: &Used| {
+            *pid == shepherd && given.numbers.contains(&used.number)
+                || given.appmix == Some(used.number) && !given.pes.contains(pid)
+        };
         all.extend(used.into_iter().filter(|(used, _)| !is_given(used)));
     }
     let removed: BTreeSet<&[u8]> = images.removed.iter().map(|removed| &removed.path[..]).collect();
@@ -638,6 +646,12 @@ mod tests {
         let pid = reads.0.id() as i32;
         assert_eq!(after(&anna(), &images(&reads), &given, pid), Ok(()));
         assert!(after(&anna(), &images(&reads), &given, pid + 1).is_err());
+        // And appmix, which is no PE.
+        let mut given = Given { appmix: given.numbers.first().copied(), ..Given::default() };
+        assert_eq!(after(&anna(), &images(&reads), &given, 0), Ok(()));
+        assert_eq!(before(&anna(), &images(&reads), &given), Ok(()));
+        given.pes.insert(pid);
+        assert!(after(&anna(), &images(&reads), &given, 0).is_err());
         // A process of another user.
         let bert = Owner { uid: 61_302, ..anna() };
         let why = after(&bert, &images(&reads), &Given::default(), 0).expect_err("not his");

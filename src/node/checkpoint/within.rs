@@ -113,6 +113,8 @@ fn restore(talk: &mut UnixStream) -> Result<i32, CheckpointError> {
     let given = Given {
         numbers: numbers_of(taken.values()).map_err(|e| failed("what it was given", &e))?,
         keys: saved.files.iter().map(|file| file.key.clone()).collect(),
+        appmix: appmix_number(),
+        pes: saved.groups.iter().flat_map(|(_, pids)| pids).copied().collect(),
     };
     access::before(&order.owner, &said, &given).map_err(CheckpointError::new)?;
 
@@ -180,6 +182,13 @@ fn numbers_of<'a>(
     let own = [rustix::fs::fstat(&own)];
     let all = fds.map(rustix::fs::fstat).chain(own);
     all.map(|stat| stat.map(|stat| (stat.st_dev, stat.st_ino)).map_err(Into::into)).collect()
+}
+
+/// The program beside this one that serves PMIx, if it is there.
+fn appmix_number() -> Option<access::Number> {
+    let path = std::env::current_exe().ok()?.with_file_name("appmix");
+    let stat = rustix::fs::stat(path).ok()?;
+    Some((stat.st_dev, stat.st_ino))
 }
 
 /// Waits for this word.

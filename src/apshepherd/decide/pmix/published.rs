@@ -17,9 +17,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const OPEN_MAX: usize = 64 * 1024;
 /// Who wait at PE 0's host for a key.
 const WAITING_MAX: usize = 64 * 1024;
-/// So many are kept, in case their questions come again, of those who have read what only they may, and of those who had
-/// another answer.
-const READ_MAX: usize = 64;
+/// Bytes of what is to be published at PE 0's host.
+const TELLING_MAX: usize = 16 * 1024 * 1024;
+/// Bytes that those who wait for a key are told at a time; the others are told that there is no room.
+const TOLD_MAX: usize = 64 * 1024 * 1024;
+/// What was read by the only one who may is kept so long in case his question comes again: until so many others have
+/// been, or have these bytes.
+const READ_MAX: usize = 1024;
+const READ_BYTES: usize = 16 * 1024 * 1024;
+/// Questions with another answer, whose numbers are kept.
+const ANSWERED_MAX: usize = 16 * 1024;
 
 /// Of which question of appmix's an answer is, and about which key.
 pub(super) type Of = (u64, Bytes);
@@ -37,6 +44,7 @@ pub(super) struct Published {
     /// Of these, what is published and taken back, which other hosts are asked to do one after the other: the first has
     /// been asked for.
     telling: VecDeque<(u64, LetterText)>,
+    telling_bytes: usize,
     // (The rest is used at PE 0's host.)
     kept: BTreeMap<Bytes, (Bytes, bool)>,
     bytes: u64,
@@ -44,7 +52,9 @@ pub(super) struct Published {
     waiting: BTreeMap<Bytes, VecDeque<Whom>>,
     waiters: BTreeSet<Whom>,
     read: VecDeque<(Whom, Bytes)>,
-    answered: VecDeque<Whom>,
+    read_bytes: usize,
+    answered: BTreeSet<Whom>,
+    in_order: VecDeque<Whom>,
     /// What each host was told last about what it has published or taken back, by the number of its question.
     told: BTreeMap<u32, (u64, i32)>,
 }
@@ -58,7 +68,8 @@ impl Published {
             LetterText::LookUpData { key, .. } | LetterText::UnpublishData(key) => (key, key.len()),
             _ => return None,
         };
-        if self.open.len() >= OPEN_MAX || size > LETTER_MAX {
+        let telling = self.telling_bytes + size;
+        if self.open.len() >= OPEN_MAX || size > LETTER_MAX || telling > TELLING_MAX {
             return None;
         }
         self.last += 1;
@@ -71,6 +82,7 @@ impl Published {
         if let LetterText::LookUpData { .. } = question {
             return true;
         }
+        self.telling_bytes += data_of(question);
         self.telling.push_back((id, question.clone()));
         self.telling.len() == 1
     }
@@ -79,7 +91,9 @@ impl Published {
     pub fn close(&mut self, id: u64) -> (Option<Of>, Option<Next>) {
         let mut next = None;
         if self.telling.front().is_some_and(|(first, _)| *first == id) {
-            self.telling.pop_front();
+            if let Some((_, question)) = self.telling.pop_front() {
+                self.telling_bytes -= data_of(&question);
+            }
             next = self.telling.front().cloned();
         }
         (self.open.remove(&id), next)
@@ -125,6 +139,10 @@ impl Published {
         let mut others = Vec::new();
         while let Some(whom) = waiting.pop_front() {
             self.waiters.remove(&whom);
+            if others.len() * (cost as usize) > TOLD_MAX {
+                others.push((whom, NO_ROOM, Bytes::new()));
+                continue;
+            }
             match self.look_up(whom, key.clone(), true) {
                 Some(answered) => others.push(answered),
                 // (Another one has it; those who come after wait as it does.)
@@ -146,16 +164,14 @@ impl Published {
         if let Some((data, once)) = found {
             if once {
                 self.forget(&key);
-                keep(&mut self.read, (whom, data.clone()));
-            } else if !again {
-                keep(&mut self.answered, whom);
+                self.was_read(whom, &data);
+            } else {
+                self.was_answered(whom);
             }
             return Some((whom, SUCCESS, data));
         }
         if !wait || again {
-            if !again {
-                keep(&mut self.answered, whom);
-            }
+            self.was_answered(whom);
             return Some((whom, NOT_FOUND, Bytes::new()));
         }
         if self.waiters.contains(&whom) {
@@ -169,6 +185,32 @@ impl Published {
         None
     }
 
+    /// (What is told to PEs of this host is not lost.)
+    fn was_read(&mut self, whom: Whom, data: &Bytes) {
+        if let Whom::Host(..) = whom {
+            self.read_bytes += data.len();
+            self.read.push_back((whom, data.clone()));
+        }
+        while (self.read.len() > READ_MAX || self.read_bytes > READ_BYTES)
+            && let Some((_, data)) = self.read.pop_front()
+        {
+            self.read_bytes -= data.len();
+        }
+    }
+
+    fn was_answered(&mut self, whom: Whom) {
+        if let Whom::Host(..) = whom
+            && self.answered.insert(whom)
+        {
+            self.in_order.push_back(whom);
+        }
+        if self.in_order.len() > ANSWERED_MAX
+            && let Some(first) = self.in_order.pop_front()
+        {
+            self.answered.remove(&first);
+        }
+    }
+
     /// Whether it stood for something.
     fn forget(&mut self, key: &Bytes) -> bool {
         let Some((data, _)) = self.kept.remove(key) else { return false };
@@ -177,9 +219,12 @@ impl Published {
     }
 }
 
-fn keep<T>(list: &mut VecDeque<T>, item: T) {
-    list.push_back(item);
-    list.drain(..list.len().saturating_sub(READ_MAX));
+/// Bytes of what a question has to publish.
+fn data_of(question: &LetterText) -> usize {
+    match question {
+        LetterText::PublishData { data, .. } => data.len(),
+        _ => 0,
+    }
 }
 
 fn cost(key: &Bytes, data: &Bytes) -> u64 {
@@ -348,7 +393,9 @@ mod tests {
                 sent.push((whom, question));
                 if let Some(again) = again {
                     let (whom, question) = sent[again as usize % sent.len()].clone();
-                    all.asked(whom, question, MOST);
+                    for (told, ..) in all.asked(whom, question, MOST) {
+                        prop_assert_eq!(told, whom);
+                    }
                 }
             }
         }
