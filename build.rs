@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
+    // The PMIx library is to call appmix's own accept (src/os/own_users_only.rs).
+    println!("cargo:rustc-link-arg-bin=appmix=-Wl,--export-dynamic-symbol=accept");
     let files = [
         "proto/psched.proto",
         "proto/node.proto",

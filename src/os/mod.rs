@@ -2,7 +2,8 @@
 //!
 //! It lies below every impure room, because aprun, apinit, apshepherd and the daemon all need a
 //! system call that no safe crate has. What belongs to a private instance ([`instance`]) is here
-//! for the same reason: `psched start`, psched and apinit share it.
+//! for the same reason: `psched start`, psched and apinit share it. (`own_users_only.rs` is a part of
+//! the program appmix alone.)
 
 #![allow(unsafe_code)]
 

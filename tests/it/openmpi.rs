@@ -265,6 +265,35 @@ fn appmix_is_nobody_elses_and_its_death_is_told() {
     instance.wait_until_free();
 }
 
+/// The library waits for what a connection says of itself: those of another user are closed before.
+#[test]
+fn a_stranger_who_connects_holds_up_nobody() {
+    let test = "openmpi::a_stranger_who_connects_holds_up_nobody";
+    let Some(ring) = built(test, "ring") else { return };
+    if !is_root() {
+        return skip(test, "only root can become another user");
+    }
+    let instance = Plan::new().nodes(1, 2).for_user().start();
+    let (told, go) = (instance.directory().join("told"), instance.directory().join("go"));
+    let (own, theirs) = (instance.directory().join("ring"), told.display());
+    copy_program(&ring, &own);
+    let script = format!(
+        "env | grep -o '127.0.0.1:[0-9]*' | head -n 1 > {theirs}.$PMIX_RANK && mv {theirs}.$PMIX_RANK {theirs}; \
+         until [ -e {} ]; do sleep 0.05; done; exec {}",
+        go.display(),
+        own.display(),
+    );
+    let running = instance.start_script("-q -n 2 --pmi=pmix", &script);
+    eventually(BOUND, "it runs", || told.exists());
+    let port = std::fs::read_to_string(&told).expect("read");
+    let silent: Vec<_> =
+        (0..200).map(|_| std::net::TcpStream::connect(port.trim()).expect("it listens")).collect();
+    std::fs::write(&go, "").expect("written");
+    let run = running.wait(BOUND).expect(0);
+    assert_eq!(run.sorted(), ranks(2, |_| 0, 2), "{}", run.stderr);
+    drop(silent);
+}
+
 /// What needs PMIx and can't have it says which package is missing; what may do without goes on.
 #[test]
 fn without_the_library_the_package_is_named() {
@@ -333,6 +362,25 @@ fn pes_that_share_processors_yield() {
     assert_eq!(told(1, "-n 1"), ["unset"]);
     let set = "-e OMPI_MCA_mpi_yield_when_idle=0";
     assert_eq!(told(width, &format!("-n {width} {set}")), vec!["0"; width as usize]);
+}
+
+/// On such a host some libraries are not loaded, unless the user wants to choose.
+#[test]
+fn without_a_fabric_its_libraries_are_not_loaded() {
+    let test = "openmpi::without_a_fabric_its_libraries_are_not_loaded";
+    if built(test, "ring").is_none() {
+        return;
+    }
+    let fabric =
+        std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut all| all.next().is_some());
+    let instance = instance(1, 2);
+    let told = |options: &str| {
+        let print = "echo ${OMPI_MCA_mtl-unset}";
+        instance.script(&format!("-q -n 1 --pmi=pmix {options}"), print).expect(0).out()
+    };
+    assert_eq!(told(""), if fabric { "unset\n" } else { "^ofi,psm,psm2\n" });
+    assert_eq!(told("-e OMPI_MCA_pml=ob1"), "unset\n");
+    assert_eq!(told("-e OMPI_MCA_mtl=ofi"), "ofi\n");
 }
 
 /// A program that finds no server is a world of its own: its user is told.

@@ -33,6 +33,9 @@ const FOLDER: &str = "/tmp";
 const REMOVED_MAX: u32 = 1000;
 const DEPTH_MAX: usize = 8;
 
+/// The devices of networks beside Ethernet.
+const FABRICS: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
+
 /// The ports at which PEs of Open MPI listen: so many for each of so many applications one after the other. (They are below
 /// those that Linux gives to whoever asks for any, and below those of MASTER_PORT.)
 const PORTS_FIRST: u64 = 10_000;
@@ -355,19 +358,39 @@ fn remove_below(folder: &OwnedFd, depth: usize, left: &mut u32) {
 /// - A PE that waits for another lets it run, where they share processors. (Its own launchers tell it so, too.)
 /// - Its PEs listen at ports of their application's own. (They take the first that are free, from 1024 on: an application
 ///   that is restarted from a checkpoint would find those of another one there.)
+/// - Where there is no network but Ethernet, the libraries of others are not loaded. (Two of them measure for 0.1 s how
+///   fast the processor's clock is, and one, which Debian has switched off, reads all symbols of the kernel.)
 fn for_open_mpi(launch: &HostLaunch) -> Vec<CString> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    let yields = share_processors(&launch.pes, all).then(|| "mpi_yield_when_idle=1".to_owned());
-    let first = PORTS_FIRST + PORTS_EACH * (launch.key.apid.0 % PORTS_APPLICATIONS);
-    let ports = ["v4", "v6"].map(|of| format!("btl_tcp_port_min_{of}={first}"));
-    let told = |item: &CString| {
-        let name = item.to_bytes().split_inclusive(|byte| *byte == b'=').next();
-        let name = name.unwrap_or_default();
-        launch.launch.environment.iter().any(|theirs| theirs.starts_with(name))
+    let told = |name: &str| {
+        let theirs = |item: &Vec<u8>| {
+            let rest =
+                item.strip_prefix(b"OMPI_MCA_").and_then(|r| r.strip_prefix(name.as_bytes()));
+            rest.is_some_and(|rest| rest.starts_with(b"="))
+        };
+        launch.launch.environment.iter().any(theirs)
     };
-    let items = yields.into_iter().chain(ports);
-    let items = items.filter_map(|item| CString::new(format!("OMPI_MCA_{item}")).ok());
-    items.filter(|item| !told(item)).collect()
+    let first = PORTS_FIRST + PORTS_EACH * (launch.key.apid.0 % PORTS_APPLICATIONS);
+    let mut items = Vec::new();
+    if share_processors(&launch.pes, all) {
+        items.push(("mpi_yield_when_idle", "1".to_owned()));
+    }
+    if !told("pml") && !has_fabric() {
+        items.push(("mtl", "^ofi,psm,psm2".to_owned()));
+    }
+    items.extend(
+        ["btl_tcp_port_min_v4", "btl_tcp_port_min_v6"].map(|name| (name, first.to_string())),
+    );
+    items.retain(|(name, _)| !told(name));
+    let item = |(name, value)| CString::new(format!("OMPI_MCA_{name}={value}")).ok();
+    items.into_iter().filter_map(item).collect()
+}
+
+/// Whether this host has a network beside Ethernet, as far as Linux has a class for it.
+fn has_fabric() -> bool {
+    FABRICS
+        .iter()
+        .any(|class| std::fs::read_dir(class).is_ok_and(|mut devices| devices.next().is_some()))
 }
 
 /// Whether PEs have fewer processors than there are of them; `all`: those of the host.

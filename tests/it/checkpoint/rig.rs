@@ -163,8 +163,10 @@ impl Taken {
         });
     }
 
+    /// (A script has an appmix beside its PE.)
     pub fn pes(&self) -> Vec<i32> {
-        children(self.shepherd).into_iter().map(|(pid, _)| pid).collect()
+        let all = children(self.shepherd).into_iter();
+        all.filter(|(_, name)| name != "appmix").map(|(pid, _)| pid).collect()
     }
 }
 
