@@ -158,6 +158,13 @@ pub struct Launch {
 }
 
 impl Launch {
+    /// Whether its environment has a variable of this name.
+    pub fn sets(&self, name: &[u8]) -> bool {
+        let value =
+            |item: &Vec<u8>| item.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="));
+        self.environment.iter().any(value)
+    }
+
     /// How many programs there are, at least 1.
     pub fn parts(&self) -> usize {
         1 + self.more.len()

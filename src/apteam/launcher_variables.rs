@@ -122,13 +122,8 @@ pub fn of(launch: &HostLaunch, pe: &LocalPe) -> Vec<(&'static str, String)> {
         // (One thread is what a program has that is bound to one processor and told nothing.)
         (THREADS, if depth > 1 { depth.to_string() } else { String::new() }),
     ];
-    let is_set = |name: &str| {
-        launch.launch.environment.iter().any(|item| {
-            item.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
-        })
-    };
     let known = all.into_iter().filter(|(_, value)| !value.is_empty());
-    known.filter(|(name, _)| !is_set(name)).collect()
+    known.filter(|(name, _)| !launch.launch.sets(name.as_bytes())).collect()
 }
 
 /// Whether a variable is that of an outer launcher, and not the user's. `depth`: ALPS_APP_DEPTH of the application in

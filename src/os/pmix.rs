@@ -361,7 +361,7 @@ struct Shared {
     say: Box<dyn Fn(Upcall) + Send + Sync>,
     name: String,
     waiting: Mutex<(u64, BTreeMap<u64, Waiting>)>,
-    /// Those who wait no more, with how it went: to be told by the library's own thread.
+    /// Calls with their results, which the library's own thread is to answer.
     ended: Mutex<BTreeMap<u64, (Waiting, i32)>>,
     forget: Forget,
     /// What the last operation has come to, once it has.
@@ -426,8 +426,8 @@ impl Shared {
         }
     }
 
-    /// Has the library's own thread tell whoever waited. (For a modex it changes to that thread itself. Of other answers
-    /// some releases expect that they come there, and all change to it when they are to forget a client, who is none.)
+    /// Has the library's own thread answer a call. Releases 3 and 4.2 expect other answers than that of a modex in that
+    /// thread. To get there, the library is told to deregister a client that does not exist: it calls back from there.
     fn end(&self, number: u64, waiting: Waiting, status: i32) {
         let mut ended = self.ended.lock().unwrap_or_else(|broken| broken.into_inner());
         ended.insert(number, (waiting, status));
@@ -517,7 +517,7 @@ unsafe fn packed(rank: u32, value: &Value) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The library's own thread is here: whoever waited by this number is told.
+/// Runs in the library's own thread: answers the call of this number.
 extern "C" fn tell(_status: c_int, number: *mut c_void) {
     if let Some(shared) = SHARED.get() {
         shared.tell(number as usize as u64);

@@ -181,7 +181,7 @@ impl Agent {
         }
     }
 
-    /// (Head.) When all stand ready and can be told so: go, everybody. One that can't be reached has
+    /// (Head.) Lets all hosts go when they are ready and answer. One that can't be reached has
     /// perhaps lost its PEs since it said that they are ready. It says so again when it is back.
     pub(super) fn try_go(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };

@@ -37,7 +37,7 @@ const DEPTH_MAX: usize = 8;
 const FABRICS: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
 
 /// The ports at which PEs of Open MPI listen: so many for each of so many applications one after the other. (They are below
-/// those that Linux gives to whoever asks for any, and below those of MASTER_PORT.)
+/// the ephemeral ports of Linux, and below those of MASTER_PORT.)
 const PORTS_FIRST: u64 = 10_000;
 const PORTS_EACH: u64 = 32;
 const PORTS_APPLICATIONS: u64 = 312;
@@ -362,14 +362,7 @@ fn remove_below(folder: &OwnedFd, depth: usize, left: &mut u32) {
 ///   fast the processor's clock is, and one, which Debian has switched off, reads all symbols of the kernel.)
 fn for_open_mpi(launch: &HostLaunch) -> Vec<CString> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    let told = |name: &str| {
-        let theirs = |item: &Vec<u8>| {
-            let rest =
-                item.strip_prefix(b"OMPI_MCA_").and_then(|r| r.strip_prefix(name.as_bytes()));
-            rest.is_some_and(|rest| rest.starts_with(b"="))
-        };
-        launch.launch.environment.iter().any(theirs)
-    };
+    let told = |name: &str| launch.launch.sets(format!("OMPI_MCA_{name}").as_bytes());
     let first = PORTS_FIRST + PORTS_EACH * (launch.key.apid.0 % PORTS_APPLICATIONS);
     let mut items = Vec::new();
     if share_processors(&launch.pes, all) {

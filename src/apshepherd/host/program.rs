@@ -304,9 +304,8 @@ fn is_met(launch: &HostLaunch) -> bool {
 pub fn pe_environment(launch: &HostLaunch, pe: &LocalPe, mix: &[CString]) -> Vec<CString> {
     let mut own = own_environment(launch, pe);
     let unless_told = |item: &'static [u8]| {
-        let name = item.split_inclusive(|byte| *byte == b'=').next().unwrap_or_default();
-        let told = launch.launch.environment.iter().any(|theirs| theirs.starts_with(name));
-        (!told).then(|| CString::new(item).ok()).flatten()
+        let name = item.split(|byte| *byte == b'=').next().unwrap_or_default();
+        (!launch.launch.sets(name)).then(|| CString::new(item).ok()).flatten()
     };
     if !mix.is_empty() {
         own.extend_from_slice(mix);

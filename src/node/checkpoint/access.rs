@@ -141,7 +141,7 @@ fn refused(owner: &Owner, path: &Path, error: Errno) -> String {
 pub(super) struct Given {
     pub numbers: BTreeSet<Number>,
     pub keys: BTreeSet<String>,
-    /// appmix, which its user may execute and not read, is given to whoever is no PE's process.
+    /// appmix, which its user may execute and not read. Only processes of PEs may not have it.
     pub appmix: Option<Number>,
     /// The processes of PEs.
     pub pes: BTreeSet<i32>,

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Questions of the PEs of a host without an answer: a PE has one or two.
 const OPEN_MAX: usize = 64 * 1024;
-/// Who wait at PE 0's host for a key.
+/// Questions that wait at PE 0's host for a key.
 const WAITING_MAX: usize = 64 * 1024;
 /// Bytes of what is to be published at PE 0's host.
 const TELLING_MAX: usize = 16 * 1024 * 1024;
@@ -48,7 +48,7 @@ pub(super) struct Published {
     // (The rest is used at PE 0's host.)
     kept: BTreeMap<Bytes, (Bytes, bool)>,
     bytes: u64,
-    /// Who wait for a key, in the order in which they came.
+    /// Questions that wait for a key, in the order of their arrival.
     waiting: BTreeMap<Bytes, VecDeque<Whom>>,
     waiters: BTreeSet<Whom>,
     read: VecDeque<(Whom, Bytes)>,
@@ -99,7 +99,7 @@ impl Published {
         (self.open.remove(&id), next)
     }
 
-    /// (At PE 0's host.) Somebody asks: whoever has an answer now.
+    /// (At PE 0's host.) Takes a question, and returns the answers that can be given now.
     pub fn asked(&mut self, whom: Whom, question: LetterText, most: u64) -> Vec<Answered> {
         if let LetterText::LookUpData { key, wait } = question {
             return self.look_up(whom, key, wait).into_iter().collect();
