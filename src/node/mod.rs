@@ -1,6 +1,7 @@
 //! What apinit, apshepherd and front ends have in common: control groups, checkpoints, frames, what a file is.
 
 pub mod checkpoint;
+pub mod connection_owner;
 pub mod file_identity;
 pub mod frames;
 pub mod groups;

@@ -10,7 +10,7 @@
 
 #![allow(unsafe_code)]
 
-use psched::node::checkpoint::owner_of_connection;
+use psched::node::connection_owner::owner_of_connection;
 use std::ffi::c_int;
 use std::net::TcpStream;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};

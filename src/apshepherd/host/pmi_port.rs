@@ -20,7 +20,7 @@
 use super::pes::{Got, Pe, nonblocking, read_some, write_some};
 use super::{Shell, TURNS, Token, watch};
 use crate::apshepherd::decide::Event;
-use crate::node::checkpoint::owner_of_connection;
+use crate::node::connection_owner::owner_of_connection;
 use crate::os::fork::high;
 use bytes::Bytes;
 use nix::sys::epoll::EpollFlags;

@@ -104,7 +104,7 @@ pub use known::Known;
 pub use proc::host_pids;
 pub use restore::{Given, Late, Restored, born_of, clock_ahead_ns, read_late, restore_application};
 pub use resume::{Resume, keep_resume, read_resume};
-pub use tcp::{Link, all_is_sent, break_off, leads_out, owner_of_connection, quiet};
+pub use tcp::{Link, all_is_sent, break_off, leads_out, owner_by_table, quiet};
 
 use std::os::fd::BorrowedFd;
 

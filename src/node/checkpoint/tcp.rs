@@ -118,8 +118,8 @@ fn ends() -> Result<Vec<End>, CheckpointError> {
     Ok(all)
 }
 
-/// The user of the process of this host that has this end of a connection, as the kernel says.
-pub fn owner_of_connection(here: SocketAddr, there: SocketAddr) -> Option<u32> {
+/// The user of the process of this host that has this end of a connection, by a table of all connections.
+pub fn owner_by_table(here: SocketAddr, there: SocketAddr) -> Option<u32> {
     let link = Link { here, there };
     ends().ok()?.into_iter().find(|end| end.link == link).map(|end| end.uid)
 }

@@ -1,0 +1,112 @@
+//! Whose the other end of a TCP connection within this host is.
+//!
+//! # Problem
+//! A TCP port is open to all users of its host, and a connection says nothing of who made it. The kernel's tables
+//! (/proc/net/tcp) do, but to read them takes it milliseconds, whatever they have: as long as all the rest of a PE's
+//! PMIx_Init, for each PE.
+//!
+//! # Approach
+//! The kernel is asked about one connection, by the socket that ss(8) uses (sock_diag(7)): microseconds. Where there is
+//! no such socket, the tables are read.
+
+use super::checkpoint::owner_by_table;
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_ESTABLISHED};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
+};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+/// Room for an answer, which is about one connection.
+const ANSWER_MAX: usize = 4096;
+/// In place of a number that the kernel has given a socket before: any.
+const ANY: [u8; 8] = [0xff; 8];
+
+/// The user of the process of this host that has the end `here` of a connection that stands, as the kernel says.
+pub fn owner_of_connection(here: SocketAddr, there: SocketAddr) -> Option<u32> {
+    // (What is IPv4 in IPv6 is IPv4.)
+    let [here, there] =
+        [here, there].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
+    asked(here, there).unwrap_or_else(|_| owner_by_table(here, there))
+}
+
+/// The same by sock_diag. An error: the kernel does not answer such questions.
+fn asked(here: SocketAddr, there: SocketAddr) -> Result<Option<u32>, Errno> {
+    let (flags, protocol) = (SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag);
+    let kernel = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
+    let family = if here.is_ipv4() { AF_INET } else { AF_INET6 };
+    let socket_id = SocketId {
+        source_port: here.port(),
+        destination_port: there.port(),
+        source_address: here.ip(),
+        destination_address: there.ip(),
+        interface_id: 0,
+        cookie: ANY,
+    };
+    let question = InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::empty(),
+        states: StateFlags::ESTABLISHED,
+        socket_id: socket_id.clone(),
+    };
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let payload = NetlinkPayload::from(SockDiagMessage::InetRequest(question));
+    let mut packet = NetlinkMessage::new(header, payload);
+    packet.finalize();
+    let mut bytes = vec![0; packet.buffer_len()];
+    packet.serialize(&mut bytes);
+    sendto(kernel.as_raw_fd(), &bytes, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+    // (It has answered by now.)
+    let mut answer = vec![0; ANSWER_MAX];
+    let count = recv(kernel.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
+    answer.truncate(count);
+    let answer = NetlinkMessage::<SockDiagMessage>::deserialize(&answer);
+    match answer.map_err(|_| Errno::EPROTO)?.payload {
+        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) => {
+            let found = found.header;
+            // (Where there is no such connection, the kernel names a socket that listens at that port.)
+            let same = found.socket_id.destination_port == socket_id.destination_port;
+            Ok((found.state == TCP_ESTABLISHED && same).then_some(found.uid))
+        }
+        NetlinkPayload::Error(error) => match Errno::from_raw(-error.raw_code()) {
+            Errno::ENOENT => Ok(None),
+            other => Err(other),
+        },
+        _ => Err(Errno::EPROTO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn the_kernel_names_the_owner_of_a_connection_that_stands() {
+        for own in ["127.0.0.1:0", "[::1]:0"] {
+            // (A host without IPv6.)
+            let Ok(listener) = TcpListener::bind(own) else { continue };
+            let there = listener.local_addr().expect("known");
+            let client = TcpStream::connect(there).expect("connected");
+            let here = client.local_addr().expect("known");
+            let (came, _) = listener.accept().expect("it came");
+            let me = Some(nix::unistd::geteuid().as_raw());
+            for ways in [asked, |here, there| Ok(owner_by_table(here, there))] {
+                assert_eq!(ways(here, there), Ok(me));
+                assert_eq!(ways(there, here), Ok(me));
+                // A port at which only somebody listens is no end of a connection.
+                let other = SocketAddr::new(here.ip(), 1);
+                assert_eq!(ways(there, other), Ok(None));
+                assert_eq!(ways(other, there), Ok(None));
+            }
+            drop((came, client));
+            assert_eq!(owner_of_connection(here, there), None);
+        }
+    }
+}
