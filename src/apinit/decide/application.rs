@@ -138,6 +138,8 @@ pub(super) struct App {
     pub held: Vec<ToShepherd>,
     /// The switcher has been told that it is about to go.
     pub entered: bool,
+    /// The switcher has said that it may go.
+    pub turn_came: bool,
     pub going_ns: Option<u64>,
     /// (Of one that shares its processors.) How long its PEs had run at a time, both in nanoseconds.
     pub ran: Option<(u64, u64)>,
@@ -222,6 +224,7 @@ impl App {
             ready: false,
             held: Vec::new(),
             entered: false,
+            turn_came: false,
             going_ns: None,
             ran: None,
             ran_asked_ns: None,

@@ -185,8 +185,12 @@ impl Agent {
     /// perhaps lost its PEs since it said that they are ready. It says so again when it is back.
     pub(super) fn try_go(&mut self, now: u64, key: Key, out: &mut Out) {
         let Some(app) = self.apps.get(&key) else { return };
-        if app.head() && app.ready && app.peers.iter().all(|p| p.ready && p.answers()) {
-            self.enter(now, key, out);
+        if !app.ready || !app.may_tell_all() {
+            return;
+        }
+        match app.turn_came {
+            false => self.enter(now, key, out),
+            true => self.may_go(now, key, out),
         }
     }
 
@@ -215,6 +219,11 @@ impl Agent {
         if !ready || app.going_ns.is_some() || app.doom.is_some() || !app.running() {
             return;
         }
+        app.turn_came = true;
+        // (A host may have gone while the turn was waited for.)
+        if app.head() && !app.may_tell_all() {
+            return;
+        }
         app.going_ns = Some(now);
         // (One that was brought back goes already, and takes no notice.)
         out.push(Action::SendShepherd(key, ToShepherd::Go));
@@ -233,6 +242,11 @@ impl Agent {
 }
 
 impl App {
+    /// (Head.) All other hosts are ready and answer.
+    fn may_tell_all(&self) -> bool {
+        self.head() && self.peers.iter().all(|p| p.ready && p.answers())
+    }
+
     /// Its launch was sent, and its PEs have not been ready yet.
     fn may_be_ready(&self) -> bool {
         !self.ready && self.sent && self.running()

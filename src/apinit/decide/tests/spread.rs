@@ -1,6 +1,7 @@
 //! One application over several apinits: the head and the others.
 
 use super::*;
+use crate::apinit::decide::switcher::News;
 use crate::apshepherd::decide::pmix;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText};
@@ -127,6 +128,31 @@ fn none_goes_while_a_host_whose_pes_are_ready_is_away() {
     // It is tried again, and has not answered yet.
     assert!(!goes(&act(&mut agent, 4 * S, Event::Tick)));
     assert!(!goes(&act(&mut agent, 4 * S, from_peer(key, FromPeer::Accepted))));
+    let actions = act(&mut agent, 4 * S, from_peer(key, FromPeer::Ready));
+    assert!(goes(&actions) && actions.contains(&to_peer(key, ToPeer::Go)), "{actions:?}");
+}
+
+/// Nor do those who share their processors, whose turn may come much later.
+#[test]
+fn none_goes_in_its_turn_while_a_host_is_away() {
+    let mut agent = linked(&[0, 1]);
+    let key = key(12, 1);
+    let place = PlaceCommand { shares: true, ..place(key, &[&[0, 1], &[2]]) };
+    go_through(&mut agent, 0, [placed(place), Event::ShepherdSpawned(key), opened(FRONT, OWNER)]);
+    go_through(
+        &mut agent,
+        2 * S,
+        [
+            launch(FRONT, key),
+            from_peer(key, FromPeer::Accepted),
+            from_peer(key, FromPeer::Ready),
+            from_shepherd(key, FromShepherd::Ready),
+            Event::PeerLost { key, index: 1, text: "reset".into() },
+        ],
+    );
+    let goes = |actions: &[Action]| actions.contains(&Action::SendShepherd(key, ToShepherd::Go));
+    assert!(!goes(&act(&mut agent, 3 * S, Event::Turns(News::MayGo(key)))));
+    go_through(&mut agent, 4 * S, [Event::Tick, from_peer(key, FromPeer::Accepted)]);
     let actions = act(&mut agent, 4 * S, from_peer(key, FromPeer::Ready));
     assert!(goes(&actions) && actions.contains(&to_peer(key, ToPeer::Go)), "{actions:?}");
 }
