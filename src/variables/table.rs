@@ -376,7 +376,7 @@ variables! {
     plan_lead: Duration, MS => 10 * SECOND, default 20 * MS,
         "how long before its beginning a slice plan is sent to its nodes";
     pmi_max: Size, MIB => 1_024 * MIB, default 64 * MIB,
-        "keys and values that the PEs of an application may put by PMI";
+        "keys and values that the PEs of an application may put by PMI-1 or PMIx";
     postings_max: Count, 1 => 10_000_000, default 100_000,
         "postings that wait at once";
     postings_user_max: Count, 1 => 10_000_000, default 10_000,

@@ -1,7 +1,7 @@
 //! `aprun --inside`: a program in the application in which its aprun runs, as a user's script starts it.
 
 use crate::support::hand::Hand;
-use crate::support::mpi::program;
+use crate::support::mpi::{open, program};
 use crate::support::*;
 use std::path::Path;
 
@@ -157,6 +157,10 @@ fn mpi_programs_run() {
     let mpirun = binaries().join("mpirun");
     let text = format!("{} --inside -q -np 2 {ring}", mpirun.display());
     assert_eq!(script(&hand, &text).expect(0).sorted(), lines(2));
+    // Those of Open MPI have an appmix of their own.
+    let Some(open) = open("inside::mpi_programs_run.open", "ring") else { return };
+    let two = script(&hand, &inside(&format!("-q -n 2 {}", open.display()))).expect(0);
+    assert_eq!(two.sorted(), lines(2));
 }
 
 #[test]

@@ -452,13 +452,17 @@ fn pes_find_the_variables_of_other_launchers() {
         aprun("-q -d 2 -e RANK=x -e OMP_NUM_THREADS=9", "echo $RANK $OMP_NUM_THREADS"),
         ["x 9"]
     );
-    assert_eq!(
-        aprun(
-            "--env=none -d 2",
-            "echo $ALPS_APP_PE$RANK$MASTER_PORT$MPI_LOCALNRANKS$OMP_NUM_THREADS"
-        ),
-        ["0"]
-    );
+    // All that aprun(1) names are set, and none of them with --env=none.
+    let manual = include_str!("../../man/aprun.1");
+    let table = manual.split_once("\nRANK ").expect("the table").1;
+    let table = table.split_once("\n.fi").expect("its end").0;
+    let others = table.lines().skip(1).map(|row| row.split(' ').next().expect("a name"));
+    let names: Vec<&str> = ["RANK"].into_iter().chain(others).collect();
+    assert_eq!(names.len(), 10, "{names:?}");
+    let show: Vec<String> = names.iter().map(|name| format!("${{{name}:+x}}")).collect();
+    let show = format!("echo $ALPS_APP_PE{}", show.concat());
+    assert_eq!(aprun("-d 2", &show), ["0xxxxxxxxxx"]);
+    assert_eq!(aprun("--env=none -d 2", &show), ["0"]);
     // What the outer application has set is not taken for the user's.
     let inner = format!(
         "{} --inside -q -n 2 sh -c 'echo $RANK/$WORLD_SIZE [$OMP_NUM_THREADS]'",

@@ -10,6 +10,7 @@ mod certificates;
 mod check;
 mod checkpoint;
 mod connections;
+mod containers;
 mod copies;
 mod cpr;
 mod daemon;

@@ -383,15 +383,107 @@ fn without_a_fabric_its_libraries_are_not_loaded() {
     assert_eq!(told("-e OMPI_MCA_mtl=ofi"), "ofi\n");
 }
 
+/// As that of MPI_Comm_connect where nobody accepts does; PE 0's host knows what is published.
+#[test]
+fn a_lookup_that_waits_ends_in_time() {
+    let test = "openmpi::a_lookup_that_waits_ends_in_time";
+    let Some(lookup) = built(test, "lookup") else { return };
+    let arguments = |n| words("-q --pmi=pmix -n").chain([n, lookup.as_str()]);
+    let late = |n: u32| -> Vec<String> { (0..n).map(|rank| format!("rank {rank}: -24")).collect() };
+    let one = instance(1, 2);
+    let run_one = one.aprun(arguments("2")).expect(0);
+    assert_eq!(run_one.sorted(), late(2), "{}", run_one.stderr);
+    drop(one);
+    if !may_be(test) {
+        return;
+    }
+    let cluster = Cluster::start(2, 1);
+    let two = run(&mut cluster.command(0, "aprun", arguments("4"))).expect(0);
+    assert_eq!(two.sorted(), late(4), "{}", two.stderr);
+    cluster.wait_until_up();
+}
+
+/// Two that want all processors go in turns, with an appmix each; the PEs of each are together.
+#[test]
+fn two_programs_take_turns() {
+    let test = "openmpi::two_programs_take_turns";
+    let Some(exchange) = built(test, "exchange") else { return };
+    let instance = instance(1, 2);
+    let set = words("set application.time_slice=20ms application.max_resident=2");
+    run(&mut instance.command("psmgr", set)).expect(0);
+    let line = || ["-q", "-n", "2", exchange.as_str(), "2"];
+    let start = |_| Running::start(&mut instance.command("aprun", line()));
+    for running in [0, 1].map(start) {
+        let count = running.wait(BOUND).expect(0).out();
+        assert!(count.trim().parse::<u64>().is_ok_and(|count| count > 100), "{count}");
+    }
+    assert_they_took_turns(&run(&mut instance.command("psview", ["--json"])).expect(0));
+}
+
+/// The same on two hosts.
+#[test]
+fn two_programs_take_turns_on_two_hosts() {
+    let test = "openmpi::two_programs_take_turns_on_two_hosts";
+    if !may_be(test) {
+        return;
+    }
+    let Some(exchange) = built(test, "exchange") else { return };
+    let cluster = Cluster::start(2, 1);
+    let set = words("set application.time_slice=50ms application.max_resident=2");
+    run(&mut cluster.command(0, "psmgr", set)).expect(0);
+    let line = || words("-q -n 2 -N 1 -d 2").chain([exchange.as_str(), "2"]);
+    let start = |_| Running::start(&mut cluster.command(0, "aprun", line()));
+    for running in [0, 1].map(start) {
+        let count = running.wait(BOUND).expect(0).out();
+        assert!(count.trim().parse::<u64>().is_ok_and(|count| count > 100), "{count}");
+    }
+    assert_they_took_turns(&run(&mut cluster.command(0, "psview", ["--json"])).expect(0));
+    cluster.wait_until_up();
+}
+
+#[track_caller]
+fn assert_they_took_turns(psview: &Run) {
+    let view: serde_json::Value = serde_json::from_slice(&psview.stdout).expect("JSON");
+    let all = &view["changes"]["all"];
+    assert!(all["switches"].as_u64().is_some_and(|switches| switches > 10), "{all}");
+}
+
+#[test]
+fn spawning_is_refused_clearly() {
+    let test = "openmpi::spawning_is_refused_clearly";
+    let Some(spawn) = built(test, "spawn") else { return };
+    let run = instance(1, 2).aprun(["-q", "-n", "1", &spawn]);
+    assert_ne!(run.status, 0);
+    run.says("called MPI_Comm_spawn, which psched does not support");
+}
+
+/// The server of PMIx is not offered: its library would make a world of each PE.
+#[test]
+fn one_that_is_loaded_without_pmix_ends() {
+    let test = "openmpi::one_that_is_loaded_without_pmix_ends";
+    let Some(ring) = built(test, "nap") else { return };
+    let instance = instance(1, 2);
+    let run = instance.aprun(["-q", "--pmi=pmi1", "-n", "2", "sh", "-c", &ring]);
+    // (It may have said itself that it can't begin.)
+    assert_ne!(run.status, 0);
+    run.says("give --pmi=all");
+}
+
 /// A program that finds no server is a world of its own: its user is told.
 #[test]
 fn pes_that_do_not_meet_are_told_of() {
     let test = "openmpi::pes_that_do_not_meet_are_told_of";
-    let Some(nap) = mpi::program(test, "nap") else { return };
-    let nap = nap.to_str().expect("text");
+    let open = mpi::open("openmpi::pes_that_do_not_meet_are_told_of.open", "nap");
+    let (Some(nap), Some(open)) = (mpi::program(test, "nap"), open) else { return };
+    for nap in [nap, open] {
+        do_not_meet(nap.to_str().expect("text"));
+    }
+}
+
+fn do_not_meet(nap: &str) {
     let instance = instance(1, 2);
     for (script, sizes, told) in [
-        (format!("exec env -i {nap}"), ["1", "1"], true),
+        (format!("exec env -i PATH=/usr/bin:/bin {nap}"), ["1", "1"], true),
         (format!("exec {nap}"), ["2", "2"], false),
     ] {
         let run = instance.aprun(["-q", "-n", "2", "sh", "-c", &script]).expect(0);

@@ -38,7 +38,7 @@ pub enum Seen {
 }
 
 /// Programs that need few libraries and run others, whatever these are: by the name of the file.
-const RUN_OTHERS: [&str; 33] = [
+const RUN_OTHERS: [&str; 43] = [
     "sh",
     "dash",
     "bash",
@@ -68,6 +68,16 @@ const RUN_OTHERS: [&str; 33] = [
     "xargs",
     "unshare",
     "nsenter",
+    "chroot",
+    "setarch",
+    "linux64",
+    "setpriv",
+    "prlimit",
+    "flock",
+    "script",
+    "runuser",
+    "cgexec",
+    "firejail",
     "bwrap",
     "apptainer",
     "singularity",

@@ -77,6 +77,20 @@ impl Asks {
         Ok(())
     }
 
+    /// Asks something else in place of what was asked for this one, by the same number, and at once.
+    pub fn instead(&mut self, asker: Asker, text: LetterText) {
+        let Some((number, asked)) = self.asked.iter_mut().find(|(_, asked)| asked.asker == asker)
+        else {
+            return;
+        };
+        asked.letter.text = text;
+        asked.wait = AGAIN;
+        if self.again.remove(&(asked.at_ns, *number)) {
+            self.sent.remove(number);
+            self.waiting.push_front(*number);
+        }
+    }
+
     /// Whose question the answer of this number is for, unless it was answered before.
     pub fn answered(&mut self, number: u64) -> Option<Asker> {
         let asked = self.asked.remove(&number)?;
@@ -174,6 +188,20 @@ mod tests {
         assert_eq!(numbers(asks.next(2 * S))[..9], [34, 35, 36, 37, 38, 39, 40, 1, 2]);
         // A late answer is one.
         assert_eq!(asks.answered(5), Some(Asker::Modex(4)));
+    }
+
+    #[test]
+    fn something_else_is_asked_at_once() {
+        let mut asks = Asks::default();
+        assert_eq!(ask(&mut asks, 0, 7), [1]);
+        let at = asks.due_ns().expect("it waits");
+        assert_eq!(numbers(asks.next(at)), [1]);
+        asks.instead(Asker::Modex(7), LetterText::LookUp("b".into()));
+        asks.instead(Asker::Modex(8), LetterText::LookUp("c".into()));
+        let letters = asks.next(at + 1);
+        assert_eq!(letters[0].text, LetterText::LookUp("b".into()));
+        assert_eq!(numbers(letters), [1]);
+        assert_eq!(asks.due_ns(), Some(at + 1 + S));
     }
 
     #[test]

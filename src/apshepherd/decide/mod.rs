@@ -363,6 +363,7 @@ impl Shepherd {
             self.stacks.look_at(),
             self.unmet.look_at,
             self.asks.due_ns(),
+            self.pmix.as_ref().and_then(Pmix::due_ns),
         ]);
         let timer = deadlines.flatten().min();
         if timer != self.timer {
@@ -393,6 +394,8 @@ impl Shepherd {
         if due(&mut self.unmet.look_at) {
             self.look_for_mpi();
         }
+        let effects = self.pmix.as_mut().map(|pmix| pmix.tick(now_ns));
+        self.pmix_effects(now_ns, effects.unwrap_or_default());
         self.send_letters(now_ns);
         self.stacks.tick(now_ns, &mut self.actions);
         if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
@@ -578,9 +581,12 @@ impl Shepherd {
             let most = launch.bounds.pmi;
             self.pmix = Some(Pmix::new(launch.alone, most, launch.width, ranks));
             self.pmix_needed = launch.launch.pmix == launch::ServePmix::Needed;
-            if launch.width > 1 {
-                self.watch_for_mpi();
-            }
+        }
+        if launch.width > 1 && (launch.launch.pmi || self.pmix.is_some()) {
+            self.watch_for_mpi();
+        }
+        if self.pmix.is_none() {
+            self.no_pmix("PMIx is not served to it: give --pmi=all, or --pmi=pmix".into());
         }
         // (Fences of PMIx go through its barriers.)
         if launch.launch.pmi || self.pmix.is_some() {
@@ -718,7 +724,7 @@ impl Shepherd {
     // ---- PMIx ----
 
     fn mix_says(&mut self, now_ns: u64, said: FromMix) {
-        let effects = self.pmix.as_mut().map(|pmix| pmix.hear(said));
+        let effects = self.pmix.as_mut().map(|pmix| pmix.hear(now_ns, said));
         self.pmix_effects(now_ns, effects.unwrap_or_default());
     }
 
@@ -735,12 +741,19 @@ impl Shepherd {
                     let nid = self.nid(rank);
                     self.bad(now_ns, Cause::Abort { rank, nid, code });
                 }
+                pmix::Effect::Notice { rank, text } => {
+                    self.notice(self.nid(rank), Seen::Pmi { rank, text });
+                }
                 pmix::Effect::Garbage(text) => {
                     let nid = self.nid(first);
                     self.bad(now_ns, Cause::NotMet { rank: first, nid, text });
                 }
                 pmix::Effect::Ask { to, from, text, asker } => {
                     self.ask(now_ns, (from, to), text, asker);
+                }
+                pmix::Effect::Instead { asker, text } => {
+                    self.asks.instead(asker, text);
+                    self.send_letters(now_ns);
                 }
                 pmix::Effect::Answer(letter) => self.send(|_| FromShepherd::Letter(letter)),
             }

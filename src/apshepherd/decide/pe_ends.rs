@@ -82,6 +82,8 @@ impl Shepherd {
                 self.output.report(rank, nid, PeReport { pid, elapsed, end });
             }
         }
+        let by_itself = !self.ending && matches!(end, PeEnd::Exit(_));
+        self.ended_unmet(now_ns, rank, by_itself);
         if self.ending || self.killed_for_memory(now_ns, rank, nid, end) {
             return;
         }
@@ -96,11 +98,8 @@ impl Shepherd {
                 // (Its user may have killed it.)
                 self.exec_failed(now_ns, rank, EINVAL, text, Fault::Busy);
             }
-            PeEnd::Exit(0) => self.tell_unmet(rank),
-            PeEnd::Exit(code) => {
-                self.tell_unmet(rank);
-                self.bad(now_ns, Cause::PeExit { rank, nid, code });
-            }
+            PeEnd::Exit(0) => {}
+            PeEnd::Exit(code) => self.bad(now_ns, Cause::PeExit { rank, nid, code }),
         }
     }
 

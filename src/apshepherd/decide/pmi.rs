@@ -57,6 +57,9 @@ pub const FRESH_MAX: usize = 4 * 1024 * 1024;
 const BLOCK_LINES_MAX: u32 = 65_536;
 /// Why a barrier of the one while a fence of the other waits can't be served.
 const BOTH: &str = "a barrier of PMI-1 and a fence of PMIx at the same time";
+/// What is said of a PE that calls MPI_Comm_spawn. (An application has the processors of its PEs and no others.)
+pub const SPAWNS: &str =
+    "called MPI_Comm_spawn, which psched does not support: start all PEs with the application (-n)";
 /// As much of a bad line as a message shows.
 const SHOWN_MAX: usize = 64;
 
@@ -353,9 +356,7 @@ impl Pmi {
                 if last {
                     let answer = "cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n";
                     effects.push(Effect::Reply(rank, answer.into()));
-                    let text = "called MPI_Comm_spawn, which psched does not support: start all \
-                                PEs with the application (-n)";
-                    effects.push(Effect::Notice { rank, text: text.into() });
+                    effects.push(Effect::Notice { rank, text: SPAWNS.into() });
                 }
             }
             return Ok(());
@@ -381,9 +382,12 @@ impl Pmi {
         let Some(client) = self.clients.get_mut(&rank) else { return Ok(()) };
         let answer: String = match command {
             b"init" => {
-                client.progress = Progress::Inside;
-                // Version 1.1 is the only one there is; a client of another says so by rc.
-                let rc = if words.get(b"pmi_version") == Some(b"1") { 0 } else { -1 };
+                // Version 1.1 is the only one there is; a client of another is told so by rc, and goes without.
+                let known = words.get(b"pmi_version") == Some(b"1");
+                if known {
+                    client.progress = Progress::Inside;
+                }
+                let rc = if known { 0 } else { -1 };
                 format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}\n")
             }
             b"get_maxes" => format!(

@@ -24,15 +24,16 @@ mod partial;
 mod published;
 
 use super::asks::Asker;
-use super::pmi::Progress;
+use super::pmi::{Progress, SPAWNS};
 use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText};
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::variables::raise;
-use crate::variables::units::format_size;
+use crate::variables::units::{format_size, nanos};
 use bytes::{Bytes, BytesMut};
 use partial::{Arrival, Partial, Whom};
-use published::{Answered, Published};
+use published::{Answered, Published, Question};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// Bytes that the PEs of one host may give to one fence: they must fit in a frame.
 pub const GIVEN_MAX: usize = 2 * 1024 * 1024 - 1024;
@@ -49,6 +50,8 @@ const LOOKED_UP_MAX: usize = 64 * 1024;
 pub const SUCCESS: i32 = 0;
 /// Its word for what is not there.
 pub const NOT_FOUND: i32 = -46;
+/// Its word for what did not come in time.
+pub const TIMED_OUT: i32 = -24;
 /// Its word for what a server does not do.
 pub const NOT_SUPPORTED: i32 = -47;
 /// Its word for more than there is room for.
@@ -93,6 +96,8 @@ pub enum FromMix {
         /// What they give.
         data: Bytes,
     },
+    /// A PE has called MPI_Comm_spawn, and was refused.
+    Spawn(u32),
     /// What this PE of another host has put is asked for.
     Modex {
         /// By which it is answered.
@@ -128,6 +133,8 @@ pub enum FromMix {
         key: Bytes,
         /// If it stands for nothing yet, that is waited for.
         wait: bool,
+        /// For at most so many seconds; 0: for ever.
+        seconds: u32,
     },
     /// A key stands for nothing any more.
     Unpublish {
@@ -214,6 +221,13 @@ pub enum Effect {
         /// With this code.
         code: i32,
     },
+    /// Its user is told something about a PE.
+    Notice {
+        /// Which.
+        rank: u32,
+        /// What.
+        text: String,
+    },
     /// The application can't go on: why.
     Garbage(String),
     /// The host of PE `to` is asked, for PE `from` of this one.
@@ -226,6 +240,13 @@ pub enum Effect {
         text: LetterText,
         /// To whom the answer goes.
         asker: Asker,
+    },
+    /// This is asked in place of what was asked for this one.
+    Instead {
+        /// For whom.
+        asker: Asker,
+        /// The question.
+        text: LetterText,
     },
     /// The answer to another host's question.
     Answer(Letter),
@@ -271,14 +292,17 @@ impl Pmix {
         self.progress.get(&rank).copied().unwrap_or_default()
     }
 
-    /// Takes what appmix says.
-    pub fn hear(&mut self, said: FromMix) -> Vec<Effect> {
+    /// Takes what appmix says at this time.
+    pub fn hear(&mut self, now_ns: u64, said: FromMix) -> Vec<Effect> {
         match said {
             // (How it begins is the host's business.)
             FromMix::Serves { .. } | FromMix::Fails { .. } => Vec::new(),
             FromMix::Connected(rank) => self.is_now(rank, Progress::Inside),
             FromMix::Finalized(rank) => self.is_now(rank, Progress::Finalized),
             FromMix::Abort { rank, code } => vec![Effect::Abort { rank, code }],
+            FromMix::Spawn(rank) => {
+                vec![Effect::Notice { rank, text: SPAWNS.to_owned() }]
+            }
             FromMix::Fence { number, ranks, data } => self.fence(number, &ranks, data),
             FromMix::Modex { number, rank } => {
                 let other = rank < self.width && !self.progress.contains_key(&rank);
@@ -291,15 +315,38 @@ impl Pmix {
             }
             FromMix::Found { number, status, data } => self.found(number, status, data),
             FromMix::Publish { number, key, data, once } => {
-                self.about_data(number, key.clone(), LetterText::PublishData { key, data, once })
+                let question = LetterText::PublishData { key: key.clone(), data, once };
+                self.about_data(number, key, question, None)
             }
-            FromMix::LookUp { number, key, wait } => {
-                self.about_data(number, key.clone(), LetterText::LookUpData { key, wait })
+            FromMix::LookUp { number, key, wait, seconds } => {
+                let limit = Duration::from_secs(seconds.into());
+                let until = (wait && seconds > 0).then(|| now_ns.saturating_add(nanos(limit)));
+                let question = LetterText::LookUpData { key: key.clone(), wait };
+                self.about_data(number, key, question, until)
             }
             FromMix::Unpublish { number, key } => {
-                self.about_data(number, key.clone(), LetterText::UnpublishData(key))
+                self.about_data(number, key.clone(), LetterText::UnpublishData(key), None)
             }
         }
+    }
+
+    /// When [`Pmix::tick`] has something to do.
+    pub fn due_ns(&self) -> Option<u64> {
+        self.published.due_ns()
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now_ns: u64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for (id, question) in self.published.run_out(now_ns) {
+            if self.keeps_data() {
+                let answers = self.published.asked(Whom::Here(id), question, self.most);
+                effects.extend(self.data_answers(answers));
+            } else {
+                effects.push(Effect::Instead { asker: Asker::Published(id), text: question });
+            }
+        }
+        effects
     }
 
     /// Takes another host's question.
@@ -361,13 +408,24 @@ impl Pmix {
         whom.into_iter().map(|whom| answer(rank, whom, status, data.clone())).collect()
     }
 
-    /// PEs of this host say or ask something about published data, which is kept at PE 0's host.
-    fn about_data(&mut self, number: u64, key: Bytes, question: LetterText) -> Vec<Effect> {
-        let Some(id) = self.published.open(number, &question) else {
+    /// Whether published data is kept here: at PE 0's host.
+    fn keeps_data(&self) -> bool {
+        self.alone || self.progress.contains_key(&0)
+    }
+
+    /// PEs of this host say or ask something about published data, and wait until then at most.
+    fn about_data(
+        &mut self,
+        number: u64,
+        key: Bytes,
+        question: LetterText,
+        until_ns: Option<u64>,
+    ) -> Vec<Effect> {
+        let Some(id) = self.published.open(number, &question, until_ns) else {
             let (status, data) = (NO_ROOM, Bytes::new());
             return vec![Effect::Tell(ToMix::Answered { number, key, status, data })];
         };
-        if self.alone || self.progress.contains_key(&0) {
+        if self.keeps_data() {
             let answers = self.published.asked(Whom::Here(id), question, self.most);
             return self.data_answers(answers);
         }
@@ -390,8 +448,11 @@ impl Pmix {
     }
 
     fn data_answered(&mut self, id: u64, status: i32, data: Bytes) -> Vec<Effect> {
-        let (of, next) = self.published.close(id);
-        let tell = of.map(|(number, key)| ToMix::Answered { number, key, status, data });
+        let (question, next) = self.published.close(id);
+        let tell = question.map(|Question { number, key, ran_out, .. }| {
+            let status = if ran_out && status == NOT_FOUND { TIMED_OUT } else { status };
+            ToMix::Answered { number, key, status, data }
+        });
         let next = next.map(|(id, question)| self.ask_data(id, question));
         tell.map(Effect::Tell).into_iter().chain(next).collect()
     }
@@ -418,10 +479,13 @@ impl Pmix {
         }
         let most = self.most.min(GIVEN_MAX as u64);
         if data.len() as u64 > most {
+            let cure = match most < GIVEN_MAX as u64 {
+                true => format!(", or {}", raise("pmi_max", &format_size(most))),
+                false => String::new(),
+            };
             let most = format_size(most);
-            let cure = raise("pmi_max", &most);
             return vec![Effect::Garbage(format!(
-                "and the others on its host give more than {most} to a fence of PMIx: run fewer PEs on each host, or {cure}"
+                "and the others on its host give more than {most} to a fence of PMIx: run fewer PEs on each host{cure}"
             ))];
         }
         if self.fences.len() >= WAITING_MAX {

@@ -1,13 +1,11 @@
+mod mpi;
 mod restart;
 
-use super::pmix::ToMix;
 use super::*;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
-use crate::apteam::launch::{Launch, LocalPe, Part, ServePmix};
-use crate::apteam::posting::Mpi;
+use crate::apteam::launch::{Launch, LocalPe, Part};
 use crate::apteam::protocol::attach::{Output, PSCHED_SIGNALS, StdinCredit, StdinPiece};
-use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PmiEntry};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
@@ -26,7 +24,7 @@ fn launch(width: u32) -> HostLaunch {
         key: key(),
         width,
         depth: 1,
-        launch: Launch { pmi: true, ..Launch::default() },
+        launch: Launch::default(),
         pes: (0..width)
             .map(|rank| LocalPe { rank, nid: Nid(rank + 7), cpus: vec![], nice: 0, depth: 0 })
             .collect(),
@@ -72,8 +70,15 @@ fn going(launch: HostLaunch) -> Shepherd {
     for rank in &ranks {
         shepherd.apply(0, Event::Stopped { rank: *rank });
     }
-    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)), [Action::Go]);
+    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)).first(), Some(&Action::Go));
     shepherd
+}
+
+/// The launch of a program to which PMI-1 is served.
+fn mpi_launch(width: u32) -> HostLaunch {
+    let mut launch = launch(width);
+    launch.launch.pmi = true;
+    launch
 }
 
 fn ended(rank: u32, end: PeEnd) -> Event {
@@ -350,7 +355,7 @@ fn ended_before_its_launch_it_is_over() {
 }
 
 fn several(width: u32, firsts: &[u32]) -> HostLaunch {
-    let mut launch = launch(width);
+    let mut launch = mpi_launch(width);
     let part = |first: &u32| Part { first: *first, ..Part::default() };
     launch.launch.more = firsts.iter().map(part).collect();
     launch
@@ -423,7 +428,7 @@ fn mpi_ends_as_the_status_rules_say() {
         ("cmd=init pmi_version=1\ncmd=abort exitcode=256\n", PeEnd::Exit(9), 1),
         ("rubbish\n", PeEnd::Exit(0), 1),
     ] {
-        let mut shepherd = going(launch(1));
+        let mut shepherd = going(mpi_launch(1));
         shepherd.apply(1, pmi(0, said));
         shepherd.apply(2, ended(0, end));
         shepherd.apply(2, Event::NoChildLeft);
@@ -434,7 +439,7 @@ fn mpi_ends_as_the_status_rules_say() {
 
 #[test]
 fn garbage_closes_the_connection_and_ends_the_application() {
-    let mut shepherd = going(launch(2));
+    let mut shepherd = going(mpi_launch(2));
     let actions = shepherd.apply(1, pmi(1, "rubbish\n"));
     let cause =
         Cause::Garbage { rank: 1, nid: Nid(8), text: "\"rubbish\" is not a command".into() };
@@ -604,7 +609,7 @@ fn a_new_apinit_is_told_what_it_missed() {
     assert_eq!(ready.apply(3, Event::Connected), [greeting(true, false, false)]);
     assert_eq!(ready.apply(3, hello()), [Action::Send(FromShepherd::Ready)]);
 
-    let mut barrier = going(HostLaunch { alone: false, ..launch(1) });
+    let mut barrier = going(HostLaunch { alone: false, ..mpi_launch(1) });
     let entry = |value: &'static str| PmiEntry {
         key: Bytes::from_static(b"k"),
         value: Bytes::from_static(value.as_bytes()),
@@ -760,7 +765,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::Disconnected),
         Just(hello()),
         (0..4u32, any::<bool>()).prop_map(|(n, stdin)| {
-            let launch = HostLaunch { stdin, ..launch(n) };
+            let launch = HostLaunch { stdin, ..mpi_launch(n) };
             Event::Frame(ToShepherd::Launch(Box::new(launch)))
         }),
         Just(Event::Frame(ToShepherd::Go)),
@@ -1017,167 +1022,4 @@ fn one_that_is_ended_before_its_programs_have_come_is_over() {
     let mut shepherd = starting(launch(1));
     shepherd.apply(1, Event::ProgramsWanted(wanted()));
     assert_eq!(shepherd.apply(2, Event::LifelineGone), [Action::Exit]);
-}
-
-/// A launch of which it is not known which MPI it will load.
-fn offered(width: u32) -> HostLaunch {
-    let mut launch = launch(width);
-    launch.launch.pmix = ServePmix::Offered;
-    launch
-}
-
-/// The same, going, with the first looks for an MPI behind it; what they asked for.
-fn looked(launch: HostLaunch) -> (Shepherd, Vec<u32>) {
-    let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
-    let mut shepherd = starting(launch);
-    for rank in &ranks {
-        shepherd.apply(0, Event::Stopped { rank: *rank });
-    }
-    let actions = shepherd.apply(0, Event::Frame(ToShepherd::Go));
-    let Some(Action::SetTimer(Some(at))) = actions.last() else { panic!("{actions:?}") };
-    let actions = shepherd.apply(*at, Event::Tick);
-    let Some(Action::LookForMpi(ranks)) = actions.first() else { panic!("{actions:?}") };
-    (shepherd, ranks.clone())
-}
-
-fn notices(actions: &[Action]) -> Vec<String> {
-    let text = |action: &Action| match action {
-        Action::Notice { what: Seen::Pmi { text, .. }, .. } => Some(text.clone()),
-        _ => None,
-    };
-    actions.iter().filter_map(text).collect()
-}
-
-#[test]
-fn pes_that_never_meet_are_told_of_once() {
-    let (mut shepherd, ranks) = looked(offered(3));
-    assert_eq!(ranks, [0, 1, 2]);
-    let found = BTreeMap::from([(0, Mpi::Mpich), (1, Mpi::Mpich), (2, Mpi::Mpich)]);
-    assert_eq!(notices(&shepherd.apply(MS, Event::MpiFound(found))), [""; 0]);
-    // One has met the others since, whoever they are.
-    shepherd.apply(MS, Event::Mix(FromMix::Connected(0)));
-    shepherd.apply(MS, Event::Mix(FromMix::Finalized(0)));
-    assert_eq!(notices(&shepherd.apply(2 * MS, ended(0, PeEnd::Exit(0)))), [""; 0]);
-    let told = notices(&shepherd.apply(2 * MS, ended(1, PeEnd::Exit(0))));
-    assert!(told[0].contains("never met the other PEs"), "{told:?}");
-    assert_eq!(notices(&shepherd.apply(2 * MS, ended(2, PeEnd::Exit(0)))), [""; 0]);
-}
-
-#[test]
-fn one_pe_alone_is_not_looked_at() {
-    let mut shepherd = starting(offered(1));
-    shepherd.apply(0, Event::Stopped { rank: 0 });
-    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)), [Action::Go]);
-}
-
-#[test]
-fn open_mpi_without_its_server_ends_the_application() {
-    let launch = offered(2);
-    let (mut shepherd, _) = looked(launch);
-    shepherd.apply(MS, Event::NoMix("host h has no libpmix.so.2".into()));
-    let actions = shepherd.apply(MS, Event::MpiFound(BTreeMap::from([(1, Mpi::OpenMpi)])));
-    let cause = actions.iter().find_map(|action| match action {
-        Action::Send(FromShepherd::Decisive(decisive)) => Some(decisive.cause.clone()),
-        _ => None,
-    });
-    let Some(Cause::NotMet { rank: 1, text, .. }) = &cause else { panic!("{actions:?}") };
-    assert!(text.contains("libpmix.so.2"), "{text}");
-    assert_eq!(cause.map(|cause| cause.status()), Some(125));
-    // One of MPICH goes on.
-    let (mut shepherd, _) = looked(offered(2));
-    shepherd.apply(MS, Event::NoMix("none".into()));
-    let found = Event::MpiFound(BTreeMap::from([(1, Mpi::Mpich)]));
-    assert!(shepherd.apply(MS, found).is_empty());
-}
-
-#[test]
-fn the_end_of_appmix_ends_who_is_with_it() {
-    let gone = || Event::MixEnded("it has died by SIGSEGV".into());
-    let (mut shepherd, _) = looked(offered(2));
-    assert!(shepherd.apply(MS, gone()).is_empty());
-    let (mut shepherd, _) = looked(offered(2));
-    shepherd.apply(MS, Event::Mix(FromMix::Connected(0)));
-    let actions = shepherd.apply(MS, gone());
-    assert!(actions.iter().any(|action| matches!(
-        action,
-        Action::Send(FromShepherd::Decisive(Decisive { cause: Cause::NotMet { .. }, .. }))
-    )));
-}
-
-#[test]
-fn a_fence_of_all_hosts_is_a_barrier() {
-    let mut launch = offered(2);
-    (launch.alone, launch.width) = (false, 4);
-    let (mut shepherd, _) = looked(launch);
-    let fence = FromMix::Fence { number: 5, ranks: vec![], data: Bytes::from_static(b"own") };
-    let actions = shepherd.apply(MS, Event::Mix(fence));
-    let Some(Action::Send(FromShepherd::BarrierIn(arrival))) = actions.first() else {
-        panic!("{actions:?}")
-    };
-    assert_eq!(arrival.generation, 1);
-    let out = BarrierOut { generation: 1, piece: 0, last: true, entries: arrival.entries.clone() };
-    let actions = shepherd.apply(MS, Event::Frame(ToShepherd::BarrierOut(out)));
-    let data = Bytes::from_static(b"own");
-    let over = ToMix::FenceOver { number: 5, status: 0, data, last: true };
-    assert_eq!(actions, [Action::TellMix(over)]);
-}
-
-/// A question to another host is asked until it is answered, and again by each apinit that comes.
-#[test]
-fn questions_to_other_hosts_outlive_apinits() {
-    let mut launch = offered(2);
-    (launch.alone, launch.width) = (false, 4);
-    let (mut shepherd, _) = looked(launch);
-    let asked = Event::Mix(FromMix::Modex { number: 5, rank: 3 });
-    let actions = shepherd.apply(MS, asked);
-    let Some(Action::Send(FromShepherd::Letter(question))) = actions.first() else {
-        panic!("{actions:?}")
-    };
-    let question = question.clone();
-    assert_eq!((question.to, question.from), (3, 0));
-    let is_asked = |actions: &[Action]| {
-        actions.contains(&Action::Send(FromShepherd::Letter(question.clone())))
-    };
-    let at = 2_000 * MS;
-    assert!(is_asked(&shepherd.apply(at, Event::Tick)));
-    shepherd.apply(at, Event::Disconnected);
-    shepherd.apply(at, Event::Connected);
-    let hello = Hello { key: shepherd.key, ..Hello::default() };
-    assert!(is_asked(&shepherd.apply(at, Event::Frame(ToShepherd::Hello(hello)))));
-    let answer = Letter {
-        to: 0,
-        from: 3,
-        number: question.number,
-        text: LetterText::Answer { status: 0, data: Bytes::from_static(b"put") },
-    };
-    let actions = shepherd.apply(at, Event::Frame(ToShepherd::Letter(answer.clone())));
-    let found = ToMix::ModexFound { number: 5, status: 0, data: Bytes::from_static(b"put") };
-    assert!(actions.contains(&Action::TellMix(found)), "{actions:?}");
-    let again = shepherd.apply(at, Event::Frame(ToShepherd::Letter(answer)));
-    assert!(!again.iter().any(|action| matches!(action, Action::TellMix(_))), "{again:?}");
-}
-
-/// The names of MPI_Publish_name are at PE 0's host, for PEs of others as well.
-#[test]
-fn a_letter_about_a_name_is_answered() {
-    let mut launch = offered(2);
-    (launch.alone, launch.width) = (false, 4);
-    let (mut shepherd, _) = looked(launch);
-    let mut says = |number, text| {
-        let letter = Letter { to: 0, from: 3, number, text };
-        let actions = shepherd.apply(MS, Event::Frame(ToShepherd::Letter(letter)));
-        match &actions[..] {
-            [Action::Send(FromShepherd::Letter(Letter { to: 3, from: 0, number: n, text }))] => {
-                assert_eq!(*n, number);
-                text.clone()
-            }
-            other => panic!("{other:?}"),
-        }
-    };
-    let name = || Bytes::from_static(b"name");
-    let port = Bytes::from_static(b"port");
-    let answer = |data: &Bytes| LetterText::Answer { status: 0, data: data.clone() };
-    let publish = LetterText::Publish { name: name(), port: port.clone() };
-    assert_eq!(says(1, publish), answer(&Bytes::new()));
-    assert_eq!(says(2, LetterText::LookUp(name())), answer(&port));
 }

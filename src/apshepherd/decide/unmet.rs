@@ -1,26 +1,32 @@
 //! PEs of an MPI program that do not meet.
 //!
 //! An MPI library that finds no server makes a world of its own for each PE, and says nothing: `aprun -n 8` then runs the
-//! same program eight times. Where aprun could not tell which MPI a program would load ([`ServePmix::Offered`]) or what
-//! becomes of its environment, it is looked a few times which PEs have loaded one:
+//! same program eight times. aprun can't always tell which MPI a program will load, or what becomes of its environment. So
+//! it is looked from time to time which PEs have loaded one:
 //!
-//! - One that has loaded Open MPI on a host that can't serve PMIx ends the application, with what is missing.
-//! - One that has loaded any, has ended by itself and never begun with PMI-1 or PMIx is told of once, as soon as it ends: it may
-//!   have had a reason not to call MPI_Init, and until then it may still call it.
-//!
-//! [`ServePmix::Offered`]: crate::apteam::launch::ServePmix
+//! - One that has loaded Open MPI where PMIx is not served ends the application, with what is missing.
+//! - One that has loaded any and never begun with PMI-1 or PMIx is told of once: when it ends by itself, or when it has
+//!   had the library for a while. (It may have had a reason not to call MPI_Init, and until then it may still call it.)
 
 use super::pmi::Progress;
 use super::{Action, Shepherd, after};
 use crate::apteam::ending::Cause;
 use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::notice::Seen;
+use crate::variables::units::nanos;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// When it is looked, since the PEs went: a library is loaded within milliseconds, or by an interpreter when it comes to
 /// that.
 const LOOKS_MS: [u64; 11] = [4, 12, 25, 50, 100, 200, 500, 1000, 3000, 10_000, 30_000];
+/// After those: it may still come to that.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOKS_MAX: usize = LOOKS_MS.len() + 10;
+/// How long PEs have had a library without beginning with it when they are told of though they go on; and where they are
+/// ended, perhaps before they could.
+const HAD_GOING: Duration = Duration::from_secs(60);
+const HAD_ENDED: Duration = Duration::from_secs(5);
 /// At how many PEs it is looked: those of one host run the same program as a rule.
 const PES_MAX: usize = 4;
 
@@ -31,8 +37,8 @@ pub(super) struct Unmet {
     pub look_at: Option<u64>,
     /// Why this host can't serve PMIx.
     no_pmix: Option<String>,
-    /// What PEs have loaded.
-    loaded: BTreeMap<u32, Mpi>,
+    /// What PEs have loaded, and since when that is known.
+    loaded: BTreeMap<u32, (Mpi, u64)>,
     told: bool,
 }
 
@@ -49,8 +55,12 @@ impl Shepherd {
 
     pub(super) fn next_look_for_mpi(&mut self) {
         let Some(looks) = self.unmet.looks else { return };
-        let since = LOOKS_MS.get(looks).map(|ms| Duration::from_millis(*ms));
-        self.unmet.look_at = since.map(|since| after(self.went_at, since));
+        let since = match LOOKS_MS.get(looks) {
+            Some(ms) => Duration::from_millis(*ms),
+            None if looks >= LOOKS_MAX => return self.unmet.look_at = None,
+            None => LOOK_AGAIN * u32::try_from(looks + 1 - LOOKS_MS.len()).unwrap_or(u32::MAX),
+        };
+        self.unmet.look_at = Some(after(self.went_at, since));
         self.unmet.looks = Some(looks + 1);
     }
 
@@ -74,17 +84,26 @@ impl Shepherd {
 
     pub(super) fn mpi_found(&mut self, now_ns: u64, loaded: BTreeMap<u32, Mpi>) {
         let open = loaded.iter().find(|(_, mpi)| **mpi == Mpi::OpenMpi).map(|(rank, _)| *rank);
-        self.unmet.loaded.extend(loaded);
+        for (rank, mpi) in loaded {
+            self.unmet.loaded.entry(rank).or_insert((mpi, now_ns));
+            self.tell_unmet(now_ns, rank, HAD_GOING);
+        }
         if let (Some(rank), Some(text)) = (open, self.unmet.no_pmix.clone()) {
             let text = format!("has loaded Open MPI (libmpi.so.40), and {text}");
             self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text });
         }
     }
 
-    /// It has ended by itself.
-    pub(super) fn tell_unmet(&mut self, rank: u32) {
-        let Some(mpi) = self.unmet.loaded.get(&rank).filter(|_| !self.unmet.told) else { return };
-        if self.met(rank) != Progress::Outside {
+    /// A PE has ended; `by_itself`: nobody ended it.
+    pub(super) fn ended_unmet(&mut self, now_ns: u64, rank: u32, by_itself: bool) {
+        self.tell_unmet(now_ns, rank, if by_itself { Duration::ZERO } else { HAD_ENDED });
+    }
+
+    /// Tells of a PE that has had a library for so long and not begun with it.
+    fn tell_unmet(&mut self, now_ns: u64, rank: u32, for_at_least: Duration) {
+        let Some((mpi, since)) = self.unmet.loaded.get(&rank) else { return };
+        let long = now_ns.saturating_sub(*since) >= nanos(for_at_least);
+        if self.unmet.told || !long || self.met(rank) != Progress::Outside {
             return;
         }
         let library = match mpi {

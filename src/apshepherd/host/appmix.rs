@@ -7,7 +7,7 @@
 //! # Approach
 //! A program of its own without rights, the user's as the apshepherd is, that no other program of the user's may trace
 //! ([`crate::os::untraced`]). It takes the library from where the administrator has it, and its environment keeps it from
-//! looking for parts of it in the user's home. One thread reads what the apshepherd says; what the library's threads say
+//! looking for parts of it in the user's home. Several PEs are told what their host is made of. One thread reads what the apshepherd says; what the library's threads say
 //! is written by them. It ends when its connection does.
 
 use crate::apshepherd::decide::mapping::hosts_of;
@@ -33,6 +33,8 @@ use std::sync::{Arc, Mutex};
 const USAGE: &str = "usage: appmix --help\n(started by apshepherd, which gives it its connection)";
 /// Asked of the kernel for what is sent.
 const SEND_BUFFER: usize = 1024 * 1024;
+/// So many PEs look for longer what their host is made of than appmix does for them: it takes 20 ms, while they wait.
+const DESCRIBED_FROM: usize = 4;
 /// The variable that has a PE's rank, which is set for each.
 const RANK: &[u8] = b"PMIX_RANK=";
 
@@ -194,6 +196,7 @@ fn known(job: &Job) -> pmix::Job {
         own,
         programs: job.firsts.len() as u32 + 1,
         folder: job.folder.clone(),
+        describes_host: job.ranks.len() >= DESCRIBED_FROM,
     }
 }
 
@@ -216,12 +219,15 @@ fn said(upcall: Upcall) -> Vec<FromMix> {
                         data.truncate(GIVEN_MAX + 1);
                         FromMix::Publish { number, key, data: data.into(), once }
                     }
-                    DataUpcall::LookUp { wait } => FromMix::LookUp { number, key, wait },
+                    DataUpcall::LookUp { wait, seconds } => {
+                        FromMix::LookUp { number, key, wait, seconds }
+                    }
                     DataUpcall::Unpublish => FromMix::Unpublish { number, key },
                 }
             };
             return about.into_iter().map(said).collect();
         }
+        Upcall::Spawn(rank) => FromMix::Spawn(rank),
         Upcall::Found { number, status, data } => {
             FromMix::Found { number, status, data: data.into() }
         }

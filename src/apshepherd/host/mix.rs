@@ -29,6 +29,9 @@ const DATA: u64 = 2 << 30;
 /// Where it has its folder. (Not in /dev/shm: that of an application is empty when it begins.)
 const FOLDER: &str = "/tmp";
 
+/// Files of hwloc's that are not loaded.
+const HWLOC_PARTS: &str = "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so,hwloc_rsmi.so,hwloc_levelzero.so,hwloc_xml_libxml.so";
+
 /// The most files that are removed here, and levels of folders from the root on.
 const REMOVED_MAX: u32 = 1000;
 const DEPTH_MAX: usize = 8;
@@ -121,15 +124,14 @@ impl Shell {
         let folder = format!("{FOLDER}/psched.pmix.{:016x}", u64::from_ne_bytes(random));
         // Beside this program.
         let program = std::env::current_exe()?.with_file_name(PROGRAM);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let environment = [
             ("PATH", "/usr/bin:/bin".to_owned()),
             // (No configuration and no parts of the library of the user's, which would run outside of all turns.)
             ("HOME", "/".to_owned()),
             ("TMPDIR", folder.clone()),
-            // It looks for none of the machine's devices, which takes longer than all the rest.
-            ("HWLOC_SYNTHETIC", format!("pack:1 core:{processors} pu:1")),
-            ("HWLOC_COMPONENTS", "synthetic,stop".to_owned()),
+            // Parts of hwloc that load the libraries of screens and accelerators, of which nothing is told.
+            ("HWLOC_PLUGINS_BLACKLIST", HWLOC_PARTS.to_owned()),
+            ("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero".to_owned()),
             ("MALLOC_ARENA_MAX", "2".to_owned()),
             // Without this it has 8 MiB of files for each application.
             ("PMIX_MCA_gds", "hash".to_owned()),

@@ -539,6 +539,10 @@ fn elf_interpreter(head: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apteam::Key;
+    use crate::apteam::bounds::Bounds;
+    use crate::machine::Nid;
+    use std::time::Duration;
 
     #[test]
     fn interpreters_are_found() {
@@ -561,6 +565,39 @@ mod tests {
         assert!(asks_each(false, 262_145, default));
         assert!(!asks_each(true, 262_145, default));
         assert!(asks_each(false, 4_097, 1 << 20));
+    }
+
+    #[test]
+    fn open_mpi_is_told_so_unless_its_user_has_set_it() {
+        let pe = LocalPe { rank: 3, nid: Nid(0), cpus: Vec::new(), nice: 0, depth: 1 };
+        let told = |width: u32, environment: &[&str]| {
+            let environment = environment.iter().map(|item| item.as_bytes().to_vec()).collect();
+            let launch = HostLaunch {
+                key: Key::default(),
+                width,
+                depth: 1,
+                launch: Launch { environment, ..Launch::default() },
+                pes: Vec::new(),
+                process_mapping: String::new(),
+                alone: false,
+                cpu_limit: None,
+                stdin: false,
+                kill_grace: Duration::default(),
+                marker: String::new(),
+                memory_per_pe: None,
+                pids_max: None,
+                bounds: Bounds::default(),
+                host_index: 0,
+                pmix_name: String::new(),
+            };
+            let mix = [c"PMIX_NAMESPACE=name".to_owned()];
+            let all = pe_environment(&launch, &pe, &mix);
+            all.iter().filter(|item| item.to_bytes() == DIRECT).count()
+        };
+        let wide = 262_145;
+        assert_eq!(told(wide, &[]), 1);
+        assert_eq!(told(wide, &["OMPI_MCA_pmix_base_async_modex=0"]), 0);
+        assert_eq!(told(8, &[]), 0);
     }
 
     /// Both have status 127, and not the same cure.

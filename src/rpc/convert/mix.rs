@@ -25,8 +25,9 @@ variants! {
     Modex { number: Same, rank: Same } = MixModex,
     Found { number: Same, status: Same, data: Data } = MixAnswer,
     Publish { number: Same, key: Data, data: Data, once: Same } = MixPublish,
-    LookUp { number: Same, key: Data, wait: Same } = MixLookUp,
+    LookUp { number: Same, key: Data, wait: Same, seconds: Same } = MixLookUp,
     Unpublish { number: Same, key: Data } = MixUnpublish,
+    Spawn(spawn: Same),
 }
 
 variants! {

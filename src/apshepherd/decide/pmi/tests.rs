@@ -17,6 +17,15 @@ fn ask(pmi: &mut Pmi, rank: u32, line: &str) -> String {
     }
 }
 
+/// It goes on without: its user is told that it has not met the others.
+#[test]
+fn a_client_of_another_version_has_not_begun() {
+    let mut pmi = server(true);
+    let answer = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1";
+    assert_eq!(ask(&mut pmi, 0, "cmd=init pmi_version=2 pmi_subversion=0"), answer);
+    assert_eq!(pmi.progress(0), Progress::Outside);
+}
+
 #[test]
 fn the_conversation_of_an_mpich_rank() {
     let mut pmi = server(true);

@@ -28,8 +28,17 @@ const READ_BYTES: usize = 16 * 1024 * 1024;
 /// Questions with another answer, whose numbers are kept.
 const ANSWERED_MAX: usize = 16 * 1024;
 
-/// Of which question of appmix's an answer is, and about which key.
-pub(super) type Of = (u64, Bytes);
+/// A question of appmix's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    /// By which it is answered, with the key.
+    pub number: u64,
+    pub key: Bytes,
+    /// Until when it waits at most, as long as it waits.
+    pub until_ns: Option<u64>,
+    /// It has waited as long as it may.
+    pub ran_out: bool,
+}
 /// What is to be asked next, by its number here.
 pub(super) type Next = (u64, LetterText);
 /// An answer: to whom, how it went, and the data.
@@ -39,8 +48,10 @@ pub(super) type Answered = (Whom, i32, Bytes);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
     last: u64,
-    /// Questions of PEs of this host, by their number here: appmix's number and the key.
-    open: BTreeMap<u64, (u64, Bytes)>,
+    /// Questions of PEs of this host, by their number here.
+    open: BTreeMap<u64, Question>,
+    /// Until when they wait at most, with their number here.
+    until: BTreeSet<(u64, u64)>,
     /// Of these, what is published and taken back, which other hosts are asked to do one after the other: the first has
     /// been asked for.
     telling: VecDeque<(u64, LetterText)>,
@@ -60,21 +71,44 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// A PE of this host asks, in appmix's question of this number: the number that it has here. `None`: there are too
-    /// many, or it is too large.
-    pub fn open(&mut self, number: u64, question: &LetterText) -> Option<u64> {
-        let (key, size) = match question {
-            LetterText::PublishData { key, data, .. } => (key, key.len() + data.len()),
-            LetterText::LookUpData { key, .. } | LetterText::UnpublishData(key) => (key, key.len()),
-            _ => return None,
-        };
+    /// A PE of this host asks, in appmix's question of this number, and waits until then at most: the number that it has
+    /// here. `None`: there are too many, or it is too large.
+    pub fn open(
+        &mut self,
+        number: u64,
+        question: &LetterText,
+        until_ns: Option<u64>,
+    ) -> Option<u64> {
+        let (key, size) = size_of(question)?;
         let telling = self.telling_bytes + size;
         if self.open.len() >= OPEN_MAX || size > LETTER_MAX || telling > TELLING_MAX {
             return None;
         }
         self.last += 1;
-        self.open.insert(self.last, (number, key.clone()));
+        let key = key.clone();
+        self.open.insert(self.last, Question { number, key, until_ns, ran_out: false });
+        self.until.extend(until_ns.map(|at| (at, self.last)));
         Some(self.last)
+    }
+
+    /// When the first question has waited as long as it may.
+    pub fn due_ns(&self) -> Option<u64> {
+        self.until.first().map(|(at, _)| *at)
+    }
+
+    /// Questions that have waited as long as they may: what is asked instead, by the number of each. (The one who has
+    /// the data says whether it was published in the last moment: it may be for this one alone.)
+    pub fn run_out(&mut self, now_ns: u64) -> Vec<Next> {
+        let mut next = Vec::new();
+        while let Some((at, id)) = self.until.first().copied().filter(|(at, _)| *at <= now_ns) {
+            self.until.remove(&(at, id));
+            if let Some(question) = self.open.get_mut(&id) {
+                question.until_ns = None;
+                question.ran_out = true;
+                next.push((id, LetterText::LookUpData { key: question.key.clone(), wait: false }));
+            }
+        }
+        next
     }
 
     /// The question of this number here is for PE 0's host: whether it is to be asked now.
@@ -82,21 +116,25 @@ impl Published {
         if let LetterText::LookUpData { .. } = question {
             return true;
         }
-        self.telling_bytes += data_of(question);
+        self.telling_bytes += size_of(question).map_or(0, |(_, size)| size);
         self.telling.push_back((id, question.clone()));
         self.telling.len() == 1
     }
 
-    /// The question of this number here is answered: appmix's number and the key; and what is to be asked now.
-    pub fn close(&mut self, id: u64) -> (Option<Of>, Option<Next>) {
+    /// The question of this number here is answered; and what is to be asked now.
+    pub fn close(&mut self, id: u64) -> (Option<Question>, Option<Next>) {
         let mut next = None;
         if self.telling.front().is_some_and(|(first, _)| *first == id) {
             if let Some((_, question)) = self.telling.pop_front() {
-                self.telling_bytes -= data_of(&question);
+                self.telling_bytes -= size_of(&question).map_or(0, |(_, size)| size);
             }
             next = self.telling.front().cloned();
         }
-        (self.open.remove(&id), next)
+        let question = self.open.remove(&id);
+        if let Some(at) = question.as_ref().and_then(|question| question.until_ns) {
+            self.until.remove(&(at, id));
+        }
+        (question, next)
     }
 
     /// (At PE 0's host.) Takes a question, and returns the answers that can be given now.
@@ -171,6 +209,7 @@ impl Published {
             return Some((whom, SUCCESS, data));
         }
         if !wait || again {
+            self.waits_no_more(whom, &key);
             self.was_answered(whom);
             return Some((whom, NOT_FOUND, Bytes::new()));
         }
@@ -183,6 +222,18 @@ impl Published {
         self.waiters.insert(whom);
         self.waiting.entry(key).or_default().push_back(whom);
         None
+    }
+
+    fn waits_no_more(&mut self, whom: Whom, key: &Bytes) {
+        if !self.waiters.remove(&whom) {
+            return;
+        }
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            waiting.retain(|other| *other != whom);
+            if waiting.is_empty() {
+                self.waiting.remove(key);
+            }
+        }
     }
 
     /// (What is told to PEs of this host is not lost.)
@@ -219,11 +270,14 @@ impl Published {
     }
 }
 
-/// Bytes of what a question has to publish.
-fn data_of(question: &LetterText) -> usize {
+/// The key of a question about published data, and its bytes with those of what it publishes.
+fn size_of(question: &LetterText) -> Option<(&Bytes, usize)> {
     match question {
-        LetterText::PublishData { data, .. } => data.len(),
-        _ => 0,
+        LetterText::PublishData { key, data, .. } => Some((key, key.len() + data.len())),
+        LetterText::LookUpData { key, .. } | LetterText::UnpublishData(key) => {
+            Some((key, key.len()))
+        }
+        _ => None,
     }
 }
 
@@ -318,18 +372,56 @@ mod tests {
     }
 
     #[test]
+    fn who_has_waited_as_long_as_it_may_gets_nothing_any_more() {
+        let mut all = Published::default();
+        assert_eq!(asked(&mut all, 1, look_up(true)), []);
+        assert_eq!(asked(&mut all, 2, look_up(true)), []);
+        // (In any order, and again: it waits no more.)
+        for wait in [false, false, true] {
+            assert_eq!(asked(&mut all, 1, look_up(wait)), [to(1, NOT_FOUND, "")]);
+        }
+        assert_eq!(
+            asked(&mut all, 3, publish("one", true)),
+            [to(3, SUCCESS, ""), to(2, SUCCESS, "one")]
+        );
+        assert_eq!((all.waiters.len(), all.waiting.len()), (0, 0));
+        // The data was on its way when it gave up.
+        assert_eq!(asked(&mut all, 2, look_up(false)), [to(2, SUCCESS, "one")]);
+    }
+
+    #[test]
+    fn questions_run_out_in_their_order() {
+        let mut all = Published::default();
+        let mut open =
+            |until_ns| all.open(70 + until_ns, &look_up(true), Some(until_ns)).expect("room");
+        let (late, early, answered) = (open(9), open(5), open(4));
+        assert_eq!(all.close(answered).0.map(|question| question.ran_out), Some(false));
+        assert_eq!(all.due_ns(), Some(5));
+        assert_eq!(all.run_out(4), []);
+        assert_eq!(all.run_out(5), [(early, look_up(false))]);
+        assert_eq!(all.run_out(5), []);
+        let ran_out = Question { number: 75, key: text("key"), until_ns: None, ran_out: true };
+        assert_eq!(all.close(early), (Some(ran_out), None));
+        assert_eq!(all.due_ns(), Some(9));
+        assert_eq!(all.run_out(20), [(late, look_up(false))]);
+        assert_eq!(all.due_ns(), None);
+    }
+
+    #[test]
     fn a_host_publishes_one_after_the_other() {
         let mut all = Published::default();
         let question = |all: &mut Published, number, question| {
-            let id = all.open(number, &question).expect("room");
+            let id = all.open(number, &question, None).expect("room");
             (id, all.ask(id, &question))
         };
         assert_eq!(question(&mut all, 70, publish("a", false)), (1, true));
         assert_eq!(question(&mut all, 71, unpublish()), (2, false));
         assert_eq!(question(&mut all, 72, look_up(true)), (3, true));
-        assert_eq!(all.close(3), (Some((72, text("key"))), None));
-        assert_eq!(all.close(1), (Some((70, text("key"))), Some((2, unpublish()))));
-        assert_eq!(all.close(2), (Some((71, text("key"))), None));
+        let closed =
+            |number| Some(Question { number, key: text("key"), until_ns: None, ran_out: false });
+        assert_eq!(all.close(3), (closed(72), None));
+        assert_eq!(all.close(1), (closed(70), Some((2, unpublish()))));
+        assert_eq!(all.close(2), (closed(71), None));
         assert_eq!(all.close(2), (None, None));
     }
 
@@ -348,8 +440,11 @@ mod tests {
             data: vec![0; LETTER_MAX].into(),
             once: false,
         };
-        assert_eq!(all.open(1, &too_large), None);
-        assert_eq!((0..100_000).filter(|_| all.open(1, &unpublish()).is_some()).count(), OPEN_MAX);
+        assert_eq!(all.open(1, &too_large, None), None);
+        assert_eq!(
+            (0..100_000).filter(|_| all.open(1, &unpublish(), None).is_some()).count(),
+            OPEN_MAX
+        );
         let waits = (0..100_000).filter(|n| asked(&mut all, *n, look_up(true)).is_empty());
         assert_eq!(waits.count(), WAITING_MAX);
     }

@@ -19,14 +19,14 @@ fn over(number: u64, status: i32, data: &[u8]) -> Effect {
 #[test]
 fn on_a_lone_host_a_fence_is_over_at_once() {
     let mut pmix = Pmix::new(true, MOST, 2, 0..2);
-    assert_eq!(pmix.hear(fence(1, &[], b"ab")), [over(1, SUCCESS, b"ab")]);
-    assert_eq!(pmix.hear(fence(2, &[0, 1], b"")), [over(2, SUCCESS, b"")]);
+    assert_eq!(pmix.hear(0, fence(1, &[], b"ab")), [over(1, SUCCESS, b"ab")]);
+    assert_eq!(pmix.hear(0, fence(2, &[0, 1], b"")), [over(2, SUCCESS, b"")]);
 }
 
 #[test]
 fn a_fence_of_pes_of_this_host_is_over_at_once() {
     let mut pmix = Pmix::new(false, MOST, 4, 0..2);
-    assert_eq!(pmix.hear(fence(1, &[0, 1], b"x")), [over(1, SUCCESS, b"x")]);
+    assert_eq!(pmix.hear(0, fence(1, &[0, 1], b"x")), [over(1, SUCCESS, b"x")]);
 }
 
 /// Asks for what a PE has put, or its answer.
@@ -43,13 +43,13 @@ fn what_a_pe_of_another_host_has_put_is_asked_of_its_host() {
     let mut pmix = Pmix::new(false, MOST, 4, 2..4);
     let (to, from, text, asker) = (1, 2, LetterText::Modex, Asker::Modex(9));
     let asks = Effect::Ask { to, from, text, asker };
-    assert_eq!(pmix.hear(FromMix::Modex { number: 9, rank: 1 }), [asks]);
+    assert_eq!(pmix.hear(0, FromMix::Modex { number: 9, rank: 1 }), [asks]);
     let data = Bytes::from_static(b"put");
     let found = Effect::Tell(ToMix::ModexFound { number: 9, status: SUCCESS, data: data.clone() });
     assert_eq!(pmix.answered(Asker::Modex(9), SUCCESS, data), [found]);
     // Of nobody, and of a PE of this host, which appmix knows.
     for rank in [4, 3] {
-        let effects = pmix.hear(FromMix::Modex { number: 1, rank });
+        let effects = pmix.hear(0, FromMix::Modex { number: 1, rank });
         let (number, status, data) = (1, NOT_FOUND, Bytes::new());
         assert_eq!(effects, [Effect::Tell(ToMix::ModexFound { number, status, data })]);
     }
@@ -65,14 +65,14 @@ fn a_pe_that_many_ask_for_is_looked_up_once() {
     let data = Bytes::from_static(b"put");
     let found = FromMix::Found { number: 1, status: SUCCESS, data };
     let told = [2, 4].map(|to| Effect::Answer(letter((1, to), 5, put(b"put"))));
-    assert_eq!(pmix.hear(found.clone()), told);
-    assert_eq!(pmix.hear(found), []);
+    assert_eq!(pmix.hear(0, found.clone()), told);
+    assert_eq!(pmix.hear(0, found), []);
     // An answer may have been lost: it is looked up anew.
     assert_eq!(pmix.asked(asks(4, 5)), [Effect::Tell(ToMix::LookUp { number: 2, rank: 1 })]);
     // More than a letter holds, and a PE that is not here.
     let found = FromMix::Found { number: 2, status: 0, data: vec![0; LETTER_MAX + 1].into() };
     let none = |status| LetterText::Answer { status, data: Bytes::new() };
-    assert_eq!(pmix.hear(found), [Effect::Answer(letter((1, 4), 5, none(NO_ROOM)))]);
+    assert_eq!(pmix.hear(0, found), [Effect::Answer(letter((1, 4), 5, none(NO_ROOM)))]);
     let effects = pmix.asked(letter((4, 7), 6, LetterText::Modex));
     assert_eq!(effects, [Effect::Answer(letter((7, 4), 6, none(NOT_FOUND)))]);
 }
@@ -105,11 +105,14 @@ fn fences_over_bad_cables(
                 next[host] += 1;
                 let given = [host as u8, next[host] as u8];
                 let number = next[host] as u64;
-                let more = pmix.hear(FromMix::Fence {
-                    number,
-                    ranks: set.to_vec(),
-                    data: Bytes::copy_from_slice(&given),
-                });
+                let more = pmix.hear(
+                    0,
+                    FromMix::Fence {
+                        number,
+                        ranks: set.to_vec(),
+                        data: Bytes::copy_from_slice(&given),
+                    },
+                );
                 effects.extend(more.into_iter().map(|effect| (host, effect)));
             }
         }
@@ -203,7 +206,7 @@ fn fences_of_some_pes_have_bounds() {
     let ended = |effects: Vec<Effect>| matches!(&effects[..], [Effect::Garbage(_)]);
     let mut pmix = Pmix::new(false, MOST, 4000, 0..2);
     assert!(
-        ended(pmix.hear(fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))) || {
+        ended(pmix.hear(0, fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))) || {
             // (It is gathered here.)
             let data = vec![0; LETTER_MAX].into();
             let (ranks, here) = (vec![1, 2], vec![2]);
@@ -211,9 +214,9 @@ fn fences_of_some_pes_have_bounds() {
         }
     );
     let mut pmix = Pmix::new(false, MOST, 4000, 2..4);
-    assert!(ended(pmix.hear(fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))));
+    assert!(ended(pmix.hear(0, fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))));
     let mut pmix = Pmix::new(false, MOST, 4000, 2..4);
-    let sets = (10..4000).take_while(|rank| !ended(pmix.hear(fence(1, &[2, *rank], b"x"))));
+    let sets = (10..4000).take_while(|rank| !ended(pmix.hear(0, fence(1, &[2, *rank], b"x"))));
     assert_eq!(sets.count(), 1024);
 }
 
@@ -224,8 +227,8 @@ fn fences_wait_for_one_another() {
         key: Bytes::from_static(&[0; 9]),
         value: Bytes::from_static(value),
     };
-    assert_eq!(pmix.hear(fence(1, &[], b"one")), [Effect::Enter(vec![entry(b"one")])]);
-    assert_eq!(pmix.hear(fence(2, &[], b"two")), []);
+    assert_eq!(pmix.hear(0, fence(1, &[], b"one")), [Effect::Enter(vec![entry(b"one")])]);
+    assert_eq!(pmix.hear(0, fence(2, &[], b"two")), []);
     let entered = Effect::Enter(vec![entry(b"two")]);
     assert_eq!(pmix.fence_over(vec![entry(b"one")]), [over(1, SUCCESS, b"one"), entered]);
     assert_eq!(pmix.fence_over(vec![]), [over(2, SUCCESS, b"")]);
@@ -235,27 +238,32 @@ fn fences_wait_for_one_another() {
 #[test]
 fn everything_has_a_bound() {
     let mut pmix = Pmix::new(false, MOST, 4, 0..2);
-    let effects = pmix.hear(fence(1, &[], &vec![0; GIVEN_MAX + 1]));
+    let effects = pmix.hear(0, fence(1, &[], &vec![0; GIVEN_MAX + 1]));
+    assert!(
+        matches!(&effects[..], [Effect::Garbage(text)] if text.ends_with("run fewer PEs on each host"))
+    );
+    let mut narrow = Pmix::new(false, 1024, 4, 0..2);
+    let effects = narrow.hear(0, fence(1, &[], &[0; 1025]));
     assert!(matches!(&effects[..], [Effect::Garbage(text)] if text.contains("pmi_max")));
     let mut pmix = Pmix::new(false, MOST, 4, 0..2);
     for number in 0..WAITING_MAX as u64 {
-        pmix.hear(fence(number, &[], b""));
+        pmix.hear(0, fence(number, &[], b""));
     }
-    let effects = pmix.hear(fence(99, &[], b""));
+    let effects = pmix.hear(0, fence(99, &[], b""));
     assert!(matches!(&effects[..], [Effect::Garbage(_)]));
 }
 
 #[test]
 fn progress_and_an_abort_are_heard() {
     let mut pmix = Pmix::new(true, MOST, 2, 0..2);
-    pmix.hear(FromMix::Connected(1));
+    pmix.hear(0, FromMix::Connected(1));
     assert_eq!((pmix.progress(0), pmix.progress(1)), (Progress::Outside, Progress::Inside));
-    let abort = pmix.hear(FromMix::Abort { rank: 1, code: 3 });
+    let abort = pmix.hear(0, FromMix::Abort { rank: 1, code: 3 });
     assert_eq!(abort, [Effect::Abort { rank: 1, code: 3 }]);
-    pmix.hear(FromMix::Finalized(1));
+    pmix.hear(0, FromMix::Finalized(1));
     assert_eq!(pmix.progress(1), Progress::Finalized);
     // (Of nobody's PE.)
-    pmix.hear(FromMix::Connected(7));
+    pmix.hear(0, FromMix::Connected(7));
     assert_eq!(pmix.progress(7), Progress::Outside);
 }
 
@@ -271,7 +279,7 @@ fn across(given: &[Vec<u8>], piece: usize) -> Vec<Vec<u8>> {
         .collect();
     let mut entries = Vec::new();
     for ((pmi, pmix), data) in hosts.iter_mut().zip(given) {
-        let effects = pmix.hear(fence(1, &[], data));
+        let effects = pmix.hear(0, fence(1, &[], data));
         let [Effect::Enter(own)] = &effects[..] else { panic!("{effects:?}") };
         let effects = pmi.fence(own.clone());
         let [pmi::Effect::BarrierIn(BarrierIn { generation: 1, entries: own })] = &effects[..]

@@ -1,0 +1,268 @@
+//! MPI programs: those whose library is found out, PMIx, and letters from host to host.
+
+use super::*;
+use crate::apshepherd::decide::pmix::{NOT_FOUND, TIMED_OUT, ToMix};
+use crate::apteam::launch::ServePmix;
+use crate::apteam::posting::Mpi;
+use crate::apteam::protocol::letters::{Letter, LetterText};
+
+/// A launch of which it is not known which MPI it will load.
+fn offered(width: u32) -> HostLaunch {
+    let mut launch = mpi_launch(width);
+    launch.launch.pmix = ServePmix::Offered;
+    launch
+}
+
+/// The same, going, with the first looks for an MPI behind it; what they asked for.
+fn looked(launch: HostLaunch) -> (Shepherd, Vec<u32>) {
+    let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
+    let mut shepherd = starting(launch);
+    for rank in &ranks {
+        shepherd.apply(0, Event::Stopped { rank: *rank });
+    }
+    let actions = shepherd.apply(0, Event::Frame(ToShepherd::Go));
+    let Some(Action::SetTimer(Some(at))) = actions.last() else { panic!("{actions:?}") };
+    let actions = shepherd.apply(*at, Event::Tick);
+    let Some(Action::LookForMpi(ranks)) = actions.first() else { panic!("{actions:?}") };
+    (shepherd, ranks.clone())
+}
+
+fn notices(actions: &[Action]) -> Vec<String> {
+    let text = |action: &Action| match action {
+        Action::Notice { what: Seen::Pmi { text, .. }, .. } => Some(text.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(text).collect()
+}
+
+#[test]
+fn pes_that_never_meet_are_told_of_once() {
+    let (mut shepherd, ranks) = looked(offered(3));
+    assert_eq!(ranks, [0, 1, 2]);
+    let found = BTreeMap::from([(0, Mpi::Mpich), (1, Mpi::Mpich), (2, Mpi::Mpich)]);
+    assert_eq!(notices(&shepherd.apply(MS, Event::MpiFound(found))), [""; 0]);
+    // One has met the others since, whoever they are.
+    shepherd.apply(MS, Event::Mix(FromMix::Connected(0)));
+    shepherd.apply(MS, Event::Mix(FromMix::Finalized(0)));
+    assert_eq!(notices(&shepherd.apply(2 * MS, ended(0, PeEnd::Exit(0)))), [""; 0]);
+    let told = notices(&shepherd.apply(2 * MS, ended(1, PeEnd::Exit(0))));
+    assert!(told[0].contains("never met the other PEs"), "{told:?}");
+    assert_eq!(notices(&shepherd.apply(2 * MS, ended(2, PeEnd::Exit(0)))), [""; 0]);
+}
+
+/// Also those that need no PMIx; and those of a long run hear of it before they end.
+#[test]
+fn pes_that_go_on_without_having_met_are_told_of() {
+    let (mut shepherd, _) = looked(mpi_launch(2));
+    let found = || Event::MpiFound(BTreeMap::from([(0, Mpi::Mpich), (1, Mpi::Mpich)]));
+    for seconds in [1, 30, 60] {
+        assert_eq!(notices(&shepherd.apply(seconds * SECOND, found())), [""; 0], "{seconds}");
+    }
+    let told = notices(&shepherd.apply(61 * SECOND, found()));
+    assert!(told[0].contains("never met the other PEs"), "{told:?}");
+    assert_eq!(notices(&shepherd.apply(62 * SECOND, found())), [""; 0]);
+}
+
+/// One that was ended soon may have had no time for MPI_Init.
+#[test]
+fn pes_that_are_killed_without_having_met_are_told_of_after_a_while() {
+    for (at, tells) in [(2 * SECOND, 0), (10 * SECOND, 1)] {
+        let (mut shepherd, _) = looked(offered(2));
+        shepherd.apply(SECOND, Event::MpiFound(BTreeMap::from([(0, Mpi::OpenMpi)])));
+        let told = notices(&shepherd.apply(at, ended(0, PeEnd::Signal(9))));
+        assert_eq!(told.len(), tells, "{told:?}");
+    }
+}
+
+/// `--pmi=pmi1`, or a program that aprun took for one without MPI.
+#[test]
+fn open_mpi_to_which_pmix_is_not_served_ends_the_application() {
+    let (mut shepherd, _) = looked(mpi_launch(2));
+    let actions = shepherd.apply(MS, Event::MpiFound(BTreeMap::from([(1, Mpi::OpenMpi)])));
+    let ends = |action: &Action| {
+        matches!(action, Action::Send(FromShepherd::Decisive(Decisive {
+        cause: Cause::NotMet { text, .. }, ..
+    })) if text.contains("give --pmi=all"))
+    };
+    assert!(actions.iter().any(ends), "{actions:?}");
+    // With --pmi=none it is as its user wants it.
+    assert_eq!(starting_all(launch(2)), [Action::Go]);
+}
+
+/// All looks: at first often, in the end each minute, and not for ever.
+#[test]
+fn looks_have_an_end() {
+    let mut shepherd = starting(mpi_launch(2));
+    for rank in [0, 1] {
+        shepherd.apply(0, Event::Stopped { rank });
+    }
+    let mut actions = shepherd.apply(0, Event::Frame(ToShepherd::Go));
+    let mut looks = 0;
+    while let Some(Action::SetTimer(Some(at))) = actions.last().cloned() {
+        actions = shepherd.apply(at, Event::Tick);
+        looks += usize::from(matches!(&actions[0], Action::LookForMpi(_)));
+        assert!(at <= 600 * SECOND && looks <= 30, "{at} {looks}");
+    }
+    assert_eq!(looks, 21);
+}
+
+/// What all PEs being ready and the word to go lead to.
+fn starting_all(launch: HostLaunch) -> Vec<Action> {
+    let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
+    let mut shepherd = starting(launch);
+    for rank in ranks {
+        shepherd.apply(0, Event::Stopped { rank });
+    }
+    shepherd.apply(0, Event::Frame(ToShepherd::Go))
+}
+
+#[test]
+fn one_pe_alone_is_not_looked_at() {
+    let mut shepherd = starting(offered(1));
+    shepherd.apply(0, Event::Stopped { rank: 0 });
+    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)), [Action::Go]);
+}
+
+#[test]
+fn open_mpi_without_its_server_ends_the_application() {
+    let launch = offered(2);
+    let (mut shepherd, _) = looked(launch);
+    shepherd.apply(MS, Event::NoMix("host h has no libpmix.so.2".into()));
+    let actions = shepherd.apply(MS, Event::MpiFound(BTreeMap::from([(1, Mpi::OpenMpi)])));
+    let cause = actions.iter().find_map(|action| match action {
+        Action::Send(FromShepherd::Decisive(decisive)) => Some(decisive.cause.clone()),
+        _ => None,
+    });
+    let Some(Cause::NotMet { rank: 1, text, .. }) = &cause else { panic!("{actions:?}") };
+    assert!(text.contains("libpmix.so.2"), "{text}");
+    assert_eq!(cause.map(|cause| cause.status()), Some(125));
+    // One of MPICH goes on.
+    let (mut shepherd, _) = looked(offered(2));
+    shepherd.apply(MS, Event::NoMix("none".into()));
+    let found = Event::MpiFound(BTreeMap::from([(1, Mpi::Mpich)]));
+    assert!(shepherd.apply(MS, found).is_empty());
+}
+
+#[test]
+fn the_end_of_appmix_ends_who_is_with_it() {
+    let gone = || Event::MixEnded("it has died by SIGSEGV".into());
+    let (mut shepherd, _) = looked(offered(2));
+    assert!(shepherd.apply(MS, gone()).is_empty());
+    let (mut shepherd, _) = looked(offered(2));
+    shepherd.apply(MS, Event::Mix(FromMix::Connected(0)));
+    let actions = shepherd.apply(MS, gone());
+    assert!(actions.iter().any(|action| matches!(
+        action,
+        Action::Send(FromShepherd::Decisive(Decisive { cause: Cause::NotMet { .. }, .. }))
+    )));
+}
+
+#[test]
+fn a_fence_of_all_hosts_is_a_barrier() {
+    let mut launch = offered(2);
+    (launch.alone, launch.width) = (false, 4);
+    let (mut shepherd, _) = looked(launch);
+    let fence = FromMix::Fence { number: 5, ranks: vec![], data: Bytes::from_static(b"own") };
+    let actions = shepherd.apply(MS, Event::Mix(fence));
+    let Some(Action::Send(FromShepherd::BarrierIn(arrival))) = actions.first() else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(arrival.generation, 1);
+    let out = BarrierOut { generation: 1, piece: 0, last: true, entries: arrival.entries.clone() };
+    let actions = shepherd.apply(MS, Event::Frame(ToShepherd::BarrierOut(out)));
+    let data = Bytes::from_static(b"own");
+    let over = ToMix::FenceOver { number: 5, status: 0, data, last: true };
+    assert_eq!(actions, [Action::TellMix(over)]);
+}
+
+/// A question to another host is asked until it is answered, and again by each apinit that comes.
+#[test]
+fn questions_to_other_hosts_outlive_apinits() {
+    let mut launch = offered(2);
+    (launch.alone, launch.width) = (false, 4);
+    let (mut shepherd, _) = looked(launch);
+    let asked = Event::Mix(FromMix::Modex { number: 5, rank: 3 });
+    let actions = shepherd.apply(MS, asked);
+    let Some(Action::Send(FromShepherd::Letter(question))) = actions.first() else {
+        panic!("{actions:?}")
+    };
+    let question = question.clone();
+    assert_eq!((question.to, question.from), (3, 0));
+    let is_asked = |actions: &[Action]| {
+        actions.contains(&Action::Send(FromShepherd::Letter(question.clone())))
+    };
+    let at = 2_000 * MS;
+    assert!(is_asked(&shepherd.apply(at, Event::Tick)));
+    shepherd.apply(at, Event::Disconnected);
+    shepherd.apply(at, Event::Connected);
+    let hello = Hello { key: shepherd.key, ..Hello::default() };
+    assert!(is_asked(&shepherd.apply(at, Event::Frame(ToShepherd::Hello(hello)))));
+    let answer = Letter {
+        to: 0,
+        from: 3,
+        number: question.number,
+        text: LetterText::Answer { status: 0, data: Bytes::from_static(b"put") },
+    };
+    let actions = shepherd.apply(at, Event::Frame(ToShepherd::Letter(answer.clone())));
+    let found = ToMix::ModexFound { number: 5, status: 0, data: Bytes::from_static(b"put") };
+    assert!(actions.contains(&Action::TellMix(found)), "{actions:?}");
+    let again = shepherd.apply(at, Event::Frame(ToShepherd::Letter(answer)));
+    assert!(!again.iter().any(|action| matches!(action, Action::TellMix(_))), "{again:?}");
+}
+
+/// The names of MPI_Publish_name are at PE 0's host, for PEs of others as well.
+#[test]
+fn a_letter_about_a_name_is_answered() {
+    let mut launch = offered(2);
+    (launch.alone, launch.width) = (false, 4);
+    let (mut shepherd, _) = looked(launch);
+    let mut says = |number, text| {
+        let letter = Letter { to: 0, from: 3, number, text };
+        let actions = shepherd.apply(MS, Event::Frame(ToShepherd::Letter(letter)));
+        match &actions[..] {
+            [Action::Send(FromShepherd::Letter(Letter { to: 3, from: 0, number: n, text }))] => {
+                assert_eq!(*n, number);
+                text.clone()
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let name = || Bytes::from_static(b"name");
+    let port = Bytes::from_static(b"port");
+    let answer = |data: &Bytes| LetterText::Answer { status: 0, data: data.clone() };
+    let publish = LetterText::Publish { name: name(), port: port.clone() };
+    assert_eq!(says(1, publish), answer(&Bytes::new()));
+    assert_eq!(says(2, LetterText::LookUp(name())), answer(&port));
+}
+
+/// MPI_Comm_connect, where nobody accepts; the data is at another host.
+#[test]
+fn a_lookup_ends_when_it_has_waited_as_long_as_it_may() {
+    let mut launch = offered(2);
+    (launch.alone, launch.width) = (false, 4);
+    launch.pes.iter_mut().for_each(|pe| pe.rank += 2);
+    let (mut shepherd, _) = looked(launch);
+    let key = Bytes::from_static(b"key");
+    let asks = FromMix::LookUp { number: 5, key: key.clone(), wait: true, seconds: 3 };
+    let letters = |actions: &[Action]| -> Vec<Letter> {
+        let letter = |action: &Action| match action {
+            Action::Send(FromShepherd::Letter(letter)) => Some(letter.clone()),
+            _ => None,
+        };
+        actions.iter().filter_map(letter).collect()
+    };
+    let asked = letters(&shepherd.apply(MS, Event::Mix(asks)));
+    let text = LetterText::LookUpData { key: key.clone(), wait: true };
+    assert_eq!(asked, [Letter { to: 0, from: 2, number: 1, text }]);
+    let again = letters(&shepherd.apply(3_000 * MS, Event::Tick));
+    assert_eq!(again, asked);
+    let at = 3_001 * MS;
+    let text = LetterText::LookUpData { key: key.clone(), wait: false };
+    assert_eq!(letters(&shepherd.apply(at, Event::Tick)), [Letter { text, ..asked[0].clone() }]);
+    let text = LetterText::Answer { status: NOT_FOUND, data: Bytes::new() };
+    let answer = Letter { to: 2, from: 0, number: 1, text };
+    let told = shepherd.apply(at, Event::Frame(ToShepherd::Letter(answer)));
+    let data = Bytes::new();
+    let over = ToMix::Answered { number: 5, key, status: TIMED_OUT, data };
+    assert!(told.contains(&Action::TellMix(over)), "{told:?}");
+}
