@@ -1,18 +1,22 @@
-//! What gangs are for: two 2-rank MPICH programs in constant exchange on the same two processors, against
-//! one of them alone, and against both left to Linux.
+//! What gangs are for: two 2-rank MPI programs in constant exchange on the same two processors, against
+//! one of them alone, and against both left to Linux; with MPICH and with Open MPI, by the launcher of each.
 //!
-//! `cargo bench --bench exchange`. Messages a second of both together, in percent of what one alone has in
+//! `cargo bench --bench exchange`. A library without its compiler (Debian: libmpich-dev, libopenmpi-dev) is left out.
+//! Messages a second of both together, in percent of what one alone has in
 //! the same round; the arrangements are gone through in rounds, since the machine is not the same from
 //! minute to minute, and medians of the rounds are shown. With and without a foreign busy process, bound
 //! and with `-cc none`, with time slices of 10, 20, 50 and 100 ms. PSCHED_BENCH_ROUNDS changes how many rounds
 //! there are (5), PSCHED_BENCH_SECONDS how long each run is (2).
 
 // It needs no client of its own.
+#[path = "support/programs.rs"]
+mod programs;
 #[allow(dead_code, unused_imports)]
 mod support;
 
 use anyhow::{Context, bail, ensure};
-use std::path::{Path, PathBuf};
+use programs::MPIRUN;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use support::{is_bench, machine, number, within_instance};
 
@@ -21,9 +25,37 @@ use support::{is_bench, machine, number, within_instance};
 enum Way {
     /// By psched, with this time slice.
     Turns(&'static str),
-    /// By mpiexec, both at once.
+    /// By the library's own launcher, both at once.
     Linux,
 }
+
+/// A library, with how its programs are built and started without psched.
+struct Library {
+    name: &'static str,
+    compiler: &'static str,
+    launcher: &'static [&'static str],
+    /// To bind, and not to.
+    binding: [&'static [&'static str]; 2],
+    /// Shared memory and nothing else: the exchange is all that is measured.
+    transport: (&'static str, &'static str),
+}
+
+const LIBRARIES: [Library; 2] = [
+    Library {
+        name: "MPICH",
+        compiler: "mpicc.mpich",
+        launcher: &["mpiexec.hydra"],
+        binding: [&["-bind-to", "core"], &[]],
+        transport: ("UCX_TLS", "posix,self"),
+    },
+    Library {
+        name: "Open MPI",
+        compiler: "mpicc.openmpi",
+        launcher: &MPIRUN,
+        binding: [&["--bind-to", "core"], &["--bind-to", "none"]],
+        transport: ("OMPI_MCA_btl", "vader,self"),
+    },
+];
 
 const WAYS: [Way; 5] =
     [Way::Turns("10ms"), Way::Turns("20ms"), Way::Turns("50ms"), Way::Turns("100ms"), Way::Linux];
@@ -40,8 +72,18 @@ fn measure() -> anyhow::Result<()> {
     let rounds = number("PSCHED_BENCH_ROUNDS", 5u32)?;
     let seconds = number("PSCHED_BENCH_SECONDS", 2u32)?;
     let folder = tempfile::tempdir()?;
-    let program = built(folder.path())?;
     println!("{}", machine());
+    for library in LIBRARIES {
+        if programs::is_there(library.compiler) {
+            let program = programs::build(folder.path(), library.compiler, "exchange")?;
+            println!("\n{}", library.name);
+            with(&library, &program, rounds, seconds)?;
+        }
+    }
+    Ok(())
+}
+
+fn with(library: &Library, program: &Path, rounds: u32, seconds: u32) -> anyhow::Result<()> {
     println!(
         "messages a second of both together, in percent of one alone (medians of {rounds} rounds)\n"
     );
@@ -55,9 +97,9 @@ fn measure() -> anyhow::Result<()> {
             let mut shares: Vec<Vec<f64>> = vec![Vec::new(); WAYS.len()];
             let mut alone = Vec::new();
             for _ in 0..rounds {
-                let one = together(&program, Way::Turns("100ms"), bound, 1, seconds)?;
+                let one = together(library, program, Way::Turns("100ms"), bound, 1, seconds)?;
                 for (way, shares) in WAYS.into_iter().zip(&mut shares) {
-                    let both = together(&program, way, bound, 2, seconds)?;
+                    let both = together(library, program, way, bound, 2, seconds)?;
                     shares.push(both / one * 100.0);
                 }
                 alone.push(one / f64::from(seconds));
@@ -82,6 +124,7 @@ fn median(mut of: Vec<f64>) -> f64 {
 
 /// How many messages so many programs exchange in that time, all of them together.
 fn together(
+    library: &Library,
     program: &Path,
     way: Way,
     bound: bool,
@@ -104,16 +147,15 @@ fn together(
                 aprun
             }
             Way::Linux => {
-                let mut mpiexec = Command::new("mpiexec.hydra");
-                mpiexec.args(["-n", "2"]);
-                if bound {
-                    mpiexec.args(["-bind-to", "core"]);
-                }
-                mpiexec
+                let (launcher, options) = library.launcher.split_first().expect("a command");
+                let mut command = Command::new(launcher);
+                command.args(options).args(library.binding[usize::from(!bound)]);
+                command.args(["-n", "2"]);
+                command
             }
         };
-        // Shared memory and nothing else: the exchange is all that is measured.
-        command.arg(program).arg(seconds.to_string()).env("UCX_TLS", "posix,self");
+        let (name, value) = library.transport;
+        command.arg(program).arg(seconds.to_string()).env(name, value);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("an MPI program")
     };
     let started: Vec<Child> = (0..programs).map(start).collect::<anyhow::Result<_>>()?;
@@ -143,12 +185,4 @@ impl Drop for Busy {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn built(folder: &Path) -> anyhow::Result<PathBuf> {
-    let program = folder.join("exchange");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/exchange.c");
-    let built = Command::new("mpicc.mpich").args(["-O2", "-o"]).arg(&program).arg(source).status();
-    ensure!(built.context("mpicc.mpich")?.success(), "{source} can't be compiled");
-    Ok(program)
 }
