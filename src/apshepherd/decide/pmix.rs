@@ -480,7 +480,7 @@ impl Pmix {
         let most = self.most.min(GIVEN_MAX as u64);
         if data.len() as u64 > most {
             let cure = match most < GIVEN_MAX as u64 {
-                true => format!(", or {}", raise("pmi_max", &format_size(most))),
+                true => format!(", or {}", raise("pmi_max", format_size(most))),
                 false => String::new(),
             };
             let most = format_size(most);

@@ -61,6 +61,8 @@ pub(super) fn described() -> Option<CString> {
 ///
 /// # Safety
 /// No other thread is there.
+// (The library reads it in this very process: there is no child to give it to.)
+#[allow(clippy::disallowed_methods)]
 pub(super) unsafe fn hide() {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let plain = format!("pack:1 core:{processors} pu:1");
