@@ -27,11 +27,17 @@ const ANSWER_MAX: usize = 4096;
 const ANY: [u8; 8] = [0xff; 8];
 
 /// The user of the process of this host that has the end `here` of a connection that stands, as the kernel says.
+///
+/// The other end, `there`, is this process's: a kernel that does not know of that one either answers no such questions.
 pub fn owner_of_connection(here: SocketAddr, there: SocketAddr) -> Option<u32> {
     // (What is IPv4 in IPv6 is IPv4.)
     let [here, there] =
         [here, there].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
-    asked(here, there).unwrap_or_else(|_| owner_by_table(here, there))
+    match asked(here, there) {
+        Ok(Some(owner)) => Some(owner),
+        Ok(None) if asked(there, here).is_ok_and(|own| own.is_some()) => None,
+        _ => owner_by_table(here, there),
+    }
 }
 
 /// The same by sock_diag. An error: the kernel does not answer such questions.

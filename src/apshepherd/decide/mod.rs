@@ -152,6 +152,8 @@ pub struct Shepherd {
     pmix: Option<Pmix>,
     /// The program can't do without.
     pmix_needed: bool,
+    /// A time limit of PMIx has passed, and it was asked whether the PEs are frozen.
+    limits_asked: bool,
     asks: Asks,
     output: OutputLog,
     /// How each PE has ended is told.
@@ -219,6 +221,7 @@ impl Shepherd {
             pmi: None,
             pmix: None,
             pmix_needed: false,
+            limits_asked: false,
             asks: Asks::default(),
             output: OutputLog::new(false, Bounds::default().output),
             reports: false,
@@ -363,7 +366,7 @@ impl Shepherd {
             self.stacks.look_at(),
             self.unmet.look_at,
             self.asks.due_ns(),
-            self.pmix.as_ref().and_then(Pmix::due_ns),
+            self.pmix.as_ref().and_then(Pmix::due_ns).filter(|_| !self.limits_asked),
         ]);
         let timer = deadlines.flatten().min();
         if timer != self.timer {
@@ -394,8 +397,11 @@ impl Shepherd {
         if due(&mut self.unmet.look_at) {
             self.look_for_mpi();
         }
-        let effects = self.pmix.as_mut().map(|pmix| pmix.tick(now_ns));
-        self.pmix_effects(now_ns, effects.unwrap_or_default());
+        let limit = self.pmix.as_ref().and_then(Pmix::due_ns).filter(|at| *at <= now_ns);
+        if limit.is_some() && !self.limits_asked {
+            self.limits_asked = true;
+            self.actions.push(Action::LookFrozen);
+        }
         self.send_letters(now_ns);
         self.stacks.tick(now_ns, &mut self.actions);
         if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
@@ -585,9 +591,6 @@ impl Shepherd {
         if launch.width > 1 && (launch.launch.pmi || self.pmix.is_some()) {
             self.watch_for_mpi();
         }
-        if self.pmix.is_none() {
-            self.no_pmix("PMIx is not served to it: give --pmi=all, or --pmi=pmix".into());
-        }
         // (Fences of PMIx go through its barriers.)
         if launch.launch.pmi || self.pmix.is_some() {
             let Key { apid, incarnation } = self.key;
@@ -725,6 +728,12 @@ impl Shepherd {
 
     fn mix_says(&mut self, now_ns: u64, said: FromMix) {
         let effects = self.pmix.as_mut().map(|pmix| pmix.hear(now_ns, said));
+        self.pmix_effects(now_ns, effects.unwrap_or_default());
+    }
+
+    /// Time limits have passed: of PEs that run.
+    fn limits_looked(&mut self, now_ns: u64, frozen: bool) {
+        let effects = self.pmix.as_mut().map(|pmix| pmix.limits_passed(now_ns, frozen));
         self.pmix_effects(now_ns, effects.unwrap_or_default());
     }
 

@@ -207,6 +207,9 @@ impl Shepherd {
     }
 
     pub(super) fn look_frozen(&mut self, now_ns: u64, frozen: bool) {
+        if std::mem::take(&mut self.limits_asked) {
+            self.limits_looked(now_ns, frozen);
+        }
         if let Some(grace) = self.grace.take_if(|grace| grace.asked) {
             return self.grace_looked(now_ns, grace, frozen);
         }

@@ -330,13 +330,16 @@ impl Pmix {
         }
     }
 
-    /// When [`Pmix::tick`] has something to do.
+    /// When the first time limit of a PE has passed.
     pub fn due_ns(&self) -> Option<u64> {
         self.published.due_ns()
     }
 
-    /// Time has passed.
-    pub fn tick(&mut self, now_ns: u64) -> Vec<Effect> {
+    /// Time limits have passed. Those of frozen PEs are put off: what they wait for may be frozen, too.
+    pub fn limits_passed(&mut self, now_ns: u64, frozen: bool) -> Vec<Effect> {
+        if frozen {
+            self.published.put_off(now_ns);
+        }
         let mut effects = Vec::new();
         for (id, question) in self.published.run_out(now_ns) {
             if self.keeps_data() {

@@ -4,7 +4,7 @@
 //! same program eight times. aprun can't always tell which MPI a program will load, or what becomes of its environment. So
 //! it is looked from time to time which PEs have loaded one:
 //!
-//! - One that has loaded Open MPI where PMIx is not served ends the application, with what is missing.
+//! - One that has loaded Open MPI on a host that can't serve PMIx ends the application, with what is missing.
 //! - One that has loaded any and never begun with PMI-1 or PMIx is told of once: when it ends by itself, or when it has
 //!   had the library for a while. (It may have had a reason not to call MPI_Init, and until then it may still call it.)
 
@@ -20,12 +20,12 @@ use std::time::Duration;
 /// When it is looked, since the PEs went: a library is loaded within milliseconds, or by an interpreter when it comes to
 /// that.
 const LOOKS_MS: [u64; 11] = [4, 12, 25, 50, 100, 200, 500, 1000, 3000, 10_000, 30_000];
-/// After those: it may still come to that.
+/// After those, where aprun can't tell what will be loaded.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const LOOKS_MAX: usize = LOOKS_MS.len() + 10;
-/// How long PEs have had a library without beginning with it when they are told of though they go on; and where they are
-/// ended, perhaps before they could.
-const HAD_GOING: Duration = Duration::from_secs(60);
+/// How long PEs have had a library without beginning with it when they are told of though they go on (at the next look);
+/// and where they are ended, perhaps before they could.
+const HAD_GOING: Duration = Duration::from_secs(45);
 const HAD_ENDED: Duration = Duration::from_secs(5);
 /// At how many PEs it is looked: those of one host run the same program as a rule.
 const PES_MAX: usize = 4;
@@ -37,6 +37,8 @@ pub(super) struct Unmet {
     pub look_at: Option<u64>,
     /// Why this host can't serve PMIx.
     no_pmix: Option<String>,
+    /// It was not asked to.
+    not_asked: bool,
     /// What PEs have loaded, and since when that is known.
     loaded: BTreeMap<u32, (Mpi, u64)>,
     told: bool,
@@ -46,6 +48,7 @@ impl Shepherd {
     /// The PEs will be looked at.
     pub(super) fn watch_for_mpi(&mut self) {
         self.unmet.looks = Some(0);
+        self.unmet.not_asked = self.pmix.is_none();
     }
 
     /// This host can't serve PMIx, which the program may do without.
@@ -57,7 +60,9 @@ impl Shepherd {
         let Some(looks) = self.unmet.looks else { return };
         let since = match LOOKS_MS.get(looks) {
             Some(ms) => Duration::from_millis(*ms),
-            None if looks >= LOOKS_MAX => return self.unmet.look_at = None,
+            None if self.unmet.not_asked || looks >= LOOKS_MAX => {
+                return self.unmet.look_at = None;
+            }
             None => LOOK_AGAIN * u32::try_from(looks + 1 - LOOKS_MS.len()).unwrap_or(u32::MAX),
         };
         self.unmet.look_at = Some(after(self.went_at, since));
@@ -112,6 +117,9 @@ impl Shepherd {
         };
         let why = match &self.unmet.no_pmix {
             Some(why) if *mpi == Mpi::OpenMpi => why.clone(),
+            None if *mpi == Mpi::OpenMpi && self.unmet.not_asked => {
+                "PMIx is not served to it: give --pmi=all".to_owned()
+            }
             _ => "does something between aprun and the program take away its environment (env -i) or its \
                   descriptors?"
                 .to_owned(),

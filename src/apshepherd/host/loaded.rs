@@ -11,11 +11,31 @@ const MAP_MAX: u64 = 1024 * 1024;
 /// Processes of a PE that are looked at: a shell, an interpreter, what it runs.
 const PROCESSES_MAX: usize = 16;
 
-/// The MPI that a process, or one that descends from it, has loaded.
+/// What these run is a program of their own, whose processes they look after. (The kernel knows 15 bytes of a name.)
+const LAUNCHERS: [&str; 12] = [
+    "aprun",
+    "apshepherd",
+    "mpirun",
+    "mpiexec",
+    "mpiexec.hydra",
+    "mpirun.openmpi",
+    "orterun",
+    "prterun",
+    "orted",
+    "prted",
+    "prte",
+    "srun",
+];
+
+/// The MPI that a process, or one that descends from it, has loaded, launchers and what they run apart.
 pub fn mpi_in(pid: i32) -> Mpi {
     let mut todo = VecDeque::from([pid]);
     for _ in 0..PROCESSES_MAX {
         let Some(pid) = todo.pop_front() else { break };
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if LAUNCHERS.contains(&name.trim_end()) {
+            continue;
+        }
         match mpi_of_process(pid) {
             Mpi::None => {}
             mpi => return mpi,

@@ -129,9 +129,10 @@ impl Shell {
             // (No configuration and no parts of the library of the user's, which would run outside of all turns.)
             ("HOME", "/".to_owned()),
             ("TMPDIR", folder.clone()),
-            // Parts of hwloc that load the libraries of screens and accelerators, of which nothing is told.
+            // Parts of hwloc that load the libraries of screens and accelerators, of which nothing is told; and the one
+            // that goes from processor to processor, which have others' programs.
             ("HWLOC_PLUGINS_BLACKLIST", HWLOC_PARTS.to_owned()),
-            ("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero".to_owned()),
+            ("HWLOC_COMPONENTS", "-x86,-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero".to_owned()),
             ("MALLOC_ARENA_MAX", "2".to_owned()),
             // Without this it has 8 MiB of files for each application.
             ("PMIX_MCA_gds", "hash".to_owned()),

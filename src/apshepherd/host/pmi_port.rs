@@ -167,7 +167,7 @@ impl Shell {
         let free = |pe: &Pe| pe.pmi.is_none() && !pe.ended;
         let pe = index.and_then(|index| self.pes.all.get_mut(index)).filter(|pe| free(pe));
         let (Some(index), Some(pe)) = (index, pe) else { return };
-        // (Last: it is looked for in a table of all connections of this host.)
+        // (Last: the kernel is asked only about who knows a PE's number.)
         if owner_of_connection(caller.from, at) != Some(Uid::effective().as_raw()) {
             return;
         }

@@ -157,9 +157,6 @@ impl Server {
         say: impl Fn(Upcall) + Send + Sync + 'static,
     ) -> Result<Server, Failure> {
         let functions = load().map_err(Failure::NoLibrary)?;
-        let described = job.describes_host.then(topology::described).flatten();
-        // SAFETY: the library has not begun with its threads, and there are no others.
-        unsafe { topology::hide() }
         let shared = Shared::new(Box::new(say), &job.name, functions.forget);
         let refused = |text: &str| Failure::Refused(text.to_owned());
         let mut first = false;
@@ -170,6 +167,9 @@ impl Server {
         if !first {
             return Err(refused("there is a server in this process already"));
         }
+        let described = job.describes_host.then(topology::described).flatten();
+        // SAFETY: the library has not begun with its threads, and there are no others.
+        unsafe { topology::hide() }
         let server = Server { functions, shared };
         let module = Box::new(Module {
             connected: Some(connected),

@@ -10,8 +10,10 @@
 use super::{DUPLICATE_KEY, NO_ROOM, NOT_FOUND, SUCCESS, Whom};
 use crate::apteam::protocol::letters::{LETTER_MAX, LetterText};
 use crate::apteam::protocol::peers::PMI_ENTRY_COST;
+use crate::variables::units::nanos;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 /// Questions of the PEs of a host without an answer: a PE has one or two.
 const OPEN_MAX: usize = 64 * 1024;
@@ -25,8 +27,15 @@ const TOLD_MAX: usize = 64 * 1024 * 1024;
 /// been, or have these bytes.
 const READ_MAX: usize = 1024;
 const READ_BYTES: usize = 16 * 1024 * 1024;
+/// Questions that run out at a time: each is looked for among all.
+const RUN_OUT_MAX: usize = 256;
+/// How long those of frozen PEs are put off.
+const PUT_OFF: Duration = Duration::from_secs(10);
 /// Questions with another answer, whose numbers are kept.
 const ANSWERED_MAX: usize = 16 * 1024;
+
+/// Data begins with the rank of the PE that publishes it, in so many bytes.
+const PUBLISHER: usize = 4;
 
 /// A question of appmix's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,11 +105,25 @@ impl Published {
         self.until.first().map(|(at, _)| *at)
     }
 
-    /// Questions that have waited as long as they may: what is asked instead, by the number of each. (The one who has
-    /// the data says whether it was published in the last moment: it may be for this one alone.)
+    /// Those that have waited as long as they may go on for a while.
+    pub fn put_off(&mut self, now_ns: u64) {
+        let later = now_ns.saturating_add(nanos(PUT_OFF));
+        let still = self.until.split_off(&(now_ns.saturating_add(1), 0));
+        for (_, id) in std::mem::replace(&mut self.until, still) {
+            self.until.insert((later, id));
+            if let Some(question) = self.open.get_mut(&id) {
+                question.until_ns = Some(later);
+            }
+        }
+    }
+
+    /// Questions that have waited as long as they may, some at a time: what is asked instead, by the number of each. (The
+    /// one who has the data says whether it was published in the last moment: it may be for this one alone.)
     pub fn run_out(&mut self, now_ns: u64) -> Vec<Next> {
         let mut next = Vec::new();
-        while let Some((at, id)) = self.until.first().copied().filter(|(at, _)| *at <= now_ns) {
+        while next.len() < RUN_OUT_MAX
+            && let Some((at, id)) = self.until.first().copied().filter(|(at, _)| *at <= now_ns)
+        {
             self.until.remove(&(at, id));
             if let Some(question) = self.open.get_mut(&id) {
                 question.until_ns = None;
@@ -165,8 +188,13 @@ impl Published {
 
     fn publish(&mut self, key: Bytes, data: Bytes, once: bool, most: u64) -> (i32, Vec<Answered>) {
         let cost = cost(&key, &data);
-        if self.kept.contains_key(&key) {
-            return (DUPLICATE_KEY, Vec::new());
+        match self.kept.get(&key) {
+            // (What nobody has read in time, as where MPI_Comm_accept is called again.)
+            Some((old, true)) if once && old.get(..PUBLISHER) == data.get(..PUBLISHER) => {
+                self.forget(&key);
+            }
+            Some(_) => return (DUPLICATE_KEY, Vec::new()),
+            None => {}
         }
         if self.bytes + cost > most {
             return (NO_ROOM, Vec::new());
@@ -389,6 +417,30 @@ mod tests {
         assert_eq!(asked(&mut all, 2, look_up(false)), [to(2, SUCCESS, "one")]);
     }
 
+    /// MPI_Comm_accept that has timed out is called again: what it published for one reader is still there.
+    #[test]
+    fn what_nobody_has_read_may_be_published_again_by_the_same_pe() {
+        let mut all = Published::default();
+        let publish = |data| publish(data, true);
+        assert_eq!(asked(&mut all, 1, publish("PE 0 first")), [to(1, SUCCESS, "")]);
+        assert_eq!(asked(&mut all, 2, publish("PE 1 first")), [to(2, DUPLICATE_KEY, "")]);
+        assert_eq!(asked(&mut all, 3, publish("PE 0 again")), [to(3, SUCCESS, "")]);
+        assert_eq!(asked(&mut all, 4, look_up(false)), [to(4, SUCCESS, "PE 0 again")]);
+        assert_eq!(all.bytes, 0);
+    }
+
+    #[test]
+    fn those_of_frozen_pes_are_put_off() {
+        let mut all = Published::default();
+        let id = all.open(70, &look_up(true), Some(5)).expect("room");
+        all.put_off(4);
+        assert_eq!(all.due_ns(), Some(5));
+        all.put_off(5);
+        let later = 5 + nanos(PUT_OFF);
+        assert_eq!((all.due_ns(), all.run_out(later - 1)), (Some(later), vec![]));
+        assert_eq!(all.run_out(later), [(id, look_up(false))]);
+    }
+
     #[test]
     fn questions_run_out_in_their_order() {
         let mut all = Published::default();
@@ -466,13 +518,14 @@ mod tests {
                     _ => unpublish(),
                 };
                 let expected = match &question {
-                    LetterText::PublishData { .. } if simple.contains_key(&key) => {
-                        (DUPLICATE_KEY, text(""))
-                    }
-                    LetterText::PublishData { data, once, .. } => {
-                        simple.insert(key, (data.clone(), *once));
-                        (SUCCESS, text(""))
-                    }
+                    LetterText::PublishData { data, once, .. } => match simple.get(&key) {
+                        // (All have the same publisher.)
+                        Some((_, unread)) if !(*once && *unread) => (DUPLICATE_KEY, text("")),
+                        _ => {
+                            simple.insert(key, (data.clone(), *once));
+                            (SUCCESS, text(""))
+                        }
+                    },
                     LetterText::LookUpData { .. } => match simple.get(&key).cloned() {
                         Some((data, true)) => {
                             simple.remove(&key);
