@@ -1,9 +1,8 @@
 //! Whose the other end of a TCP connection within this host is.
 //!
 //! # Problem
-//! A TCP port is open to all users of its host, and a connection says nothing of who made it. The kernel's tables
-//! (/proc/net/tcp) do, but to read them takes it milliseconds, whatever they have: as long as all the rest of a PE's
-//! PMIx_Init, for each PE.
+//! Any user of a host can connect to a TCP port of it, and a connection does not tell its user. The kernel's tables
+//! (/proc/net/tcp) do, but reading them takes milliseconds even if they are almost empty, for each PE.
 //!
 //! # Approach
 //! The kernel is asked about one connection, by the socket that ss(8) uses (sock_diag(7)): microseconds. Where there is
@@ -40,7 +39,7 @@ pub fn owner_of_connection(here: SocketAddr, there: SocketAddr) -> Option<u32> {
     }
 }
 
-/// The same by sock_diag. An error: the kernel does not answer such questions.
+/// The same by sock_diag. An error: this kernel does not support it.
 fn asked(here: SocketAddr, there: SocketAddr) -> Result<Option<u32>, Errno> {
     let (flags, protocol) = (SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag);
     let kernel = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
@@ -106,7 +105,7 @@ mod tests {
             for ways in [asked, |here, there| Ok(owner_by_table(here, there))] {
                 assert_eq!(ways(here, there), Ok(me));
                 assert_eq!(ways(there, here), Ok(me));
-                // A port at which only somebody listens is no end of a connection.
+                // No connection has this end.
                 let other = SocketAddr::new(here.ip(), 1);
                 assert_eq!(ways(there, other), Ok(None));
                 assert_eq!(ways(other, there), Ok(None));

@@ -383,7 +383,7 @@ fn without_a_fabric_its_libraries_are_not_loaded() {
     assert_eq!(told("-e OMPI_MCA_mtl=ofi"), "ofi\n");
 }
 
-/// As that of MPI_Comm_connect where nobody accepts does; PE 0's host knows what is published.
+/// MPI_Comm_connect looks up a key in this way. What is published is kept at PE 0's host.
 #[test]
 fn a_lookup_that_waits_ends_in_time() {
     let test = "openmpi::a_lookup_that_waits_ends_in_time";
@@ -422,7 +422,7 @@ fn two_programs_take_turns() {
     assert_they_took_turns(&run(&mut instance.command("psview", ["--json"])).expect(0));
 }
 
-/// The same on two hosts.
+/// The same with two hosts, whose ranks talk by TCP.
 #[test]
 fn two_programs_take_turns_on_two_hosts() {
     let test = "openmpi::two_programs_take_turns_on_two_hosts";

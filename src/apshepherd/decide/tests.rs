@@ -63,15 +63,21 @@ fn starting(launch: HostLaunch) -> Shepherd {
     shepherd
 }
 
-/// All PEs go, since time 0.
-fn going(launch: HostLaunch) -> Shepherd {
+/// All PEs are told to go at time 0, and what follows.
+fn told_to_go(launch: HostLaunch) -> (Shepherd, Vec<Action>) {
     let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
     let mut shepherd = starting(launch);
-    for rank in &ranks {
-        shepherd.apply(0, Event::Stopped { rank: *rank });
+    for rank in ranks {
+        shepherd.apply(0, Event::Stopped { rank });
     }
-    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)).first(), Some(&Action::Go));
-    shepherd
+    let actions = shepherd.apply(0, Event::Frame(ToShepherd::Go));
+    assert_eq!(actions.first(), Some(&Action::Go));
+    (shepherd, actions)
+}
+
+/// All PEs go, since time 0.
+fn going(launch: HostLaunch) -> Shepherd {
+    told_to_go(launch).0
 }
 
 /// The launch of a program to which PMI-1 is served.

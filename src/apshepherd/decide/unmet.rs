@@ -5,8 +5,8 @@
 //! it is looked from time to time which PEs have loaded one:
 //!
 //! - One that has loaded Open MPI on a host that can't serve PMIx ends the application, with what is missing.
-//! - One that has loaded any and never begun with PMI-1 or PMIx is told of once: when it ends by itself, or when it has
-//!   had the library for a while. (It may have had a reason not to call MPI_Init, and until then it may still call it.)
+//! - The user is told once of a PE that has loaded any and has not begun with PMI-1 or PMIx: when it ends by itself, or
+//!   when it has had the library for a while. (It may have had a reason not to call MPI_Init, and until then it may still call it.)
 
 use super::pmi::Progress;
 use super::{Action, Shepherd, after};
@@ -37,8 +37,6 @@ pub(super) struct Unmet {
     pub look_at: Option<u64>,
     /// Why this host can't serve PMIx.
     no_pmix: Option<String>,
-    /// It was not asked to.
-    not_asked: bool,
     /// What PEs have loaded, and since when that is known.
     loaded: BTreeMap<u32, (Mpi, u64)>,
     told: bool,
@@ -48,7 +46,6 @@ impl Shepherd {
     /// The PEs will be looked at.
     pub(super) fn watch_for_mpi(&mut self) {
         self.unmet.looks = Some(0);
-        self.unmet.not_asked = self.pmix.is_none();
     }
 
     /// This host can't serve PMIx, which the program may do without.
@@ -60,7 +57,7 @@ impl Shepherd {
         let Some(looks) = self.unmet.looks else { return };
         let since = match LOOKS_MS.get(looks) {
             Some(ms) => Duration::from_millis(*ms),
-            None if self.unmet.not_asked || looks >= LOOKS_MAX => {
+            None if self.pmix.is_none() || looks >= LOOKS_MAX => {
                 return self.unmet.look_at = None;
             }
             None => LOOK_AGAIN * u32::try_from(looks + 1 - LOOKS_MS.len()).unwrap_or(u32::MAX),
@@ -99,7 +96,7 @@ impl Shepherd {
         }
     }
 
-    /// A PE has ended; `by_itself`: nobody ended it.
+    /// A PE has ended; `by_itself`: by an exit, while nothing ended the application.
     pub(super) fn ended_unmet(&mut self, now_ns: u64, rank: u32, by_itself: bool) {
         self.tell_unmet(now_ns, rank, if by_itself { Duration::ZERO } else { HAD_ENDED });
     }
@@ -117,7 +114,7 @@ impl Shepherd {
         };
         let why = match &self.unmet.no_pmix {
             Some(why) if *mpi == Mpi::OpenMpi => why.clone(),
-            None if *mpi == Mpi::OpenMpi && self.unmet.not_asked => {
+            None if *mpi == Mpi::OpenMpi && self.pmix.is_none() => {
                 "PMIx is not served to it: give --pmi=all".to_owned()
             }
             _ => "does something between aprun and the program take away its environment (env -i) or its \

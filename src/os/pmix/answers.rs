@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Condvar, Mutex, OnceLock};
 
-/// Whoever waits for an answer.
+/// A call of the library that waits for its answer.
 pub(super) struct Waiting {
     pub(super) call: Call,
     pub(super) data: *mut c_void,
@@ -77,7 +77,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
-    /// Keeps whoever waits, under a new number.
+    /// Keeps a call that waits, under a new number.
     pub(super) fn keep(&self, call: Call, data: *mut c_void) -> u64 {
         let mut waiting = self.waiting();
         waiting.0 += 1;

@@ -105,7 +105,7 @@ impl Published {
         self.until.first().map(|(at, _)| *at)
     }
 
-    /// Those that have waited as long as they may go on for a while.
+    /// Gives questions whose time limit has passed [`PUT_OFF`] more.
     pub fn put_off(&mut self, now_ns: u64) {
         let later = now_ns.saturating_add(nanos(PUT_OFF));
         let still = self.until.split_off(&(now_ns.saturating_add(1), 0));
@@ -117,8 +117,8 @@ impl Published {
         }
     }
 
-    /// Questions that have waited as long as they may, some at a time: what is asked instead, by the number of each. (The
-    /// one who has the data says whether it was published in the last moment: it may be for this one alone.)
+    /// Questions whose time limit has passed, some at a time: what is asked instead, by the number of each. (PE 0's host
+    /// answers: it may have sent the data already, to this question alone.)
     pub fn run_out(&mut self, now_ns: u64) -> Vec<Next> {
         let mut next = Vec::new();
         while next.len() < RUN_OUT_MAX
@@ -189,7 +189,7 @@ impl Published {
     fn publish(&mut self, key: Bytes, data: Bytes, once: bool, most: u64) -> (i32, Vec<Answered>) {
         let cost = cost(&key, &data);
         match self.kept.get(&key) {
-            // (What nobody has read in time, as where MPI_Comm_accept is called again.)
+            // (Its publisher gave up before anybody had read it: MPI_Comm_accept is called again.)
             Some((old, true)) if once && old.get(..PUBLISHER) == data.get(..PUBLISHER) => {
                 self.forget(&key);
             }

@@ -13,14 +13,9 @@ fn offered(width: u32) -> HostLaunch {
     launch
 }
 
-/// The same, going, with the first looks for an MPI behind it; what they asked for.
+/// Its PEs go, and the first look for an MPI has been asked for: at these PEs.
 fn looked(launch: HostLaunch) -> (Shepherd, Vec<u32>) {
-    let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
-    let mut shepherd = starting(launch);
-    for rank in &ranks {
-        shepherd.apply(0, Event::Stopped { rank: *rank });
-    }
-    let actions = shepherd.apply(0, Event::Frame(ToShepherd::Go));
+    let (mut shepherd, actions) = told_to_go(launch);
     let Some(Action::SetTimer(Some(at))) = actions.last() else { panic!("{actions:?}") };
     let actions = shepherd.apply(*at, Event::Tick);
     let Some(Action::LookForMpi(ranks)) = actions.first() else { panic!("{actions:?}") };
@@ -41,7 +36,7 @@ fn pes_that_never_meet_are_told_of_once() {
     assert_eq!(ranks, [0, 1, 2]);
     let found = BTreeMap::from([(0, Mpi::Mpich), (1, Mpi::Mpich), (2, Mpi::Mpich)]);
     assert_eq!(notices(&shepherd.apply(MS, Event::MpiFound(found))), [""; 0]);
-    // One has met the others since, whoever they are.
+    // PE 0 has begun with PMIx since.
     shepherd.apply(MS, Event::Mix(FromMix::Connected(0)));
     shepherd.apply(MS, Event::Mix(FromMix::Finalized(0)));
     assert_eq!(notices(&shepherd.apply(2 * MS, ended(0, PeEnd::Exit(0)))), [""; 0]);
@@ -50,7 +45,7 @@ fn pes_that_never_meet_are_told_of_once() {
     assert_eq!(notices(&shepherd.apply(2 * MS, ended(2, PeEnd::Exit(0)))), [""; 0]);
 }
 
-/// Those of a long run hear of it before they end.
+/// The user of a long run is told before its end.
 #[test]
 fn pes_that_go_on_without_having_met_are_told_of() {
     let (mut shepherd, _) = looked(offered(2));
@@ -61,7 +56,7 @@ fn pes_that_go_on_without_having_met_are_told_of() {
     }
 }
 
-/// One that was ended soon may have had no time for MPI_Init.
+/// One that is killed soon may not have come to MPI_Init.
 #[test]
 fn pes_that_are_killed_without_having_met_are_told_of_after_a_while() {
     for (at, tells) in [(2 * SECOND, 0), (10 * SECOND, 1)] {
@@ -81,18 +76,14 @@ fn open_mpi_to_which_pmix_is_not_served_is_told_of() {
     let told = notices(&shepherd.apply(2 * MS, ended(1, PeEnd::Exit(0))));
     assert!(told[0].contains("give --pmi=all"), "{told:?}");
     // With --pmi=none it is as its user wants it.
-    assert_eq!(starting_all(launch(2)), [Action::Go]);
+    assert_eq!(told_to_go(launch(2)).1, [Action::Go]);
 }
 
 /// All looks: at first often, in the end each minute, and not for ever.
 #[test]
 fn looks_have_an_end() {
     for (launch, count, end) in [(offered(2), 21, 600), (mpi_launch(2), 11, 30)] {
-        let mut shepherd = starting(launch);
-        for rank in [0, 1] {
-            shepherd.apply(0, Event::Stopped { rank });
-        }
-        let mut actions = shepherd.apply(0, Event::Frame(ToShepherd::Go));
+        let (mut shepherd, mut actions) = told_to_go(launch);
         let mut looks = 0;
         while let Some(Action::SetTimer(Some(at))) = actions.last().cloned() {
             actions = shepherd.apply(at, Event::Tick);
@@ -103,21 +94,9 @@ fn looks_have_an_end() {
     }
 }
 
-/// What all PEs being ready and the word to go lead to.
-fn starting_all(launch: HostLaunch) -> Vec<Action> {
-    let ranks: Vec<u32> = launch.pes.iter().map(|pe| pe.rank).collect();
-    let mut shepherd = starting(launch);
-    for rank in ranks {
-        shepherd.apply(0, Event::Stopped { rank });
-    }
-    shepherd.apply(0, Event::Frame(ToShepherd::Go))
-}
-
 #[test]
 fn one_pe_alone_is_not_looked_at() {
-    let mut shepherd = starting(offered(1));
-    shepherd.apply(0, Event::Stopped { rank: 0 });
-    assert_eq!(shepherd.apply(0, Event::Frame(ToShepherd::Go)), [Action::Go]);
+    assert_eq!(told_to_go(offered(1)).1, [Action::Go]);
 }
 
 #[test]
