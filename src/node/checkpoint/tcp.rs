@@ -124,10 +124,15 @@ pub fn owner_by_table(here: SocketAddr, there: SocketAddr) -> Option<u32> {
     ends().ok()?.into_iter().find(|end| end.link == link).map(|end| end.uid)
 }
 
-/// The sockets of these processes.
+/// All that is dumped: the PEs and what they have made, and the shepherd and appmix, which serve some PEs by ports.
+fn processes(groups: &AppGroups) -> impl Iterator<Item = i32> {
+    groups.left().into_iter().map(|(_, pid)| pid).chain(groups.shepherds())
+}
+
+/// The sockets of an application.
 fn sockets(groups: &AppGroups) -> Result<BTreeSet<u64>, CheckpointError> {
     let mut all = BTreeSet::new();
-    for (_, pid) in groups.left() {
+    for pid in processes(groups) {
         let open = proc::open_files(pid)?.into_iter();
         let number = |path: &str| -> Option<u64> {
             path.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
@@ -187,7 +192,7 @@ pub fn break_off(groups: &AppGroups) {
     let Ok(all) = ends() else { return };
     let connected: BTreeSet<String> =
         all.iter().map(|end| format!("socket:[{}]", end.inode)).collect();
-    for (_, pid) in groups.left() {
+    for pid in processes(groups) {
         let found = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
         // One that has ended meanwhile has none.
         let (Some(Ok(process)), Ok(open)) = (found, proc::open_files(pid)) else { continue };

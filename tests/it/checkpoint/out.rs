@@ -106,6 +106,31 @@ fn it_goes_out_and_comes_in_and_nobody_notices() {
     assert_eq!(on_shelf(shelf.path()), [] as [String; 0]);
 }
 
+/// One whose PEs have connections to what serves them PMI or PMIx by a port: that goes out and comes in with them.
+#[test]
+fn a_program_that_met_over_tcp_goes_out_and_comes_in() {
+    let test = "checkpoint::out::a_program_that_met_over_tcp_goes_out_and_comes_in";
+    let shelf = shelf();
+    let Some(rig) = rig(test, shelf.path(), 2) else { return };
+    // (A file of its own for each of them.)
+    let open = mpi::open(&format!("{test}-open"), "laps");
+    let (Some(mpich), Some(open)) = (mpi::program(test, "laps"), open) else { return };
+    for (name, options, laps) in [("port", "--pmi=port", &mpich), ("pmix", "", &open)] {
+        let goal = rig.at(&format!("{name}.goal"));
+        let line = format!("-n 2 {options} {} {}", laps.display(), goal.display());
+        let mut command = rig.writes_to("aprun", &line, name);
+        let first = Running::start(command.env("UCX_TLS", "posix,self"));
+        let (apid, second) = goes_out(&rig, shelf.path(), 2);
+        assert_eq!(pes_of(&rig, apid), [] as [i32; 0], "{name}");
+        std::fs::write(&goal, "").expect("written");
+        second.signal(15);
+        second.wait(BOUND).expect(128 + 15);
+        first.wait(BOUND).expect(0);
+        let text = rig.read(name);
+        assert!(text.ends_with("ended together, 0 words wrong\n"), "{name}: {text}");
+    }
+}
+
 /// The processes of its PEs.
 fn pes_of(rig: &Rig, apid: u64) -> Vec<i32> {
     let runtime = rig.hand.folder().join(format!("apps-0/{apid}.1"));
