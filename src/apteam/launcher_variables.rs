@@ -27,8 +27,8 @@ use super::Apid;
 use super::launch::{HostLaunch, LocalPe};
 use super::place::HostPart;
 
-/// The number of OpenMP's threads.
-const THREADS: &str = "OMP_NUM_THREADS";
+/// How many threads a program of OpenMP begins with.
+pub const THREADS: &str = "OMP_NUM_THREADS";
 /// What torchrun sets, and programs that find each other as its do read.
 const OF_TORCHRUN: [&str; 7] = [
     "RANK",
@@ -119,7 +119,7 @@ pub fn of(launch: &HostLaunch, pe: &LocalPe) -> Vec<(&'static str, String)> {
         (master_port, if *port == 0 { String::new() } else { port.to_string() }),
         (mpi_rank, local),
         (mpi_ranks, here),
-        // (One thread is what a program has that is bound to one processor and told nothing.)
+        // (A depth of 1 may have been asked for or not, which aprun knows.)
         (THREADS, if depth > 1 { depth.to_string() } else { String::new() }),
     ];
     let known = all.into_iter().filter(|(_, value)| !value.is_empty());

@@ -448,10 +448,11 @@ fn pes_find_the_variables_of_other_launchers() {
         |rank: u32, threads: &str| format!("{rank}/4 {rank}/4 0 127.0.0.1 {rank}/4 0 [{threads}]");
     assert_eq!(aprun("-q -n 4 -N 2", show), [0, 1, 2, 3].map(|rank| expected(rank, "")));
     assert_eq!(aprun("-q -n 4 -N 2 -d 2", show), [0, 1, 2, 3].map(|rank| expected(rank, "2")));
-    assert_eq!(
-        aprun("-q -d 2 -e RANK=x -e OMP_NUM_THREADS=9", "echo $RANK $OMP_NUM_THREADS"),
-        ["x 9"]
-    );
+    assert_eq!(aprun("-q -n 4 -N 2 -d 1", show), [0, 1, 2, 3].map(|rank| expected(rank, "1")));
+    for depth in 1..=2 {
+        let line = format!("-q -d {depth} -e RANK=x -e OMP_NUM_THREADS=9");
+        assert_eq!(aprun(&line, "echo $RANK $OMP_NUM_THREADS"), ["x 9"]);
+    }
     // All that aprun(1) names are set, and none of them with --env=none.
     let manual = include_str!("../../man/aprun.1");
     let table = manual.split_once("\nRANK ").expect("the table").1;
@@ -463,6 +464,7 @@ fn pes_find_the_variables_of_other_launchers() {
     let show = format!("echo $ALPS_APP_PE{}", show.concat());
     assert_eq!(aprun("-d 2", &show), ["0xxxxxxxxxx"]);
     assert_eq!(aprun("--env=none -d 2", &show), ["0"]);
+    assert_eq!(aprun("--env=none -d 1", &show), ["0"]);
     // What the outer application has set is not taken for the user's.
     let inner = format!(
         "{} --inside -q -n 2 sh -c 'echo $RANK/$WORLD_SIZE [$OMP_NUM_THREADS]'",

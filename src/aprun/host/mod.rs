@@ -33,7 +33,7 @@ use crate::aprun::decide::wireup::{Wireup, served};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
-use crate::apteam::launcher_variables::Rendezvous;
+use crate::apteam::launcher_variables::{self, Rendezvous};
 use crate::apteam::posting::Posting;
 use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
@@ -292,12 +292,17 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
     });
     let launch::Part { executable, arguments, identity, .. } = parts.next().unwrap_or_default();
     let (pmi, pmix) = served(options.pmi, found.iter().map(|program| program.seen));
+    let mut environment = caller::environment(std::env::vars_os(), &variables);
+    // (Where PEs have more than one processor, each host says how many its own have.)
+    if options.one_thread_each() {
+        caller::set_where_unset(&mut environment, launcher_variables::THREADS, "1");
+    }
     let launch = Launch {
         executable,
         arguments,
         identity,
         more: parts.collect(),
-        environment: caller::environment(std::env::vars_os(), &variables),
+        environment,
         directory,
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),
@@ -393,7 +398,12 @@ mod tests {
     fn options(commands: &[&str]) -> Options {
         let shape = Shape { width: 2, depth: 1, per_node: None };
         let command = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-        let part = |text: &&str| Part { name: "part".to_owned(), shape, command: command(text) };
+        let part = |text: &&str| Part {
+            name: "part".to_owned(),
+            shape,
+            depth_given: false,
+            command: command(text),
+        };
         Options { parts: commands.iter().map(part).collect(), ..Options::default() }
     }
 

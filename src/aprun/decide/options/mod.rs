@@ -258,7 +258,9 @@ fn all_parts(program: Program, given: Given, ends: &Ends<'_>) -> Result<Vec<Part
     let shape = given.shape(None).map_err(several)?;
     parts::check_command(command).map_err(several)?;
     let name = if more.is_some() { "part 1" } else { "" };
-    let mut all = vec![Part { name: name.to_owned(), shape, command: command.to_vec() }];
+    let depth_given = given.depth.is_some();
+    let first = Part { name: name.to_owned(), shape, depth_given, command: command.to_vec() };
+    let mut all = vec![first];
     while let Some(words) = more {
         let name = format!("part {}", all.len() + 1);
         let named = |text| format!("{name}: {text}");
@@ -318,6 +320,13 @@ impl Options {
         }
         self.posting.choice = choice;
         Ok(())
+    }
+
+    /// Whether -d says that each PE has one processor: one that is told nothing may have as many threads as its node
+    /// has processors, if it is not bound. (What the first program is given holds for all that say nothing else.)
+    pub fn one_thread_each(&self) -> bool {
+        let given = self.parts.first().is_some_and(|part| part.depth_given);
+        given && self.posting.shape.depth == 1 && self.launcher_variables
     }
 
     /// How much the closing lines tell.

@@ -28,6 +28,8 @@ pub struct Part {
     pub name: String,
     /// -n, -d, -N.
     pub shape: Shape,
+    /// Its own options name a depth.
+    pub depth_given: bool,
     /// The command and its arguments; never empty.
     pub command: Vec<Vec<u8>>,
 }
@@ -167,6 +169,7 @@ pub(super) fn split<'a>(ends: &Ends<'a>) -> (&'a [Vec<u8>], Option<&'a [Vec<u8>]
 /// A part, read.
 pub(super) struct Read<'a> {
     pub shape: Shape,
+    depth_given: bool,
     pub command: &'a [Vec<u8>],
     /// What follows its `:`, if there is one.
     pub more: Option<&'a [Vec<u8>]>,
@@ -175,7 +178,8 @@ pub(super) struct Read<'a> {
 impl Read<'_> {
     /// As data.
     pub fn part(&self, name: String) -> Part {
-        Part { name, shape: self.shape, command: self.command.to_vec() }
+        let Read { shape, depth_given, .. } = *self;
+        Part { name, shape, depth_given, command: self.command.to_vec() }
     }
 }
 
@@ -195,7 +199,8 @@ pub(super) fn read<'a>(
     })?;
     let (command, more) = if colons { split(&ends) } else { (ends.rest, None) };
     check_command(command)?;
-    Ok(Read { shape: given.shape(first)?, command, more })
+    let depth_given = given.depth.is_some();
+    Ok(Read { shape: given.shape(first)?, depth_given, command, more })
 }
 
 /// Whether there is a command.

@@ -22,7 +22,7 @@ fn good(line: &str) -> Options {
 /// A lone program of one PE.
 fn alone(command: &str) -> Part {
     let shape = Shape { width: 1, depth: 1, per_node: None };
-    Part { name: String::new(), shape, command: words(command) }
+    Part { name: String::new(), shape, depth_given: false, command: words(command) }
 }
 
 fn bad(line: &str) -> String {
@@ -79,7 +79,7 @@ fn everything_at_once_in_several_spellings() {
         error: Some(Template::parse(b"err").expect("good")),
         pmi: Wireup::None,
         all_limits: false,
-        parts: vec![Part { shape, ..alone("./a.out -n 3 -- --label") }],
+        parts: vec![Part { shape, depth_given: true, ..alone("./a.out -n 3 -- --label") }],
     };
     let spaced = "-n 64 -d 2 -N 8 -m 3G -cc none -t 60 --time-limit 1h30m -b -e A=1 -e B= --env none -q -T \
                   -F exclusive --account climate-2.b --checkpoint usr1 -L 9-1 -E 3 --flexible --label --closing alps --report --strace -f --immediate --wait-for-psched 90 --dry-run --output out.%r \
@@ -666,4 +666,21 @@ fn hosts_in_lists_stand_for_their_nodes() {
     // The last one counts.
     assert_eq!(good("-E h1 -E 3 a").posting.choice.to_string(), "-E 3");
     assert!(!good("-E h1 -E 3 a").names_hosts());
+}
+
+#[test]
+fn one_thread_is_asked_for_by_a_depth_of_one() {
+    for (line, asked) in [
+        ("a", false),
+        ("-n 4 a", false),
+        ("-d 1 a", true),
+        ("-d 2 a", false),
+        ("--map-by slot:PE=1 a", true),
+        ("--env=none -d 1 a", false),
+        ("-d 1 a : -n 2 b", true),
+        ("a : -d 1 b", false),
+        ("-N 2 -d 1 a : -N 1 -d 2 b", false),
+    ] {
+        assert_eq!(good(line).one_thread_each(), asked, "{line}");
+    }
 }
