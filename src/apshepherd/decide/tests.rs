@@ -3,7 +3,7 @@ mod restart;
 
 use super::*;
 use crate::apteam::bounds::Bounds;
-use crate::apteam::ending::{HostEnd, PeEnd, PeReport};
+use crate::apteam::ending::{Cause, HostEnd, PeEnd, PeReport};
 use crate::apteam::launch::{Launch, LocalPe, Part};
 use crate::apteam::protocol::attach::{Output, PSCHED_SIGNALS, StdinCredit, StdinPiece};
 use crate::apteam::protocol::notice::Seen;

@@ -1,7 +1,7 @@
 //! MPI programs: those whose library is found out, PMIx, and letters from host to host.
 
 use super::*;
-use crate::apshepherd::decide::pmix::{NOT_FOUND, TIMED_OUT, ToMix};
+use crate::apshepherd::decide::pmix::{FromMix, NOT_FOUND, TIMED_OUT, ToMix};
 use crate::apteam::launch::ServePmix;
 use crate::apteam::posting::Mpi;
 use crate::apteam::protocol::letters::{Letter, LetterText};
