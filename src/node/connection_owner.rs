@@ -34,13 +34,20 @@ pub fn owner_of_connection(here: SocketAddr, there: SocketAddr) -> Option<u32> {
         [here, there].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
     match asked(here, there) {
         Ok(Some(owner)) => Some(owner),
-        Ok(None) if asked(there, here).is_ok_and(|own| own.is_some()) => None,
+        // (Whatever has become of it: a stranger who hangs up at once must not have the tables read, which he has filled.)
+        Ok(None) if found(there, here).is_ok_and(|own| own.is_some()) => None,
         _ => owner_by_table(here, there),
     }
 }
 
 /// The same by sock_diag. An error: this kernel does not support it.
 fn asked(here: SocketAddr, there: SocketAddr) -> Result<Option<u32>, Errno> {
+    let end = found(here, there)?;
+    Ok(end.filter(|(state, _)| *state == TCP_ESTABLISHED).map(|(_, owner)| owner))
+}
+
+/// The state of this end of a connection, and its user.
+fn found(here: SocketAddr, there: SocketAddr) -> Result<Option<(u8, u32)>, Errno> {
     let (flags, protocol) = (SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag);
     let kernel = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
     let family = if here.is_ipv4() { AF_INET } else { AF_INET6 };
@@ -56,7 +63,7 @@ fn asked(here: SocketAddr, there: SocketAddr) -> Result<Option<u32>, Errno> {
         family,
         protocol: IPPROTO_TCP,
         extensions: ExtensionFlags::empty(),
-        states: StateFlags::ESTABLISHED,
+        states: StateFlags::all(),
         socket_id: socket_id.clone(),
     };
     let mut header = NetlinkHeader::default();
@@ -77,7 +84,7 @@ fn asked(here: SocketAddr, there: SocketAddr) -> Result<Option<u32>, Errno> {
             let found = found.header;
             // (Where there is no such connection, the kernel names a socket that listens at that port.)
             let same = found.socket_id.destination_port == socket_id.destination_port;
-            Ok((found.state == TCP_ESTABLISHED && same).then_some(found.uid))
+            Ok(same.then_some((found.state, found.uid)))
         }
         NetlinkPayload::Error(error) => match Errno::from_raw(-error.raw_code()) {
             Errno::ENOENT => Ok(None),
@@ -110,7 +117,11 @@ mod tests {
                 assert_eq!(ways(there, other), Ok(None));
                 assert_eq!(ways(other, there), Ok(None));
             }
-            drop((came, client));
+            // A stranger who hangs up before it is looked who he is: the kernel knows of this end still.
+            drop(client);
+            assert_eq!(asked(there, here), Ok(None));
+            assert!(found(there, here).is_ok_and(|own| own.is_some()));
+            drop(came);
             assert_eq!(owner_of_connection(here, there), None);
         }
     }
