@@ -573,6 +573,8 @@ fn options(images: BorrowedFd<'_>, log: &str) -> proto::Options {
         // Groups are the caller's business, who has others now.
         manage_cgroups_mode: Some(proto::CgroupMode::Ignore.into()),
         tcp_established: Some(true),
+        // (Any user of the host can have one wait at any port. For the application's own see `tcp`.)
+        tcp_skip_in_flight: Some(true),
         // Both ends of a connection between PEs are in the dump, frozen; rules of a firewall would be
         // the host's.
         network_lock: Some(proto::NetworkLock::Skip.into()),

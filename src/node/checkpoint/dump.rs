@@ -16,7 +16,7 @@ use super::images::{Images, Owner};
 use super::proc::{self, State};
 use super::saved::{self, Role, Saved, SavedFile};
 use super::tcp::Link;
-use super::{CheckpointError, binding, image_files, memory, root_alone};
+use super::{CheckpointError, binding, image_files, memory, root_alone, tcp};
 use crate::machine::Nid;
 use crate::node::groups::{AppGroups, Freezer};
 use crate::node::stuck;
@@ -144,6 +144,7 @@ impl Begun {
         let frozen = Frozen::all_of(running)?;
         has_its_owners(running, options.ghost_limit)?;
         let links = stands()?;
+        tcp::all_accepted(running.groups)?;
         let tree = Tree::of(running)?;
         tree.save(running, version, links, images)?;
         // (It is another one where its shepherd has opened something since.)

@@ -186,6 +186,27 @@ pub fn leads_out(groups: &AppGroups) -> Result<Option<SocketAddr>, CheckpointErr
     Ok(ours().find(|link| !within.contains(link)).map(|link| link.there))
 }
 
+/// Whether each connection of an application that stands has been accepted at its other end: CRIU leaves out those that
+/// wait for it.
+///
+/// # Errors
+/// One has not, or its connections can't be looked at.
+pub fn all_accepted(groups: &AppGroups) -> Result<(), CheckpointError> {
+    let own = sockets(groups)?;
+    let all = ends()?;
+    let others: BTreeSet<Link> =
+        all.iter().filter(|end| own.contains(&end.inode)).map(|end| end.link.turned()).collect();
+    // (No process has it open.)
+    let waits = |end: &&End| end.inode == 0 && others.contains(&end.link);
+    match all.iter().find(waits) {
+        None => Ok(()),
+        Some(end) => Err(CheckpointError::new(format!(
+            "its connection to {} has not been accepted yet: try again",
+            end.link.here
+        ))),
+    }
+}
+
 /// Lets the connections of an application that stands and is about to be killed end at once, with no farewell:
 /// whoever is at the other end finds them reset.
 pub fn break_off(groups: &AppGroups) {

@@ -5,6 +5,7 @@ use crate::support::hand::Hand;
 use crate::support::*;
 use psched::node::checkpoint::criu::Criu;
 use std::ffi::OsString;
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -353,6 +354,41 @@ fn mpi_programs_are_restarted_whose_pes_have_met_over_tcp() {
         let other = rig.hand.wait_for("running", 1)[0];
         run(&mut rig.command("apkill", &format!("-9 {other}"))).expect(0);
         beside.wait(BOUND).expect(137);
+    }
+}
+
+/// Any user of a host can connect to a port of it. Who does so in the midst of a checkpoint does not keep it from being
+/// made; a connection of the application's own must not be lost.
+#[test]
+fn a_connection_that_waits_to_be_accepted_is_left_out_if_it_is_a_strangers() {
+    let test = "checkpoint::whole::a_connection_that_waits_to_be_accepted_is_left_out_if_it_is_a_strangers";
+    let Some(criu) = criu(test) else { return };
+    let rig = Rig::new(&criu);
+    for (name, own) in [("strangers", false), ("own", true)] {
+        let port = rig.at(&format!("{name}.port"));
+        let script = format!(
+            "import socket, time, os\n\
+             s = socket.create_server(('127.0.0.1', 0))\n\
+             c = socket.create_connection(s.getsockname()) if {} else None\n\
+             open('{1}.new', 'w').write(str(s.getsockname()[1])); os.rename('{1}.new', '{1}')\n\
+             time.sleep(1000.385)",
+            if own { "True" } else { "False" },
+            port.display()
+        );
+        let mut command = rig.writes_to("aprun", "-q python3 -B -c", &format!("{name}.out"));
+        let aprun = Running::start(command.arg(&script));
+        let apid = rig.running();
+        eventually(BOUND, "it listens", || port.exists());
+        let number: u16 = std::fs::read_to_string(&port).expect("read").parse().expect("a port");
+        let stranger = TcpStream::connect(("127.0.0.1", number)).expect("connected");
+        let cpr = rig.cpr(&format!("-c {name} -g -p {apid}"));
+        let _ = match own {
+            false => cpr.expect(0),
+            true => cpr.expect(1).says("has not been accepted yet: try again"),
+        };
+        drop(stranger);
+        run(&mut rig.command("apkill", &format!("-9 {apid}"))).expect(0);
+        aprun.wait(BOUND).expect(137);
     }
 }
 
