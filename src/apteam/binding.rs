@@ -17,7 +17,7 @@
 //! assert_eq!(sets, [vec![4, 5], vec![7]]);
 //! ```
 
-use super::place::{self, PlacementList};
+use super::place::{self, Place, PlacementList};
 use super::shape::Shape;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,6 +47,16 @@ pub enum Binding {
 }
 
 impl Binding {
+    /// What holds where the user says nothing: each PE has its own processors, or, where PEs share processors, all of
+    /// the application's on its node. (A PE may have more threads than others with which it would share one, and wait
+    /// for theirs: the kernel can't even that out if all are bound. Other launchers don't bind such PEs either.)
+    pub fn usual(places: &PlacementList) -> Binding {
+        match places.0.iter().any(Place::shares) {
+            true => Binding::None,
+            false => Binding::Cpu,
+        }
+    }
+
     /// About how many bytes of memory it takes.
     pub fn footprint(&self) -> usize {
         let Binding::Lists(Lists(lists)) = self else { return 0 };
@@ -216,7 +226,6 @@ impl Binding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::Place;
     use super::*;
     use crate::machine::Nid;
     use proptest::collection::vec;

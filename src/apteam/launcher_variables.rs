@@ -24,7 +24,7 @@
 //! by an aprun that the PE calls ([`is_of_outer`]).
 
 use super::Apid;
-use super::launch::{HostLaunch, LocalPe};
+use super::launch::{HostLaunch, LocalPe, ServePmix};
 use super::place::HostPart;
 
 /// How many threads a program of OpenMP begins with.
@@ -41,6 +41,16 @@ const OF_TORCHRUN: [&str; 7] = [
 ];
 /// What mpiexec sets for PEs of one host. No user sets them, as none sets PMI_RANK.
 const OF_MPIEXEC: [&str; 2] = ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
+
+/// What Open MPI's mpirun sets: wrappers choose a device or a file by them. Only for PEs that are served PMIx: a program
+/// of MPICH would be taken for one of Open MPI.
+const OF_OPEN_MPI: [&str; 5] = [
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_NODE_RANK",
+];
 
 /// The first of the ports of which an application has one. They are below those that Linux gives to outgoing
 /// connections (32768 to 60999, if nothing else is set).
@@ -109,6 +119,16 @@ pub fn of(launch: &HostLaunch, pe: &LocalPe) -> Vec<(&'static str, String)> {
     let depth = if pe.depth == 0 { launch.depth } else { pe.depth };
     let [rank, world, local_rank, local_world, node_rank, master, master_port] = OF_TORCHRUN;
     let [mpi_rank, mpi_ranks] = OF_MPIEXEC;
+    let open = [
+        pe.rank.to_string(),
+        launch.width.to_string(),
+        local.clone(),
+        here.clone(),
+        // (Of one application: the same as the rank on the host.)
+        local.clone(),
+    ];
+    let open = OF_OPEN_MPI.into_iter().zip(open);
+    let open = open.filter(|_| launch.launch.pmix != ServePmix::No);
     let all = [
         (rank, pe.rank.to_string()),
         (world, launch.width.to_string()),
@@ -122,7 +142,7 @@ pub fn of(launch: &HostLaunch, pe: &LocalPe) -> Vec<(&'static str, String)> {
         // (A depth of 1 may have been asked for or not, which aprun knows.)
         (THREADS, if depth > 1 { depth.to_string() } else { String::new() }),
     ];
-    let known = all.into_iter().filter(|(_, value)| !value.is_empty());
+    let known = all.into_iter().chain(open).filter(|(_, value)| !value.is_empty());
     known.filter(|(name, _)| !launch.launch.sets(name.as_bytes())).collect()
 }
 
@@ -134,6 +154,7 @@ pub fn of(launch: &HostLaunch, pe: &LocalPe) -> Vec<(&'static str, String)> {
 pub fn is_of_outer(name: &[u8], value: &[u8], within: bool, depth: Option<&[u8]>) -> bool {
     let is = |names: &[&str]| names.iter().any(|one| one.as_bytes() == name);
     is(&OF_MPIEXEC)
+        || is(&OF_OPEN_MPI)
         || within && is(&OF_TORCHRUN)
         || within && name == THREADS.as_bytes() && depth == Some(value)
 }

@@ -413,7 +413,9 @@ fn options_of_other_launchers_run() {
     std::fs::write(&file, format!("# all of them\n{host} slots=2\n")).expect("written");
     let file = file.to_str().expect("text");
     let show = "[ \"$A$B\" = 12 ] && pwd";
-    for hosts in [["-hostfile", file], ["-machinefile", file], ["-host", &host]] {
+    for hosts in
+        [["-hostfile", file], ["-machinefile", file], ["-host", &host], ["-host", "localhost"]]
+    {
         let line =
             [&hosts[..], &["-np", "2", "-x", "A=1", "-env", "B", "2", "-wdir", "/"]].concat();
         let line = [&line[..], &["--bind-to", "core", "sh", "-c", show]].concat();
@@ -459,10 +461,12 @@ fn pes_find_the_variables_of_other_launchers() {
     let table = table.split_once("\n.fi").expect("its end").0;
     let others = table.lines().skip(1).map(|row| row.split(' ').next().expect("a name"));
     let names: Vec<&str> = ["RANK"].into_iter().chain(others).collect();
-    assert_eq!(names.len(), 10, "{names:?}");
+    assert_eq!(names.len(), 15, "{names:?}");
     let show: Vec<String> = names.iter().map(|name| format!("${{{name}:+x}}")).collect();
     let show = format!("echo $ALPS_APP_PE{}", show.concat());
-    assert_eq!(aprun("-d 2", &show), ["0xxxxxxxxxx"]);
+    assert_eq!(aprun("-d 2", &show), [format!("0{}", "x".repeat(names.len()))]);
+    // A program of MPICH alone is not taken for one of Open MPI.
+    assert_eq!(aprun("--pmi=pmi1 -d 2", &show), [format!("0{}", "x".repeat(10))]);
     assert_eq!(aprun("--env=none -d 2", &show), ["0"]);
     assert_eq!(aprun("--env=none -d 1", &show), ["0"]);
     // What the outer application has set is not taken for the user's.

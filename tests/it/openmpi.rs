@@ -470,6 +470,26 @@ fn one_that_is_loaded_without_pmix_is_told_of() {
     run.says("PMIx is not served to it: give --pmi=all");
 }
 
+/// Programs that could not meet are refused before any runs, and those behind a shell are told of.
+#[test]
+fn a_wire_up_that_a_program_does_not_speak_is_refused() {
+    let test = "openmpi::a_wire_up_that_a_program_does_not_speak_is_refused";
+    let open = mpi::open(&format!("{test}.open"), "ring");
+    let (Some(mpich), Some(open)) = (mpi::program(test, "ring"), open) else { return };
+    let [mpich, open] = [&mpich, &open].map(|path| path.to_str().expect("text"));
+    let instance = instance(1, 2);
+    let refused = |line: &[&str], why: &str| {
+        let run = instance.aprun([&["-q", "-n", "1"], line].concat()).expect(125);
+        assert!(run.stdout.is_empty(), "{run:?}");
+        run.says(why);
+    };
+    refused(&["--pmi=pmi1", open], "does not speak PMI-1: leave out --pmi, or give --pmi=pmix");
+    refused(&["--pmi=pmix", mpich], "does not speak PMIx: leave out --pmi, or give --pmi=pmi1");
+    refused(&[mpich, ":", "-n", "1", open], "do not understand each other");
+    let run = instance.aprun(["-q", "-n", "2", "--pmi=pmix", "sh", "-c", mpich]);
+    run.says("PMI-1 is not served to it: give --pmi=all");
+}
+
 /// A program that finds no server is a world of its own: its user is told.
 #[test]
 fn pes_that_do_not_meet_are_told_of() {

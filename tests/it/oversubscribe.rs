@@ -56,11 +56,19 @@ fn pes_take_the_processors_in_turn() {
 #[test]
 fn unbound_pes_have_all_processors_of_their_node() {
     let instance = instance(1, 2);
-    let line = ["-q", "-n", "5", "-cc", "none", "--oversubscribe", "sh", "-c", WHERE];
-    let all = bound(&instance.aprun(line).expect(0));
-    let together = bound(&instance.aprun(words("-q -n 1 -d 2 sh -c").chain([WHERE])).expect(0));
-    assert_eq!(all.len(), 5);
-    assert!(all.values().all(|processors| *processors == together[&0]), "{all:?} {together:?}");
+    let of =
+        |options: &str| bound(&instance.aprun(words(options).chain(["sh", "-c", WHERE])).expect(0));
+    let together = of("-q -n 1 -d 2");
+    // (Those that share are not bound, if nothing else is said.)
+    for options in ["-cc none", ""] {
+        let all = of(&format!("-q -n 5 {options} --oversubscribe"));
+        assert_eq!(all.len(), 5);
+        assert!(all.values().all(|processors| *processors == together[&0]), "{all:?} {together:?}");
+    }
+    let each = of("-q -n 5 -cc cpu --oversubscribe");
+    let own = of("-q -n 2");
+    let expected: Vec<&String> = [0, 1, 0, 1, 0].iter().map(|pe| &own[pe]).collect();
+    assert_eq!(each.values().collect::<Vec<_>>(), expected);
     let line = ["-n", "5", "-cc", "0:2", "--oversubscribe", "true"];
     instance.aprun(line).expect(125).says("names processor 2");
 }

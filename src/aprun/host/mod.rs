@@ -28,7 +28,7 @@ use crate::aprun::decide::options::NODE_FILE_MAX;
 use crate::aprun::decide::options::load::{LOAD_MAX, Loading};
 use crate::aprun::decide::options::parts::Part;
 use crate::aprun::decide::options::{Environment, Options, Parsed, Program, parse};
-use crate::aprun::decide::session::{Looked, Setup};
+use crate::aprun::decide::session::{Looked, Placement, Setup};
 use crate::aprun::decide::wireup::{Wireup, served};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
@@ -37,6 +37,7 @@ use crate::apteam::launcher_variables::{self, Rendezvous};
 use crate::apteam::posting::Posting;
 use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
+use crate::machine::Nid;
 use crate::os::{instance, name};
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
@@ -129,7 +130,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     if options.names_hosts() {
         let patience = psched::patience(&socket, options.wait_for_psched);
         let nodes = runtime.block_on(psched::hosts(&socket, patience)).map_err(Failure::failed)?;
-        options.with_hosts(&nodes).map_err(Failure::failed)?;
+        options.with_hosts(&with_localhost(nodes)).map_err(Failure::failed)?;
     }
     let recovery = Recovery::of(&options)?;
     let found = program::open_all(&options)?;
@@ -152,6 +153,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     }
     let setup = Setup {
         launch: launch(&options, &found)?,
+        binding_given: options.binding.is_some(),
         uid: nix::unistd::getuid().as_raw(),
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
@@ -243,11 +245,23 @@ fn are_set(names: &[Vec<u8>]) -> Result<(), Failure> {
         Some(name) => {
             let name = String::from_utf8_lossy(name);
             Err(Failure::failed(format!(
-                "-x: the variable {name:?} is not set: give it a value, as in -x {name}=1, or give -E to leave \
-                 out a host"
+                "-x: the variable {name:?} is not set: leave it out, or give it a value, as in -x NAME=1 (to leave out a \
+                 host, give -E)"
             )))
         }
     }
+}
+
+/// The nodes with their hosts, and those of this host by the name localhost, too, if no host has that name.
+fn with_localhost(mut nodes: Vec<(Nid, String)>) -> Vec<(Nid, String)> {
+    const LOCAL: &str = "localhost";
+    let own = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    if let Some(own) = own.filter(|_| nodes.iter().all(|(_, host)| host != LOCAL)) {
+        let here: Vec<Nid> =
+            nodes.iter().filter(|(_, host)| *host == own).map(|(nid, _)| *nid).collect();
+        nodes.extend(here.into_iter().map(|nid| (nid, LOCAL.to_owned())));
+    }
+    nodes
 }
 
 /// The command line with what its load file says.
@@ -306,7 +320,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         directory,
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),
-        binding: options.binding.clone(),
+        binding: options.binding.clone().unwrap_or_default(),
         pmi,
         pmi_port: options.pmi == Wireup::Port,
         pmix,
@@ -336,7 +350,7 @@ async fn dry_run(
 ) -> Result<u8, Failure> {
     match psched::dry_run(socket, request).await.map_err(Failure::failed)? {
         Looked::Placement(placement) => {
-            options.binding.fits(&placement.places).map_err(Failure::failed)?;
+            fits(options, &placement)?;
             print(&dry::table(&placement))
         }
         Looked::Waiting(why) => Err(Failure::failed(format!("the application would wait: {why}"))),
@@ -347,10 +361,16 @@ async fn dry_run(
     }
 }
 
+/// Whether what `-cc` names is there.
+fn fits(options: &Options, placement: &Placement) -> Result<(), Failure> {
+    let fits = options.binding.iter().try_for_each(|binding| binding.fits(&placement.places));
+    fits.map_err(Failure::failed)
+}
+
 /// The same of `--inside`.
 fn dry_inside(home: &Home, options: &Options) -> Result<u8, Failure> {
     let placement = home.placement();
-    options.binding.fits(&placement.places).map_err(Failure::failed)?;
+    fits(options, &placement)?;
     print(&dry::table(&placement))
 }
 

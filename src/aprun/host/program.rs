@@ -67,7 +67,17 @@ pub fn open_all(options: &Options) -> Result<Vec<Program>, Failure> {
             name => Failure { text: format!("{name}: {}", failure.text), ..failure },
         })
     };
-    options.parts.iter().map(one).collect()
+    let found: Vec<Program> = options.parts.iter().map(one).collect::<Result<_, _>>()?;
+    let linked = |mpi| found.iter().find(|program| program.executable.mpi == mpi);
+    match (linked(Mpi::Mpich), linked(Mpi::OpenMpi)) {
+        (Some(mpich), Some(open)) if options.pmi != Wireup::None => Err(Failure::failed(format!(
+            "{} is linked with MPICH or a relative of it and {} with Open MPI, which do not understand each other: link \
+             all programs with one, or give --pmi=none for a world of each PE",
+            mpich.path.display(),
+            open.path.display()
+        ))),
+        _ => Ok(found),
+    }
 }
 
 /// Finds, opens and judges the command.
@@ -94,6 +104,15 @@ pub fn open(command: &[u8], path: Option<OsString>, wireup: Wireup) -> Result<Pr
             STATUS_FAILED,
             format!(
                 "{shown} is linked with Open MPI, which does not speak PMI-1: leave out --pmi, or give --pmi=pmix"
+            ),
+        ));
+    }
+    if executable.mpi == Mpi::Mpich && wireup == Wireup::Pmix {
+        return Err(Failure::new(
+            STATUS_FAILED,
+            format!(
+                "{shown} is linked with MPICH or a relative of it, which does not speak PMIx: leave out --pmi, or give \
+                 --pmi=pmi1"
             ),
         ));
     }

@@ -589,7 +589,7 @@ impl Shepherd {
             self.pmix_needed = launch.launch.pmix == launch::ServePmix::Needed;
         }
         if launch.width > 1 && (launch.launch.pmi || self.pmix.is_some()) {
-            self.watch_for_mpi();
+            self.watch_for_mpi(launch.launch.pmi);
         }
         // (Fences of PMIx go through its barriers.)
         if launch.launch.pmi || self.pmix.is_some() {

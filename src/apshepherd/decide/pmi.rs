@@ -58,8 +58,8 @@ const BLOCK_LINES_MAX: u32 = 65_536;
 /// Why a barrier of the one while a fence of the other waits can't be served.
 const BOTH: &str = "a barrier of PMI-1 and a fence of PMIx at the same time";
 /// What is said of a PE that calls MPI_Comm_spawn. (An application has the processors of its PEs and no others.)
-pub const SPAWNS: &str =
-    "called MPI_Comm_spawn, which psched does not support: start all PEs with the application (-n)";
+pub const SPAWNS: &str = "called MPI_Comm_spawn, which psched does not support: start all PEs with the application \
+                          (-n), and for MPIPoolExecutor run python3 -m mpi4py.futures SCRIPT";
 /// As much of a bad line as a message shows.
 const SHOWN_MAX: usize = 64;
 

@@ -507,8 +507,12 @@ impl Pmix {
         ranks.dedup();
         let here: Vec<u32> =
             ranks.iter().copied().filter(|rank| self.progress.contains_key(rank)).collect();
-        let (Some(lowest), Some(from)) = (ranks.first().copied(), here.first().copied()) else {
-            return Vec::new();
+        let known = ranks.last().is_some_and(|last| *last < self.width);
+        let (true, Some(lowest), Some(from)) =
+            (known, ranks.first().copied(), here.first().copied())
+        else {
+            // (Ranks that stand for many are none of these.)
+            return over(number, NOT_SUPPORTED, Bytes::new()).collect();
         };
         let turn = match self.partial.enter(&ranks) {
             Ok(turn) => turn,

@@ -35,6 +35,8 @@ pub(super) struct Unmet {
     /// It is looked at all, and how often it has been.
     looks: Option<usize>,
     pub look_at: Option<u64>,
+    /// PMI-1 is served.
+    pmi: bool,
     /// Why this host can't serve PMIx.
     no_pmix: Option<String>,
     /// What PEs have loaded, and since when that is known.
@@ -43,9 +45,10 @@ pub(super) struct Unmet {
 }
 
 impl Shepherd {
-    /// The PEs will be looked at.
-    pub(super) fn watch_for_mpi(&mut self) {
+    /// The PEs will be looked at. `pmi`: they are served PMI-1.
+    pub(super) fn watch_for_mpi(&mut self, pmi: bool) {
         self.unmet.looks = Some(0);
+        self.unmet.pmi = pmi;
     }
 
     /// This host can't serve PMIx, which the program may do without.
@@ -116,6 +119,9 @@ impl Shepherd {
             Some(why) if *mpi == Mpi::OpenMpi => why.clone(),
             None if *mpi == Mpi::OpenMpi && self.pmix.is_none() => {
                 "PMIx is not served to it: give --pmi=all".to_owned()
+            }
+            _ if *mpi == Mpi::Mpich && !self.unmet.pmi => {
+                "PMI-1 is not served to it: give --pmi=all".to_owned()
             }
             _ => "does something between aprun and the program take away its environment (env -i) or its \
                   descriptors?"

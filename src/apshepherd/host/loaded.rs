@@ -12,13 +12,19 @@ const MAP_MAX: u64 = 1024 * 1024;
 const PROCESSES_MAX: usize = 16;
 
 /// What these run is a program of their own, whose processes they look after. (The kernel knows 15 bytes of a name.)
-const LAUNCHERS: [&str; 12] = [
+const LAUNCHERS: [&str; 18] = [
     "aprun",
     "apshepherd",
     "mpirun",
     "mpiexec",
     "mpiexec.hydra",
     "mpirun.openmpi",
+    "mpiexec.openmpi",
+    "mpirun.mpich",
+    "mpiexec.mpich",
+    "mpirun.psched",
+    "mpiexec.psched",
+    "prun",
     "orterun",
     "prterun",
     "orted",

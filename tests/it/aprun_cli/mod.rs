@@ -76,8 +76,8 @@ fn wrong_command_lines() {
         ),
         (
             "-x NO_SUCH_VARIABLE true",
-            "-x: the variable \"NO_SUCH_VARIABLE\" is not set: give it a value, as in -x NO_SUCH_VARIABLE=1, \
-             or give -E to leave out a host"
+            "-x: the variable \"NO_SUCH_VARIABLE\" is not set: leave it out, or give it a value, as in -x NAME=1 (to \
+             leave out a host, give -E)"
                 .to_owned(),
         ),
         ("-L 0-x true", "-L: \"x\" is not a node number or a range such as 0-3".to_owned()),

@@ -99,7 +99,7 @@ pub struct Options {
     /// only once [`Options::listed`] was told what the file of -l says.
     pub posting: Posting,
     /// -cc.
-    pub binding: Binding,
+    pub binding: Option<Binding>,
     /// -e: NAME=VALUE, in the order given.
     pub environment: Vec<Vec<u8>>,
     /// -x without a value: the names of variables that have to be set.
@@ -370,7 +370,7 @@ impl Options {
         match shares || self.inside {
             // (How many processors it gets on a node is not known before it is placed.)
             true => Ok(()),
-            false => self.binding.fits_shape(&widest),
+            false => self.binding.iter().try_for_each(|binding| binding.fits_shape(&widest)),
         }
     }
 
@@ -449,7 +449,7 @@ impl Default for Options {
         let shape = Shape { width: 1, depth: 1, per_node: None };
         Options {
             posting: Posting::plain([0; 16], shape),
-            binding: Binding::Cpu,
+            binding: None,
             environment: Vec::new(),
             exported: Vec::new(),
             launcher_variables: true,
@@ -620,7 +620,7 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
     let named = |error: String| format!("{name}: {error}");
     match id {
         Id::Memory => options.posting.memory_per_pe = Some(values::size(value).map_err(named)?),
-        Id::Binding => options.binding = values::binding(value).map_err(named)?,
+        Id::Binding => options.binding = Some(values::binding(value).map_err(named)?),
         Id::Siblings if value == b"1" => {}
         Id::Siblings => {
             return Err(named(format!(
@@ -630,6 +630,12 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
         }
         Id::CpuTime => {
             let seconds = values::count(value, "seconds of CPU time", SECONDS_MAX);
+            let seconds = seconds.map_err(|text| match value.contains(&b':') {
+                true => {
+                    format!("{text}; for the time that the application may take give --time-limit")
+                }
+                false => text,
+            });
             options.posting.cpu_limit = Some(Duration::from_secs(seconds.map_err(named)?));
         }
         Id::TimeLimit => options.posting.time_limit = Some(values::duration(value).map_err(named)?),
@@ -637,7 +643,7 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
             options.exported.push(value.to_vec());
         }
         Id::Travels => {}
-        Id::BindTo => options.binding = other_launchers::bind_to(value).map_err(named)?,
+        Id::BindTo => options.binding = Some(other_launchers::bind_to(value).map_err(named)?),
         Id::Environment | Id::Export => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),
             _ => {

@@ -233,14 +233,25 @@ const FOREIGN: &[(&[&str], &str)] = &[
     // How many PEs, and where.
     (&["-c"], "give the number of PEs with -n, the processors for each PE with -d"),
     (
-        &["-rank-by", "--rank-by", "--distribution"],
+        &["-rank-by", "--rank-by", "--distribution", "-bynode", "--bynode", "-byslot", "--byslot"],
         "ranks fill one node after the other; give the PEs on each node with -N, or spread them with --nodes",
     ),
     (
-        &["-w", "--nodelist", "--nodefile"],
+        &["-w", "--nodelist", "--nodefile", "-rf", "-rankfile", "--rankfile"],
         "psched chooses the nodes; give -L to name some by number or host, as in -L h1 (apstat -n -v shows both)",
     ),
-    (&["--exclude"], "give -E to leave out nodes, by number or host, as in -E h1"),
+    (
+        &["--exclude", "-nolocal", "--nolocal"],
+        "give -E to leave out nodes, by number or host, as in -E h1",
+    ),
+    (
+        &["-pernode", "--pernode", "-npersocket", "--npersocket", "--ntasks-per-socket"],
+        "give the number of PEs with -n, and those on each node with -N",
+    ),
+    (
+        &["-nooversubscribe", "--nooversubscribe"],
+        "PEs share no processors unless --oversubscribe is given: leave it out",
+    ),
     (
         &["--partition", "--qos", "--queue"],
         "psched has regions, and their gates choose: leave it out",
@@ -261,10 +272,33 @@ const FOREIGN: &[(&[&str], &str)] = &[
     // What each PE gets.
     (&["--mem", "--mem-per-cpu"], "give the memory for each PE with -m"),
     (
-        &["--cpu-bind", "--cpu_bind", "-binding", "--mem-bind"],
+        &[
+            "--cpu-bind",
+            "--cpu_bind",
+            "-binding",
+            "--cpu-set",
+            "--cpu-list",
+            "-bind-to-core",
+            "--bind-to-core",
+            "-bycore",
+            "--bycore",
+        ],
         "each PE is bound to its own processors; give -cc for another binding",
     ),
-    (&["-report-bindings", "--report-bindings"], "give --dry-run, which shows processors"),
+    (&["-cpus-per-proc", "-cpus-per-rank"], "give the processors for each PE with -d"),
+    (&["--mem-bind"], "the kernel chooses memory near the processor of a PE: leave it out"),
+    (
+        &[
+            "-report-bindings",
+            "--report-bindings",
+            "-display-map",
+            "--display-map",
+            "-display-allocation",
+            "--display-allocation",
+            "--display",
+        ],
+        "give --dry-run, which shows nodes and processors",
+    ),
     (&["--export"], "all variables travel with the application; give -e VAR=VALUE for others"),
     (
         &["-genvnone", "--genvnone", "-envnone"],
@@ -272,10 +306,21 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     // Times, names and accounts.
     (&["--time", "--timeout", "-timeout"], "give --time-limit, as in --time-limit 00:10:00"),
+    (&["--dependency"], "run the one after the other in a script"),
     (&["-A"], "give --account NAME"),
     (&["-J", "--job-name"], "applications are known by number and command: leave it out"),
     // Input and output.
-    (&["-o", "-outfile-pattern", "--outfile-pattern"], "give --output FILE, with %r for the rank"),
+    (
+        &[
+            "-o",
+            "-outfile-pattern",
+            "--outfile-pattern",
+            "-output-filename",
+            "--output-filename",
+            "--output-directory",
+        ],
+        "give --output FILE, with %r for the rank",
+    ),
     (&["-errfile-pattern", "--errfile-pattern"], "give --error FILE, with %r for the rank"),
     (&["-i", "--input", "-s", "--stdin"], "PE 0 reads aprun's standard input: use < FILE"),
     (
@@ -288,6 +333,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (
         &["--multi-prog", "-configfile", "--configfile", "--app", "-app"],
         "give --load-file FILE, a line for each program",
+    ),
+    (
+        &["-get-stack-traces", "--get-stack-traces"],
+        "give -g, or call apstat --stacks while the application runs",
     ),
     // MPI.
     (&["--mpi"], "give --pmi (pmi1, port, pmix, all or none)"),

@@ -54,7 +54,7 @@ fn everything_at_once_in_several_spellings() {
     };
     let expected = Options {
         posting,
-        binding: Binding::None,
+        binding: Some(Binding::None),
         environment: vec![b"A=1".to_vec(), b"B=".to_vec()],
         exported: Vec::new(),
         launcher_variables: false,
@@ -158,7 +158,7 @@ fn options_of_other_launchers_mean_what_they_say() {
         ("-np 8 --ntasks-per-node=4", "-n 8 -N 4"),
         ("-np 8 -map-by ppr:4:node", "-n 8 -N 4"),
         ("-np 8 --map-by ppr:4:node:PE=2", "-n 8 -N 4 -d 2"),
-        ("--map-by slot --bind-to core", ""),
+        ("--map-by slot --bind-to core", "-cc cpu"),
         ("-bind-to none", "-cc none"),
         ("--bind-to numa", "-cc numa_node"),
         ("--cpus-per-task 2", "-d 2"),
@@ -282,6 +282,11 @@ fn refusals() {
             "-t 0 a",
             "-t: \"0\" is too small: the number of seconds of CPU time is a whole number from 1 \
              to 315360000",
+        ),
+        (
+            "-t 00:10:00 a",
+            "-t: \"00:10:00\" is not a number: the number of seconds of CPU time is a whole number \
+             from 1 to 315360000; for the time that the application may take give --time-limit",
         ),
         (
             "--env A=1 a",

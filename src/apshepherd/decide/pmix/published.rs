@@ -19,6 +19,8 @@ use std::time::Duration;
 const OPEN_MAX: usize = 64 * 1024;
 /// Questions that wait at PE 0's host for a key.
 const WAITING_MAX: usize = 64 * 1024;
+/// The longest key of those who look one up: PMIx allows 511 bytes.
+const KEY_MAX: usize = 1024;
 /// Bytes of what is to be published at PE 0's host.
 const TELLING_MAX: usize = 16 * 1024 * 1024;
 /// Bytes that those who wait for a key are told at a time; the others are told that there is no room.
@@ -90,7 +92,9 @@ impl Published {
     ) -> Option<u64> {
         let (key, size) = size_of(question)?;
         let telling = self.telling_bytes + size;
-        if self.open.len() >= OPEN_MAX || size > LETTER_MAX || telling > TELLING_MAX {
+        let room = self.open.len() < OPEN_MAX && size <= LETTER_MAX && telling <= TELLING_MAX;
+        // (All keys that are waited for together have a bound.)
+        if !room || key.len() > KEY_MAX {
             return None;
         }
         self.last += 1;
@@ -358,6 +362,15 @@ mod tests {
         assert_eq!(asked(&mut all, 7, unpublish()), [to(7, NOT_FOUND, "")]);
         assert_eq!(asked(&mut all, 8, look_up(false)), [to(8, NOT_FOUND, "")]);
         assert_eq!(all.bytes, 0);
+    }
+
+    #[test]
+    fn a_key_has_a_bound() {
+        let question =
+            |length| LetterText::LookUpData { key: Bytes::from(vec![b'k'; length]), wait: true };
+        let mut all = Published::default();
+        assert_eq!(all.open(1, &question(KEY_MAX + 1), None), None);
+        assert_eq!(all.open(1, &question(KEY_MAX), None), Some(1));
     }
 
     #[test]

@@ -29,6 +29,15 @@ fn a_fence_of_pes_of_this_host_is_over_at_once() {
     assert_eq!(pmix.hear(0, fence(1, &[0, 1], b"x")), [over(1, SUCCESS, b"x")]);
 }
 
+/// Ranks that stand for many, or that there are not: whoever waits is told.
+#[test]
+fn a_fence_of_pes_that_are_not_there_ends_at_once() {
+    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
+    for ranks in [&[0, 4][..], &[2, 3], &[u32::MAX - 2]] {
+        assert_eq!(pmix.hear(0, fence(1, ranks, b"x")), [over(1, NOT_SUPPORTED, b"")]);
+    }
+}
+
 /// Asks for what a PE has put, or its answer.
 fn letter((from, to): (u32, u32), number: u64, text: LetterText) -> Letter {
     Letter { to, from, number, text }
