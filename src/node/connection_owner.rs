@@ -34,13 +34,13 @@ pub fn owner_of_connection(here: SocketAddr, there: SocketAddr) -> Option<u32> {
         [here, there].map(|end| SocketAddr::new(end.ip().to_canonical(), end.port()));
     match asked(here, there) {
         Ok(Some(owner)) => Some(owner),
-        // (Whatever has become of it: a stranger who hangs up at once must not have the tables read, which he has filled.)
+        // (In any state: the tables must not be read for strangers who hang up at once and so have filled them.)
         Ok(None) if found(there, here).is_ok_and(|own| own.is_some()) => None,
         _ => owner_by_table(here, there),
     }
 }
 
-/// The same by sock_diag. An error: this kernel does not support it.
+/// The same, as sock_diag answers it. An error: this kernel has no sock_diag.
 fn asked(here: SocketAddr, there: SocketAddr) -> Result<Option<u32>, Errno> {
     let end = found(here, there)?;
     Ok(end.filter(|(state, _)| *state == TCP_ESTABLISHED).map(|(_, owner)| owner))
@@ -117,7 +117,7 @@ mod tests {
                 assert_eq!(ways(there, other), Ok(None));
                 assert_eq!(ways(other, there), Ok(None));
             }
-            // A stranger who hangs up before it is looked who he is: the kernel knows of this end still.
+            // A stranger hangs up before he is looked up: the kernel still knows of this end.
             drop(client);
             assert_eq!(asked(there, here), Ok(None));
             assert!(found(there, here).is_ok_and(|own| own.is_some()));

@@ -422,7 +422,7 @@ fn two_programs_take_turns() {
     assert_they_took_turns(&run(&mut instance.command("psview", ["--json"])).expect(0));
 }
 
-/// The same with two hosts, whose ranks talk by TCP.
+/// The same on two hosts; their ranks send messages by TCP.
 #[test]
 fn two_programs_take_turns_on_two_hosts() {
     let test = "openmpi::two_programs_take_turns_on_two_hosts";

@@ -51,14 +51,6 @@ pub fn environment(
     all
 }
 
-/// Sets a variable that neither the caller's environment nor an option has.
-pub fn set_where_unset(environment: &mut Vec<Vec<u8>>, name: &str, value: &str) {
-    let start = format!("{name}=");
-    if !environment.iter().any(|entry| entry.starts_with(start.as_bytes())) {
-        environment.push([start.as_bytes(), value.as_bytes()].concat());
-    }
-}
-
 /// The application in which this process runs, by what its environment has of
 /// [`instance::APPLICATION`].
 pub fn within(marker: Option<&str>) -> Option<Apid> {

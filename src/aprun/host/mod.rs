@@ -33,11 +33,12 @@ use crate::aprun::decide::wireup::{Wireup, served};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
-use crate::apteam::launcher_variables::{self, Rendezvous};
+use crate::apteam::launcher_variables::{Rendezvous, THREADS};
 use crate::apteam::posting::Posting;
 use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
 use crate::machine::Nid;
+use crate::os::host::hostname;
 use crate::os::{instance, name};
 use crate::rpc::connect::socket_path;
 use crate::rpc::pb;
@@ -255,8 +256,8 @@ fn are_set(names: &[Vec<u8>]) -> Result<(), Failure> {
 /// The nodes with their hosts, and those of this host by the name localhost, too, if no host has that name.
 fn with_localhost(mut nodes: Vec<(Nid, String)>) -> Vec<(Nid, String)> {
     const LOCAL: &str = "localhost";
-    let own = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    if let Some(own) = own.filter(|_| nodes.iter().all(|(_, host)| host != LOCAL)) {
+    let own = hostname();
+    if nodes.iter().all(|(_, host)| host != LOCAL) {
         let here: Vec<Nid> =
             nodes.iter().filter(|(_, host)| *host == own).map(|(nid, _)| *nid).collect();
         nodes.extend(here.into_iter().map(|nid| (nid, LOCAL.to_owned())));
@@ -306,17 +307,12 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
     });
     let launch::Part { executable, arguments, identity, .. } = parts.next().unwrap_or_default();
     let (pmi, pmix) = served(options.pmi, found.iter().map(|program| program.seen));
-    let mut environment = caller::environment(std::env::vars_os(), &variables);
-    // (Where PEs have more than one processor, each host says how many its own have.)
-    if options.one_thread_each() {
-        caller::set_where_unset(&mut environment, launcher_variables::THREADS, "1");
-    }
-    let launch = Launch {
+    let mut launch = Launch {
         executable,
         arguments,
         identity,
         more: parts.collect(),
-        environment,
+        environment: caller::environment(std::env::vars_os(), &variables),
         directory,
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),
@@ -334,6 +330,10 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         // (Where PEs meet is known with their places.)
         rendezvous: options.launcher_variables.then(Rendezvous::default),
     };
+    // (Where PEs have more than one processor, each host says how many its own have.)
+    if options.one_thread_each() && !launch.sets(THREADS.as_bytes()) {
+        launch.environment.push(format!("{THREADS}=1").into_bytes());
+    }
     match launch.bytes() {
         bytes if launch.parts() > 1 && bytes > LAUNCH_MAX => Err(Failure::failed(format!(
             "the programs' arguments and the environment have {bytes} bytes, and the maximum of a launch is \

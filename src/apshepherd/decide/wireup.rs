@@ -137,7 +137,8 @@ impl Shepherd {
         }
     }
 
-    /// appmix has ended by itself: PEs that are with it would wait for ever, and those that are not yet would be alone.
+    /// appmix has ended by itself. PEs that have begun with it would wait for ever; those that have not would each be a
+    /// world of its own.
     pub(super) fn mix_ended(&mut self, now_ns: u64, text: &str) {
         let text = format!("lost the server of PMIx: {text}");
         let waits = |progress: Progress| match progress {

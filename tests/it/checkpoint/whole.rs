@@ -357,8 +357,8 @@ fn mpi_programs_are_restarted_whose_pes_have_met_over_tcp() {
     }
 }
 
-/// Any user of a host can connect to a port of it. Who does so in the midst of a checkpoint does not keep it from being
-/// made; a connection of the application's own must not be lost.
+/// Any user of a host can connect to a port of an application, and that does not prevent a checkpoint. A connection of
+/// the application's own is not lost.
 #[test]
 fn a_connection_that_waits_to_be_accepted_is_left_out_if_it_is_a_strangers() {
     let test = "checkpoint::whole::a_connection_that_waits_to_be_accepted_is_left_out_if_it_is_a_strangers";

@@ -322,8 +322,8 @@ impl Options {
         Ok(())
     }
 
-    /// Whether -d says that each PE has one processor: one that is told nothing may have as many threads as its node
-    /// has processors, if it is not bound. (What the first program is given holds for all that say nothing else.)
+    /// Whether -d gives each PE one processor, so that it is told to have one thread. (A PE that is not bound could have a
+    /// thread for each processor of its node. The -d of the first program holds for all that have none.)
     pub fn one_thread_each(&self) -> bool {
         let given = self.parts.first().is_some_and(|part| part.depth_given);
         given && self.posting.shape.depth == 1 && self.launcher_variables

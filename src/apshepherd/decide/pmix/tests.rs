@@ -29,7 +29,7 @@ fn a_fence_of_pes_of_this_host_is_over_at_once() {
     assert_eq!(pmix.hear(0, fence(1, &[0, 1], b"x")), [over(1, SUCCESS, b"x")]);
 }
 
-/// Ranks that stand for many, or that there are not: whoever waits is told.
+/// No PE has one of these ranks, or none of them is on this host: who waits is told.
 #[test]
 fn a_fence_of_pes_that_are_not_there_ends_at_once() {
     let mut pmix = Pmix::new(false, MOST, 4, 0..2);

@@ -56,7 +56,7 @@ fn pes_that_go_on_without_having_met_are_told_of() {
     }
 }
 
-/// One that is killed soon may not have come to MPI_Init.
+/// A PE that is killed early may not have called MPI_Init yet.
 #[test]
 fn pes_that_are_killed_without_having_met_are_told_of_after_a_while() {
     for (at, tells) in [(2 * SECOND, 0), (10 * SECOND, 1)] {
