@@ -47,6 +47,11 @@ const OTHER_END: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(2);
 /// The state of a connection that stands (`TCP_ESTABLISHED`), in the kernel's table.
 const ESTABLISHED: &str = "01";
+/// States of an end that no process has accepted: it stands, its other end has not been heard for the last time, or has
+/// closed its half (`TCP_ESTABLISHED`, `TCP_SYN_RECV`, `TCP_CLOSE_WAIT`).
+const NOT_ACCEPTED: [&str; 3] = [ESTABLISHED, "03", "08"];
+/// States of what is no connection, or none any more (`TCP_TIME_WAIT`, `TCP_LISTEN`).
+const NONE: [&str; 2] = ["06", "0A"];
 /// The timer of retransmission, there.
 const RETRANSMITS: &str = "01";
 
@@ -69,6 +74,10 @@ impl Link {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct End {
     link: Link,
+    /// The connection stands.
+    stands: bool,
+    /// No process has it, and one may still come that accepts it.
+    waits: bool,
     retransmits: bool,
     uid: u32,
     inode: u64,
@@ -78,13 +87,14 @@ struct End {
 fn end_of(line: &str) -> Option<End> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (here, there) = (address(fields.next()?)?, address(fields.next()?)?);
-    if fields.next()? != ESTABLISHED {
-        return None;
-    }
+    let state = fields.next().filter(|state| !NONE.contains(state))?;
     let timer = fields.nth(1)?.split(':').next()?;
     let uid = fields.nth(1)?.parse().ok()?;
     let inode = fields.nth(1)?.parse().ok()?;
-    Some(End { link: Link { here, there }, retransmits: timer == RETRANSMITS, uid, inode })
+    let link = Link { here, there };
+    let waits = inode == 0 && NOT_ACCEPTED.contains(&state);
+    let stands = state == ESTABLISHED;
+    Some(End { link, stands, waits, retransmits: timer == RETRANSMITS, uid, inode })
 }
 
 /// `0100007F:B809`: words of four bytes in the order of this machine, and a number. What is IPv4 in IPv6 is IPv4.
@@ -104,8 +114,14 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address.to_canonical(), port))
 }
 
-/// The ends of all connections of this host's.
+/// The ends of all connections of this host's that stand.
 fn ends() -> Result<Vec<End>, CheckpointError> {
+    let mut all = ends_in_all_states()?;
+    all.retain(|end| end.stands);
+    Ok(all)
+}
+
+fn ends_in_all_states() -> Result<Vec<End>, CheckpointError> {
     let mut all = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         match std::fs::read_to_string(table) {
@@ -131,8 +147,12 @@ fn processes(groups: &AppGroups) -> impl Iterator<Item = i32> {
 
 /// The sockets of an application.
 fn sockets(groups: &AppGroups) -> Result<BTreeSet<u64>, CheckpointError> {
+    sockets_of(processes(groups))
+}
+
+fn sockets_of(processes: impl Iterator<Item = i32>) -> Result<BTreeSet<u64>, CheckpointError> {
     let mut all = BTreeSet::new();
-    for pid in processes(groups) {
+    for pid in processes {
         let open = proc::open_files(pid)?.into_iter();
         let number = |path: &str| -> Option<u64> {
             path.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
@@ -174,30 +194,36 @@ pub fn quiet(groups: &AppGroups) -> Result<Vec<Link>, CheckpointError> {
     }
 }
 
-/// Where one of the connections of an application leads that has its other end outside; none: all are within.
+/// Where one of the connections of an application leads that has its other end outside; none: all are within. (Any user
+/// can connect to the port of a shepherd: that one is no connection of the application's.)
 ///
 /// # Errors
 /// Its connections can't be looked at.
 pub fn leads_out(groups: &AppGroups) -> Result<Option<SocketAddr>, CheckpointError> {
     let own = sockets(groups)?;
     let all = ends()?;
-    let ours = || all.iter().filter(|end| own.contains(&end.inode)).map(|end| &end.link);
-    let within: BTreeSet<Link> = ours().map(Link::turned).collect();
-    Ok(ours().find(|link| !within.contains(link)).map(|link| link.there))
+    let ours = || all.iter().filter(|end| own.contains(&end.inode));
+    let within: BTreeSet<Link> = ours().map(|end| end.link.turned()).collect();
+    let uids: BTreeSet<u32> = ours().map(|end| end.uid).collect();
+    let others = all.iter().filter(|end| !uids.contains(&end.uid));
+    let of_strangers: BTreeSet<Link> = others.map(|end| end.link.turned()).collect();
+    let served = sockets_of(groups.shepherds().into_iter())?;
+    let strange = |end: &End| served.contains(&end.inode) && of_strangers.contains(&end.link);
+    let outside = ours().find(|end| !within.contains(&end.link) && !strange(end));
+    Ok(outside.map(|end| end.link.there))
 }
 
-/// Whether each connection of an application that stands has been accepted at its other end: CRIU leaves out those that
-/// wait for it.
+/// Refuses if a connection of an application that stands has not been accepted at its other end: CRIU leaves out those
+/// that wait for it. (A connection whose end the application has closed is left out.)
 ///
 /// # Errors
 /// One has not, or its connections can't be looked at.
 pub fn all_accepted(groups: &AppGroups) -> Result<(), CheckpointError> {
     let own = sockets(groups)?;
-    let all = ends()?;
+    let all = ends_in_all_states()?;
     let others: BTreeSet<Link> =
         all.iter().filter(|end| own.contains(&end.inode)).map(|end| end.link.turned()).collect();
-    // (No process has it open.)
-    let waits = |end: &&End| end.inode == 0 && others.contains(&end.link);
+    let waits = |end: &&End| end.waits && others.contains(&end.link);
     match all.iter().find(waits) {
         None => Ok(()),
         Some(end) => Err(CheckpointError::new(format!(
@@ -365,6 +391,17 @@ mod tests {
         assert_eq!(end.link, link("127.0.0.1:47113", "127.0.0.1:56736"));
         assert_eq!((end.retransmits, end.uid, end.inode), (true, 1000, 29812));
         assert!(!end_of(&line.replace(" 01:", " 04:")).expect("one").retransmits);
+        // In other states, such as that of a connection whose other end has closed its half before it was accepted.
+        let in_state = |state: &str, inode: &str| {
+            let line = line.replace(" 01 0", &format!(" {state} 0")).replace("29812", inode);
+            end_of(&line).map(|end| (end.stands, end.waits))
+        };
+        assert_eq!(in_state("01", "29812"), Some((true, false)));
+        assert_eq!(in_state("01", "0"), Some((true, true)));
+        for (state, waits) in [("03", true), ("08", true), ("05", false), ("09", false)] {
+            assert_eq!(in_state(state, "0"), Some((false, waits)));
+        }
+        assert_eq!(in_state("06", "0"), None);
         // One that listens, and the head of the table.
         assert_eq!(end_of(&line.replace(" 01 0", " 0A 0")), None);
         assert_eq!(
