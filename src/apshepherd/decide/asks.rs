@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// For whom a question is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Asker {
     /// appmix, which has numbered it: what a PE has put.
     Modex(u64),
@@ -48,6 +48,8 @@ struct Asked {
 pub(super) struct Asks {
     last: u64,
     asked: BTreeMap<u64, Asked>,
+    /// The number of the last question of each asker.
+    numbers: BTreeMap<Asker, u64>,
     /// Numbers of questions that are to be sent, in their order; some may have been answered since.
     waiting: VecDeque<u64>,
     /// When those that have been sent are to be sent again, with their numbers.
@@ -73,16 +75,15 @@ impl Asks {
         self.last += 1;
         let letter = Letter { to, from, number: self.last, text };
         self.asked.insert(self.last, Asked { letter, asker, at_ns: 0, wait: AGAIN });
+        self.numbers.insert(asker, self.last);
         self.waiting.push_back(self.last);
         Ok(())
     }
 
     /// Asks something else in place of what was asked for this one, by the same number, and at once.
     pub fn instead(&mut self, asker: Asker, text: LetterText) {
-        let Some((number, asked)) = self.asked.iter_mut().find(|(_, asked)| asked.asker == asker)
-        else {
-            return;
-        };
+        let Some(number) = self.numbers.get(&asker) else { return };
+        let Some(asked) = self.asked.get_mut(number) else { return };
         asked.letter.text = text;
         asked.wait = AGAIN;
         if self.again.remove(&(asked.at_ns, *number)) {
@@ -96,6 +97,9 @@ impl Asks {
         let asked = self.asked.remove(&number)?;
         self.sent.remove(&number);
         self.again.remove(&(asked.at_ns, number));
+        if self.numbers.get(&asked.asker) == Some(&number) {
+            self.numbers.remove(&asked.asker);
+        }
         Some(asked.asker)
     }
 

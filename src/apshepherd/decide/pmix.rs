@@ -20,16 +20,18 @@
 //! of one of another host before a fence has brought it ("direct modex"), go by letters from host to host
 //! ([`crate::apteam::protocol::letters`]). So does what PEs publish ([`published`]).
 
+mod limits;
 mod partial;
 mod published;
 
 use super::asks::Asker;
-use super::pmi::{Progress, SPAWNS};
+use super::pmi::{Progress, SPAWNS, too_much};
 use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText};
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::variables::raise;
 use crate::variables::units::{format_size, nanos};
 use bytes::{Bytes, BytesMut};
+use limits::Limits;
 use partial::{Arrival, Partial, Whom};
 use published::{Answered, Published, Question};
 use std::collections::{BTreeMap, VecDeque};
@@ -269,6 +271,10 @@ pub struct Pmix {
     /// hosts it is for.
     looked_up: BTreeMap<u64, (u32, Vec<(u32, u64)>)>,
     last_look_up: u64,
+    /// Time limits of questions about published data.
+    limits: Limits,
+    /// The user was told that no more can be published.
+    told_full: bool,
 }
 
 impl Pmix {
@@ -284,6 +290,8 @@ impl Pmix {
             published: Published::default(),
             looked_up: BTreeMap::new(),
             last_look_up: 0,
+            limits: Limits::default(),
+            told_full: false,
         }
     }
 
@@ -332,16 +340,17 @@ impl Pmix {
 
     /// When the first time limit of a PE has passed.
     pub fn due_ns(&self) -> Option<u64> {
-        self.published.due_ns()
+        self.limits.due_ns()
     }
 
-    /// Time limits have passed. Those of frozen PEs are put off: what they wait for may be frozen, too.
+    /// Time limits have passed. Those of frozen PEs are put off.
     pub fn limits_passed(&mut self, now_ns: u64, frozen: bool) -> Vec<Effect> {
         if frozen {
-            self.published.put_off(now_ns);
+            self.limits.put_off(now_ns);
         }
         let mut effects = Vec::new();
-        for (id, question) in self.published.run_out(now_ns) {
+        for id in self.limits.passed(now_ns) {
+            let Some(question) = self.published.run_out(id) else { continue };
             if self.keeps_data() {
                 let answers = self.published.asked(Whom::Here(id), question, self.most);
                 effects.extend(self.data_answers(answers));
@@ -424,10 +433,13 @@ impl Pmix {
         question: LetterText,
         until_ns: Option<u64>,
     ) -> Vec<Effect> {
-        let Some(id) = self.published.open(number, &question, until_ns) else {
+        let Some(id) = self.published.open(number, &question) else {
             let (status, data) = (NO_ROOM, Bytes::new());
             return vec![Effect::Tell(ToMix::Answered { number, key, status, data })];
         };
+        if let Some(until_ns) = until_ns {
+            self.limits.set(id, until_ns);
+        }
         if self.keeps_data() {
             let answers = self.published.asked(Whom::Here(id), question, self.most);
             return self.data_answers(answers);
@@ -451,13 +463,24 @@ impl Pmix {
     }
 
     fn data_answered(&mut self, id: u64, status: i32, data: Bytes) -> Vec<Effect> {
+        self.limits.clear(id);
         let (question, next) = self.published.close(id);
+        let full =
+            status == NO_ROOM && question.as_ref().is_some_and(|question| question.publishes);
+        let full = full && !std::mem::replace(&mut self.told_full, true);
+        let notice = full.then(|| {
+            let text = format!(
+                "or another PE of its host can't publish a value by PMIx: {}",
+                too_much(self.most)
+            );
+            Effect::Notice { rank: self.lowest(), text }
+        });
         let tell = question.map(|Question { number, key, ran_out, .. }| {
             let status = if ran_out && status == NOT_FOUND { TIMED_OUT } else { status };
             ToMix::Answered { number, key, status, data }
         });
         let next = next.map(|(id, question)| self.ask_data(id, question));
-        tell.map(Effect::Tell).into_iter().chain(next).collect()
+        tell.map(Effect::Tell).into_iter().chain(next).chain(notice).collect()
     }
 
     fn lowest(&self) -> u32 {
@@ -472,10 +495,13 @@ impl Pmix {
     }
 
     fn fence(&mut self, number: u64, ranks: &[u32], data: Bytes) -> Vec<Effect> {
+        if ranks.iter().any(|rank| *rank >= self.width) {
+            // (Ranks that stand for many are none of these.)
+            return over(number, NOT_SUPPORTED, Bytes::new()).collect();
+        }
         let here = !ranks.is_empty() && ranks.iter().all(|rank| self.progress.contains_key(rank));
         if self.alone || here {
-            let over = ToMix::FenceOver { number, status: SUCCESS, data, last: true };
-            return vec![Effect::Tell(over)];
+            return over(number, SUCCESS, data).collect();
         }
         if !ranks.is_empty() {
             return self.partial_fence(number, ranks, data);
@@ -507,11 +533,7 @@ impl Pmix {
         ranks.dedup();
         let here: Vec<u32> =
             ranks.iter().copied().filter(|rank| self.progress.contains_key(rank)).collect();
-        let known = ranks.last().is_some_and(|last| *last < self.width);
-        let (true, Some(lowest), Some(from)) =
-            (known, ranks.first().copied(), here.first().copied())
-        else {
-            // (Ranks that stand for many are none of these.)
+        let (Some(lowest), Some(from)) = (ranks.first().copied(), here.first().copied()) else {
             return over(number, NOT_SUPPORTED, Bytes::new()).collect();
         };
         let turn = match self.partial.enter(&ranks) {

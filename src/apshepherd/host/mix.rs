@@ -1,5 +1,6 @@
 //! The loop's dealings with appmix: it begins before the PEs, which find it by their environment, and ends after them.
 
+use super::mix_folder;
 use super::packets::Packets;
 use super::program::Refusal;
 use super::*;
@@ -11,9 +12,9 @@ use crate::os::host::hostname;
 use crate::os::pmix::{LIBRARY, PACKAGE};
 use crate::os::untraced::{NOT_EXECUTED, Untraced};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::{Pid, geteuid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use prost::Message;
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, openat, unlinkat};
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::path::Path;
@@ -24,17 +25,14 @@ const PROGRAM: &str = "appmix";
 const BEGIN: Duration = Duration::from_secs(20);
 /// How long it may take to end, once it is told to.
 const END: Duration = Duration::from_secs(2);
+/// One whose connection has failed is killed: how long its end is waited for, and how often that is checked.
+const REAPED: Duration = Duration::from_millis(100);
+const REAPED_LOOK: Duration = Duration::from_millis(1);
 /// The most bytes of data that it may have: what PEs ask of it takes memory that is no PE's.
 const DATA: u64 = 2 << 30;
-/// Where it has its folder. (Not in /dev/shm: that of an application is empty when it begins.)
-const FOLDER: &str = "/tmp";
 
 /// Files of hwloc's that are not loaded.
 const HWLOC_PARTS: &str = "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so,hwloc_rsmi.so,hwloc_levelzero.so,hwloc_xml_libxml.so";
-
-/// The most files that are removed here, and levels of folders from the root on.
-const REMOVED_MAX: u32 = 1000;
-const DEPTH_MAX: usize = 8;
 
 /// The devices of networks beside Ethernet.
 const FABRICS: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
@@ -75,6 +73,10 @@ pub struct Mix {
     pub environment: Vec<CString>,
     /// It has said that it can't serve.
     failed: bool,
+    /// Why it was killed.
+    killed: Option<&'static str>,
+    /// Until this time the end of a PE is not told of before that of appmix.
+    reaped_until: u64,
     /// It was told to end: it is killed at this time.
     ending: Option<u64>,
     folder: String,
@@ -119,9 +121,7 @@ impl Shell {
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let (ours, theirs) = (high(ours)?, high(theirs)?);
         watch(&self.epoll, ours.as_fd(), Token::Mix, EpollFlags::EPOLLIN)?;
-        let mut random = [0u8; 8];
-        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
-        let folder = format!("{FOLDER}/psched.pmix.{:016x}", u64::from_ne_bytes(random));
+        let folder = mix_folder::new_path()?;
         // Beside this program.
         let program = std::env::current_exe()?.with_file_name(PROGRAM);
         let environment = [
@@ -200,7 +200,7 @@ impl Shell {
             let said = match connection.receive(&mut self.buffer) {
                 Ok(Some(whole)) => pb::FromMix::decode(whole).ok(),
                 Ok(None) => return,
-                Err(_) => return self.hang_up_mix(),
+                Err(_) => return self.lose_mix(None),
             };
             match said.and_then(|said| FromMix::try_from(said).ok()) {
                 // (One that has ended since serves nobody.)
@@ -213,7 +213,7 @@ impl Shell {
                     self.mix_fails(missing, &text);
                 }
                 Some(said) => self.happens(Event::Mix(said)),
-                None => return self.hang_up_mix(),
+                None => return self.lose_mix(Some("its message can't be decoded")),
             }
         }
     }
@@ -266,6 +266,34 @@ impl Shell {
         }
     }
 
+    /// Its connection has failed, so it can serve nobody: it is killed, if it has not ended by itself.
+    fn lose_mix(&mut self, why: Option<&'static str>) {
+        self.hang_up_mix();
+        if let Some(pid) = self.mix.pid {
+            let _ = kill(pid, Signal::SIGKILL);
+            self.mix.killed = self.mix.killed.or(why);
+            self.mix.reaped_until = monotonic_ns().saturating_add(REAPED.as_nanos() as u64);
+        }
+    }
+
+    /// A PE has ended, perhaps because appmix has: then the end of appmix is told of first.
+    pub(super) fn mix_lost_first(&mut self) {
+        let lost = self.mix.connection.is_none() && self.mix.ending.is_none();
+        let Some(pid) = self.mix.pid.filter(|_| lost) else { return };
+        loop {
+            let change = match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(_, code)) => Change::Exited(code as u8),
+                Ok(WaitStatus::Signaled(_, signal, _)) => Change::Died(signal as i32),
+                Ok(_) if monotonic_ns() < self.mix.reaped_until => {
+                    std::thread::sleep(REAPED_LOOK);
+                    continue;
+                }
+                _ => return,
+            };
+            return self.mix_ended(change);
+        }
+    }
+
     /// It is told to end: nothing of the application is left but it.
     pub(super) fn end_mix(&mut self) {
         if self.mix.pid.is_some() && self.mix.ending.is_none() {
@@ -288,10 +316,11 @@ impl Shell {
                 Err(_) => format!("it has died by signal {signal}"),
             },
         };
+        let how = self.mix.killed.take().map_or(how, str::to_owned);
         self.mix.pid = None;
         self.read_mix(LAST_READS + 4 * self.pes.all.len());
         self.hang_up_mix();
-        remove_shallow(Path::new(&self.mix.folder));
+        mix_folder::remove(Path::new(&self.mix.folder));
         self.mix_fails(false, &how);
         if self.mix.ending.take().is_none() && !self.mix.failed {
             self.happens(Event::MixEnded(how));
@@ -314,6 +343,9 @@ impl Shell {
             && let Some(pid) = self.mix.pid
         {
             let _ = kill(pid, Signal::SIGKILL);
+            if self.mix.launch.is_some() {
+                self.mix.killed = Some("it took too long to begin");
+            }
             // (Once: until it has been reaped there is nothing more to do.)
             if let Some(at) = &mut self.mix.ending {
                 *at = u64::MAX;
@@ -321,37 +353,6 @@ impl Shell {
             if let Some((_, until)) = &mut self.mix.launch {
                 *until = u64::MAX;
             }
-        }
-    }
-}
-
-/// Removes a folder of this user's with what is in it, as far as that is little: he may have put a million files there.
-/// Nothing but the folder is followed: it may have gone, and another user have made one of this name with links in it.
-fn remove_shallow(folder: &Path) {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(top) = openat(CWD, folder, flags, Mode::empty()) else { return };
-    if fstat(&top).is_ok_and(|stat| stat.st_uid == geteuid().as_raw()) {
-        remove_below(&top, DEPTH_MAX, &mut REMOVED_MAX.clone());
-        let _ = unlinkat(CWD, folder, AtFlags::REMOVEDIR);
-    }
-}
-
-fn remove_below(folder: &OwnedFd, depth: usize, left: &mut u32) {
-    let Ok(entries) = Dir::read_from(folder) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        if [c".", c".."].contains(&name) {
-            continue;
-        }
-        let Some(less) = left.checked_sub(1) else { return };
-        *left = less;
-        if unlinkat(folder, name, AtFlags::empty()).is_ok() || depth == 0 {
-            continue;
-        }
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if let Ok(inner) = openat(folder, name, flags, Mode::empty()) {
-            remove_below(&inner, depth - 1, left);
-            let _ = unlinkat(folder, name, AtFlags::REMOVEDIR);
         }
     }
 }
@@ -412,23 +413,6 @@ fn job_of(launch: &HostLaunch, folder: String) -> Job {
 mod tests {
     use super::*;
     use crate::machine::Nid;
-
-    #[test]
-    fn a_folder_is_removed_and_no_link_is_followed() {
-        let all = tempfile::tempdir().expect("a folder");
-        let (folder, other) = (all.path().join("mine"), all.path().join("other"));
-        for made in [&folder.join("sub/sub"), &other] {
-            std::fs::create_dir_all(made).expect("made");
-        }
-        for file in [folder.join("sub/file"), other.join("kept")] {
-            std::fs::write(file, "").expect("written");
-        }
-        std::os::unix::fs::symlink(&other, folder.join("sub/link")).expect("a link");
-        std::os::unix::fs::symlink(&other, all.path().join("link")).expect("a link");
-        remove_shallow(&all.path().join("link"));
-        remove_shallow(&folder);
-        assert!(!folder.exists() && other.join("kept").exists());
-    }
 
     #[test]
     fn pes_share_processors_where_there_are_fewer() {

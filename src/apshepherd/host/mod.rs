@@ -31,6 +31,7 @@ mod limits;
 mod link;
 mod loaded;
 mod mix;
+mod mix_folder;
 mod options;
 mod outside;
 mod packets;
@@ -342,6 +343,7 @@ impl Shell {
             self.look_at_tracers();
             self.look_after_debuggers();
             self.look_after_mix();
+            self.look_after_pmi_port();
         }
         // The last word, if the socket takes it.
         if let Some(link) = &mut self.link {
@@ -355,7 +357,8 @@ impl Shell {
         let after_ms = debuggers::AFTER_STEP.as_millis() as u64;
         let looks_ms = looks_ms.or(self.debuggers.look().then_some(after_ms));
         let left_ms = |at: u64| at.saturating_sub(monotonic_ns()).div_ceil(1_000_000);
-        let at = self.timer.into_iter().chain(self.mix.due()).min();
+        let port = self.pmi_port.as_ref().and_then(PmiPort::due_ns);
+        let at = self.timer.into_iter().chain(self.mix.due()).chain(port).min();
         let Some(left_ms) = at.map(left_ms).into_iter().chain(looks_ms).min() else {
             return EpollTimeout::NONE;
         };

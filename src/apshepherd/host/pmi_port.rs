@@ -18,7 +18,7 @@
 //! for the next: a stranger who connects all the time can keep PEs out, and does no more.
 
 use super::pes::{Got, Pe, nonblocking, read_some, write_some};
-use super::{Shell, TURNS, Token, watch};
+use super::{Shell, TURNS, Token, monotonic_ns, watch};
 use crate::apshepherd::decide::Event;
 use crate::node::connection_owner::owner_of_connection;
 use crate::os::fork::high;
@@ -31,10 +31,13 @@ use std::ffi::CString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 /// Connections whose PE is not known yet, for each PE, and at least.
 const CALLERS_PER_PE: usize = 4;
 const CALLERS_MIN: usize = 256;
+/// How long the port pauses after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of what one says of itself.
 const INTRODUCTION_MAX: usize = 128;
 /// Why none is there, or the one that was has gone.
@@ -61,6 +64,10 @@ pub struct PmiPort {
     ids: BTreeMap<u32, usize>,
     callers: Vec<Option<Caller>>,
     next: usize,
+    /// The port pauses until this time, because there was no descriptor or no memory for a connection.
+    paused_until_ns: Option<u64>,
+    /// That is in the log.
+    told: bool,
 }
 
 impl PmiPort {
@@ -85,7 +92,21 @@ impl PmiPort {
         let at = listener.local_addr()?;
         let count = (CALLERS_PER_PE * pes).max(CALLERS_MIN);
         let callers = (0..count).map(|_| None).collect();
-        Ok(PmiPort { listener, at, numbers, ids, callers, next: 0 })
+        Ok(PmiPort {
+            listener,
+            at,
+            numbers,
+            ids,
+            callers,
+            next: 0,
+            paused_until_ns: None,
+            told: false,
+        })
+    }
+
+    /// When it has to be looked at.
+    pub fn due_ns(&self) -> Option<u64> {
+        self.paused_until_ns
     }
 
     /// By what the PE of this index finds it.
@@ -117,14 +138,12 @@ impl Shell {
     pub(super) fn pmi_calls(&mut self) {
         for _ in 0..TURNS {
             let Some(port) = &mut self.pmi_port else { return };
-            let (stream, from) = match port.listener.accept() {
+            // (A connection needs two descriptors for a moment: one of accept's, and one behind those of PEs.)
+            let spare = port.listener.try_clone().and_then(|spare| high(spare.into()));
+            let (stream, from) = match spare.and_then(|_| port.listener.accept()) {
                 Ok(came) => came,
                 Err(e) if PASSES.contains(&e.kind()) => return,
-                // (Without descriptors it would be tried for ever. With the port closed, PEs that come are told.)
-                Err(e) => {
-                    self.pmi_port = None;
-                    return self.log(format_args!("the port of PMI is closed: {e}"));
-                }
+                Err(e) => return self.pause_pmi_port(&e),
             };
             let fd = OwnedFd::from(stream);
             let Ok(fd) = nonblocking(&fd).and_then(|()| high(fd)) else { continue };
@@ -137,6 +156,32 @@ impl Shell {
                 port.callers[slot] = Some(Caller { fd, from, said: Vec::new() });
                 self.pmi_caller_ready(slot);
             }
+        }
+    }
+
+    /// Takes no connections for a moment: without descriptors each try would fail at once.
+    fn pause_pmi_port(&mut self, why: &io::Error) {
+        let Some(port) = &mut self.pmi_port else { return };
+        let _ = self.epoll.delete(&port.listener);
+        // (Strangers may have them all.)
+        port.callers.iter_mut().for_each(|caller| drop(caller.take()));
+        port.paused_until_ns = Some(monotonic_ns().saturating_add(PAUSE.as_nanos() as u64));
+        if !std::mem::replace(&mut port.told, true) {
+            self.log(format_args!("the port of PMI takes no PE for a while: {why}"));
+        }
+    }
+
+    /// The pause is over.
+    pub(super) fn look_after_pmi_port(&mut self) {
+        let now_ns = monotonic_ns();
+        let Some(port) = &mut self.pmi_port else { return };
+        if port.paused_until_ns.take_if(|at| *at <= now_ns).is_none() {
+            return;
+        }
+        if let Err(e) =
+            watch(&self.epoll, port.listener.as_fd(), Token::PmiPort, EpollFlags::EPOLLIN)
+        {
+            self.pause_pmi_port(&e.into());
         }
     }
 

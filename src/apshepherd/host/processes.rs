@@ -206,6 +206,7 @@ impl Shell {
         self.read_pmi(index, LAST_READS);
         // (All PEs of this host share that connection.)
         self.read_mix(LAST_READS + MIX_MESSAGES * self.pes.all.len());
+        self.mix_lost_first();
         self.close_pmi_of(index);
         let pid = self.pes.all[index].pid.as_raw().unsigned_abs();
         self.happens(Event::PeEnded { rank, pid, end, usage: usage_of(child.used) });

@@ -10,10 +10,8 @@
 use super::{DUPLICATE_KEY, NO_ROOM, NOT_FOUND, SUCCESS, Whom};
 use crate::apteam::protocol::letters::{LETTER_MAX, LetterText};
 use crate::apteam::protocol::peers::PMI_ENTRY_COST;
-use crate::variables::units::nanos;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 /// Questions of the PEs of a host without an answer: a PE has one or two.
 const OPEN_MAX: usize = 64 * 1024;
@@ -29,10 +27,6 @@ const TOLD_MAX: usize = 64 * 1024 * 1024;
 /// been, or have these bytes.
 const READ_MAX: usize = 1024;
 const READ_BYTES: usize = 16 * 1024 * 1024;
-/// Questions that run out at a time: each is looked for among all.
-const RUN_OUT_MAX: usize = 256;
-/// How long those of frozen PEs are put off.
-const PUT_OFF: Duration = Duration::from_secs(10);
 /// Questions with another answer, whose numbers are kept.
 const ANSWERED_MAX: usize = 16 * 1024;
 
@@ -45,8 +39,8 @@ pub(super) struct Question {
     /// By which it is answered, with the key.
     pub number: u64,
     pub key: Bytes,
-    /// Until when it waits at most, as long as it waits.
-    pub until_ns: Option<u64>,
+    /// It publishes something.
+    pub publishes: bool,
     /// It has waited as long as it may.
     pub ran_out: bool,
 }
@@ -61,8 +55,6 @@ pub(super) struct Published {
     last: u64,
     /// Questions of PEs of this host, by their number here.
     open: BTreeMap<u64, Question>,
-    /// Until when they wait at most, with their number here.
-    until: BTreeSet<(u64, u64)>,
     /// Of these, what is published and taken back, which other hosts are asked to do one after the other: the first has
     /// been asked for.
     telling: VecDeque<(u64, LetterText)>,
@@ -70,9 +62,11 @@ pub(super) struct Published {
     // (The rest is used at PE 0's host.)
     kept: BTreeMap<Bytes, (Bytes, bool)>,
     bytes: u64,
-    /// Questions that wait for a key, in the order of their arrival.
-    waiting: BTreeMap<Bytes, VecDeque<Whom>>,
-    waiters: BTreeSet<Whom>,
+    /// Questions that wait for a key, by the order of their arrival.
+    waiting: BTreeMap<Bytes, BTreeMap<u64, Whom>>,
+    /// The same, with their places in that order.
+    waiters: BTreeMap<Whom, u64>,
+    arrived: u64,
     read: VecDeque<(Whom, Bytes)>,
     read_bytes: usize,
     answered: BTreeSet<Whom>,
@@ -82,14 +76,9 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// A PE of this host asks, in appmix's question of this number, and waits until then at most: the number that it has
-    /// here. `None`: there are too many, or it is too large.
-    pub fn open(
-        &mut self,
-        number: u64,
-        question: &LetterText,
-        until_ns: Option<u64>,
-    ) -> Option<u64> {
+    /// A PE of this host asks, in appmix's question of this number: the number that it has here. `None`: there are too
+    /// many, or it is too large.
+    pub fn open(&mut self, number: u64, question: &LetterText) -> Option<u64> {
         let (key, size) = size_of(question)?;
         let telling = self.telling_bytes + size;
         let room = self.open.len() < OPEN_MAX && size <= LETTER_MAX && telling <= TELLING_MAX;
@@ -99,43 +88,17 @@ impl Published {
         }
         self.last += 1;
         let key = key.clone();
-        self.open.insert(self.last, Question { number, key, until_ns, ran_out: false });
-        self.until.extend(until_ns.map(|at| (at, self.last)));
+        let publishes = matches!(question, LetterText::PublishData { .. });
+        self.open.insert(self.last, Question { number, key, publishes, ran_out: false });
         Some(self.last)
     }
 
-    /// When the first question has waited as long as it may.
-    pub fn due_ns(&self) -> Option<u64> {
-        self.until.first().map(|(at, _)| *at)
-    }
-
-    /// Gives questions whose time limit has passed [`PUT_OFF`] more.
-    pub fn put_off(&mut self, now_ns: u64) {
-        let later = now_ns.saturating_add(nanos(PUT_OFF));
-        let still = self.until.split_off(&(now_ns.saturating_add(1), 0));
-        for (_, id) in std::mem::replace(&mut self.until, still) {
-            self.until.insert((later, id));
-            if let Some(question) = self.open.get_mut(&id) {
-                question.until_ns = Some(later);
-            }
-        }
-    }
-
-    /// Questions whose time limit has passed, some at a time: what is asked instead, by the number of each. (PE 0's host
-    /// answers: it may have sent the data already, to this question alone.)
-    pub fn run_out(&mut self, now_ns: u64) -> Vec<Next> {
-        let mut next = Vec::new();
-        while next.len() < RUN_OUT_MAX
-            && let Some((at, id)) = self.until.first().copied().filter(|(at, _)| *at <= now_ns)
-        {
-            self.until.remove(&(at, id));
-            if let Some(question) = self.open.get_mut(&id) {
-                question.until_ns = None;
-                question.ran_out = true;
-                next.push((id, LetterText::LookUpData { key: question.key.clone(), wait: false }));
-            }
-        }
-        next
+    /// The time limit of this question has passed: what is asked instead. (PE 0's host answers: it may have sent the data
+    /// already, to this question alone.)
+    pub fn run_out(&mut self, id: u64) -> Option<LetterText> {
+        let question = self.open.get_mut(&id)?;
+        question.ran_out = true;
+        Some(LetterText::LookUpData { key: question.key.clone(), wait: false })
     }
 
     /// The question of this number here is for PE 0's host: whether it is to be asked now.
@@ -157,11 +120,7 @@ impl Published {
             }
             next = self.telling.front().cloned();
         }
-        let question = self.open.remove(&id);
-        if let Some(at) = question.as_ref().and_then(|question| question.until_ns) {
-            self.until.remove(&(at, id));
-        }
-        (question, next)
+        (self.open.remove(&id), next)
     }
 
     /// (At PE 0's host.) Takes a question, and returns the answers that can be given now.
@@ -207,7 +166,7 @@ impl Published {
         self.kept.insert(key.clone(), (data, once));
         let mut waiting = self.waiting.remove(&key).unwrap_or_default();
         let mut others = Vec::new();
-        while let Some(whom) = waiting.pop_front() {
+        while let Some((place, whom)) = waiting.pop_first() {
             self.waiters.remove(&whom);
             if others.len() * (cost as usize) > TOLD_MAX {
                 others.push((whom, NO_ROOM, Bytes::new()));
@@ -217,7 +176,9 @@ impl Published {
                 Some(answered) => others.push(answered),
                 // (Another one has it; those who come after wait as it does.)
                 None => {
-                    self.waiting.entry(key).or_default().extend(waiting);
+                    waiting.insert(place, whom);
+                    self.waiters.insert(whom, place);
+                    self.waiting.insert(key, waiting);
                     break;
                 }
             }
@@ -245,23 +206,22 @@ impl Published {
             self.was_answered(whom);
             return Some((whom, NOT_FOUND, Bytes::new()));
         }
-        if self.waiters.contains(&whom) {
+        if self.waiters.contains_key(&whom) {
             return None;
         }
         if self.waiters.len() >= WAITING_MAX {
             return Some((whom, NO_ROOM, Bytes::new()));
         }
-        self.waiters.insert(whom);
-        self.waiting.entry(key).or_default().push_back(whom);
+        self.arrived += 1;
+        self.waiters.insert(whom, self.arrived);
+        self.waiting.entry(key).or_default().insert(self.arrived, whom);
         None
     }
 
     fn waits_no_more(&mut self, whom: Whom, key: &Bytes) {
-        if !self.waiters.remove(&whom) {
-            return;
-        }
+        let Some(place) = self.waiters.remove(&whom) else { return };
         if let Some(waiting) = self.waiting.get_mut(key) {
-            waiting.retain(|other| *other != whom);
+            waiting.remove(&place);
             if waiting.is_empty() {
                 self.waiting.remove(key);
             }
@@ -369,8 +329,8 @@ mod tests {
         let question =
             |length| LetterText::LookUpData { key: Bytes::from(vec![b'k'; length]), wait: true };
         let mut all = Published::default();
-        assert_eq!(all.open(1, &question(KEY_MAX + 1), None), None);
-        assert_eq!(all.open(1, &question(KEY_MAX), None), Some(1));
+        assert_eq!(all.open(1, &question(KEY_MAX + 1)), None);
+        assert_eq!(all.open(1, &question(KEY_MAX)), Some(1));
     }
 
     #[test]
@@ -443,50 +403,31 @@ mod tests {
     }
 
     #[test]
-    fn those_of_frozen_pes_are_put_off() {
+    fn a_question_that_runs_out_is_asked_without_waiting() {
         let mut all = Published::default();
-        let id = all.open(70, &look_up(true), Some(5)).expect("room");
-        all.put_off(4);
-        assert_eq!(all.due_ns(), Some(5));
-        all.put_off(5);
-        let later = 5 + nanos(PUT_OFF);
-        assert_eq!((all.due_ns(), all.run_out(later - 1)), (Some(later), vec![]));
-        assert_eq!(all.run_out(later), [(id, look_up(false))]);
-    }
-
-    #[test]
-    fn questions_run_out_in_their_order() {
-        let mut all = Published::default();
-        let mut open =
-            |until_ns| all.open(70 + until_ns, &look_up(true), Some(until_ns)).expect("room");
-        let (late, early, answered) = (open(9), open(5), open(4));
-        assert_eq!(all.close(answered).0.map(|question| question.ran_out), Some(false));
-        assert_eq!(all.due_ns(), Some(5));
-        assert_eq!(all.run_out(4), []);
-        assert_eq!(all.run_out(5), [(early, look_up(false))]);
-        assert_eq!(all.run_out(5), []);
-        let ran_out = Question { number: 75, key: text("key"), until_ns: None, ran_out: true };
-        assert_eq!(all.close(early), (Some(ran_out), None));
-        assert_eq!(all.due_ns(), Some(9));
-        assert_eq!(all.run_out(20), [(late, look_up(false))]);
-        assert_eq!(all.due_ns(), None);
+        let id = all.open(75, &look_up(true)).expect("room");
+        assert_eq!(all.run_out(id), Some(look_up(false)));
+        let ran_out = Question { number: 75, key: text("key"), publishes: false, ran_out: true };
+        assert_eq!(all.close(id), (Some(ran_out), None));
+        assert_eq!(all.run_out(id), None);
     }
 
     #[test]
     fn a_host_publishes_one_after_the_other() {
         let mut all = Published::default();
         let question = |all: &mut Published, number, question| {
-            let id = all.open(number, &question, None).expect("room");
+            let id = all.open(number, &question).expect("room");
             (id, all.ask(id, &question))
         };
         assert_eq!(question(&mut all, 70, publish("a", false)), (1, true));
         assert_eq!(question(&mut all, 71, unpublish()), (2, false));
         assert_eq!(question(&mut all, 72, look_up(true)), (3, true));
-        let closed =
-            |number| Some(Question { number, key: text("key"), until_ns: None, ran_out: false });
-        assert_eq!(all.close(3), (closed(72), None));
-        assert_eq!(all.close(1), (closed(70), Some((2, unpublish()))));
-        assert_eq!(all.close(2), (closed(71), None));
+        let closed = |number, publishes| {
+            Some(Question { number, key: text("key"), publishes, ran_out: false })
+        };
+        assert_eq!(all.close(3), (closed(72, false), None));
+        assert_eq!(all.close(1), (closed(70, true), Some((2, unpublish()))));
+        assert_eq!(all.close(2), (closed(71, false), None));
         assert_eq!(all.close(2), (None, None));
     }
 
@@ -505,11 +446,8 @@ mod tests {
             data: vec![0; LETTER_MAX].into(),
             once: false,
         };
-        assert_eq!(all.open(1, &too_large, None), None);
-        assert_eq!(
-            (0..100_000).filter(|_| all.open(1, &unpublish(), None).is_some()).count(),
-            OPEN_MAX
-        );
+        assert_eq!(all.open(1, &too_large), None);
+        assert_eq!((0..100_000).filter(|_| all.open(1, &unpublish()).is_some()).count(), OPEN_MAX);
         let waits = (0..100_000).filter(|n| asked(&mut all, *n, look_up(true)).is_empty());
         assert_eq!(waits.count(), WAITING_MAX);
     }

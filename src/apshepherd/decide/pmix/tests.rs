@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 const MOST: u64 = 64 << 20;
 
 fn fence(number: u64, ranks: &[u32], data: &[u8]) -> FromMix {
-    FromMix::Fence { number, ranks: ranks.to_vec(), data: Bytes::copy_from_slice(data) }
+    let (ranks, data) = (ranks.to_vec(), Bytes::copy_from_slice(data));
+    FromMix::Fence { number, ranks, data }
 }
 
 fn over(number: u64, status: i32, data: &[u8]) -> Effect {
@@ -32,10 +33,14 @@ fn a_fence_of_pes_of_this_host_is_over_at_once() {
 /// No PE has one of these ranks, or none of them is on this host: who waits is told.
 #[test]
 fn a_fence_of_pes_that_are_not_there_ends_at_once() {
-    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
-    for ranks in [&[0, 4][..], &[2, 3], &[u32::MAX - 2]] {
-        assert_eq!(pmix.hear(0, fence(1, ranks, b"x")), [over(1, NOT_SUPPORTED, b"")]);
+    for alone in [false, true] {
+        let mut pmix = Pmix::new(alone, MOST, 4, 0..2);
+        for ranks in [&[0, 4][..], &[u32::MAX - 2]] {
+            assert_eq!(pmix.hear(0, fence(1, ranks, b"x")), [over(1, NOT_SUPPORTED, b"")]);
+        }
     }
+    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
+    assert_eq!(pmix.hear(0, fence(1, &[2, 3], b"x")), [over(1, NOT_SUPPORTED, b"")]);
 }
 
 /// Asks for what a PE has put, or its answer.
@@ -114,14 +119,7 @@ fn fences_over_bad_cables(
                 next[host] += 1;
                 let given = [host as u8, next[host] as u8];
                 let number = next[host] as u64;
-                let more = pmix.hear(
-                    0,
-                    FromMix::Fence {
-                        number,
-                        ranks: set.to_vec(),
-                        data: Bytes::copy_from_slice(&given),
-                    },
-                );
+                let more = pmix.hear(0, fence(number, set, &given));
                 effects.extend(more.into_iter().map(|effect| (host, effect)));
             }
         }
@@ -242,6 +240,26 @@ fn fences_wait_for_one_another() {
     assert_eq!(pmix.fence_over(vec![entry(b"one")]), [over(1, SUCCESS, b"one"), entered]);
     assert_eq!(pmix.fence_over(vec![]), [over(2, SUCCESS, b"")]);
     assert_eq!(pmix.fence_over(vec![]), []);
+}
+
+/// The program sees only a number.
+#[test]
+fn who_publishes_too_much_is_told_once() {
+    let mut pmix = Pmix::new(true, 100, 2, 0..2);
+    let publish = |number: u64| FromMix::Publish {
+        number,
+        key: Bytes::from_static(b"key"),
+        data: vec![0; 200].into(),
+        once: false,
+    };
+    let effects = pmix.hear(0, publish(1));
+    let [Effect::Tell(ToMix::Answered { status: NO_ROOM, .. }), Effect::Notice { rank: 0, text }] =
+        &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert!(text.contains("pmi_max"), "{text}");
+    assert!(matches!(&pmix.hear(0, publish(2))[..], [Effect::Tell(_)]));
 }
 
 #[test]
