@@ -17,7 +17,7 @@
 //! assert_eq!(sets, [vec![4, 5], vec![7]]);
 //! ```
 
-use super::place::{self, Place, PlacementList};
+use super::place::{self, PlacementList};
 use super::shape::Shape;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,8 +32,12 @@ pub const NUMBER_MAX: u32 = 4095;
 /// How PEs are bound to processors.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Binding {
-    /// Each PE to its own processors.
+    /// What holds where the user says nothing: each PE to its own processors, or to none where PEs share processors. (If
+    /// each of those is bound, the kernel can't balance PEs with more threads against PEs with fewer. Other launchers
+    /// don't bind them either.)
     #[default]
+    Usual,
+    /// Each PE to its own processors.
     Cpu,
     /// The same, said by who wants its threads to float among them.
     Depth,
@@ -47,16 +51,6 @@ pub enum Binding {
 }
 
 impl Binding {
-    /// What holds where the user says nothing: each PE has its own processors, or, where PEs share processors, all of
-    /// the application's on its node. (A PE may have more threads than others with which it would share one, and wait
-    /// for theirs: the kernel can't even that out if all are bound. Other launchers don't bind such PEs either.)
-    pub fn usual(places: &PlacementList) -> Binding {
-        match places.0.iter().any(Place::shares) {
-            true => Binding::None,
-            false => Binding::Cpu,
-        }
-    }
-
     /// About how many bytes of memory it takes.
     pub fn footprint(&self) -> usize {
         let Binding::Lists(Lists(lists)) = self else { return 0 };
@@ -179,7 +173,8 @@ impl Binding {
         let depth = depth.max(1) as usize;
         let own = move |pe: usize| place::own(placed, pe, depth);
         Ok((0..pes as usize).map(move |pe| match self {
-            Binding::Cpu | Binding::Depth => own(pe).collect(),
+            Binding::Usual if placed.len() < pes as usize => Vec::new(),
+            Binding::Usual | Binding::Cpu | Binding::Depth => own(pe).collect(),
             Binding::NumaNode => {
                 let first = own(pe).next();
                 first.and_then(|p| together.get(&numa(p))).cloned().unwrap_or_default()
@@ -226,6 +221,7 @@ impl Binding {
 
 #[cfg(test)]
 mod tests {
+    use super::super::place::Place;
     use super::*;
     use crate::machine::Nid;
     use proptest::collection::vec;
@@ -255,7 +251,7 @@ mod tests {
         for (pes, depth) in (1..6).flat_map(|pes| (1..5).map(move |depth| (pes, depth))) {
             let own = |pe: u32| (10 + pe * depth..10 + (pe + 1) * depth).collect::<Vec<u32>>();
             let owned: Vec<Vec<u32>> = (0..pes).map(own).collect();
-            for binding in [Binding::Cpu, Binding::Depth] {
+            for binding in [Binding::Usual, Binding::Cpu, Binding::Depth] {
                 assert_eq!(sets(&binding, pes, depth).as_ref(), Ok(&owned));
             }
             assert_eq!(sets(&Binding::None, pes, depth), Ok(vec![vec![]; pes as usize]));

@@ -157,12 +157,16 @@ pub struct Launch {
     pub more: Vec<Part>,
 }
 
+/// Whether such a list (NAME=VALUE) has a variable of this name.
+pub fn sets(environment: &[Vec<u8>], name: &[u8]) -> bool {
+    let value = |item: &Vec<u8>| item.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="));
+    environment.iter().any(value)
+}
+
 impl Launch {
     /// Whether its environment has a variable of this name.
     pub fn sets(&self, name: &[u8]) -> bool {
-        let value =
-            |item: &Vec<u8>| item.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="));
-        self.environment.iter().any(value)
+        sets(&self.environment, name)
     }
 
     /// How many programs there are, at least 1.

@@ -24,7 +24,7 @@
 //! by an aprun that the PE calls ([`is_of_outer`]).
 
 use super::Apid;
-use super::launch::{HostLaunch, LocalPe, ServePmix};
+use super::launch::{HostLaunch, Launch, LocalPe, ServePmix, sets};
 use super::place::HostPart;
 
 /// How many threads a program of OpenMP begins with.
@@ -42,8 +42,8 @@ const OF_TORCHRUN: [&str; 7] = [
 /// What mpiexec sets for PEs of one host. No user sets them, as none sets PMI_RANK.
 const OF_MPIEXEC: [&str; 2] = ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"];
 
-/// What Open MPI's mpirun sets: wrappers choose a device or a file by them. Only for PEs that are served PMIx: a program
-/// of MPICH would be taken for one of Open MPI.
+/// What Open MPI's mpirun sets: wrappers choose a device or a file by them. Not where PMIx is not even offered: a program
+/// of MPICH would be taken for one of Open MPI. (No user sets them, either.)
 const OF_OPEN_MPI: [&str; 5] = [
     "OMPI_COMM_WORLD_RANK",
     "OMPI_COMM_WORLD_SIZE",
@@ -146,6 +146,18 @@ pub fn of(launch: &HostLaunch, pe: &LocalPe) -> Vec<(&'static str, String)> {
     known.filter(|(name, _)| !launch.launch.sets(name.as_bytes())).collect()
 }
 
+/// A variable with the rank of a PE that the environment sets, to the same value for all PEs; not if the user has set or
+/// exported it for this application (`asked`: -e, -x).
+pub fn set_for_all(launch: &Launch, asked: &[Vec<u8>]) -> Option<&'static str> {
+    let [rank, _, local_rank, ..] = OF_TORCHRUN;
+    launch.rendezvous.as_ref()?;
+    let by_chance = |name: &&str| {
+        launch.sets(name.as_bytes())
+            && !(sets(asked, name.as_bytes()) || asked.iter().any(|item| item == name.as_bytes()))
+    };
+    [rank, local_rank].into_iter().find(by_chance)
+}
+
 /// Whether a variable is that of an outer launcher, and not the user's. `depth`: ALPS_APP_DEPTH of the application in
 /// which the caller runs; `within`: it runs in one.
 ///
@@ -162,7 +174,6 @@ pub fn is_of_outer(name: &[u8], value: &[u8], within: bool, depth: Option<&[u8]>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apteam::launch::Launch;
     use crate::apteam::{Key, bounds::Bounds};
     use crate::machine::Nid;
     use std::time::Duration;
@@ -234,6 +245,7 @@ mod tests {
             ("RANK", "3", false, false),
             ("MASTER_ADDR", "h1", true, true),
             ("MPI_LOCALRANKID", "0", false, true),
+            ("OMPI_COMM_WORLD_RANK", "0", false, true),
             ("OMP_NUM_THREADS", "4", true, true),
             ("OMP_NUM_THREADS", "2", true, false),
             ("OMP_NUM_THREADS", "4", false, false),

@@ -403,6 +403,7 @@ pub fn example() -> Manifest {
             directory: b"/home/alice/work".to_vec(),
             umask: 0o022,
             limits: vec![Limit { resource: 7, soft: 1024 }],
+            binding: crate::apteam::binding::Binding::Cpu,
             pmi: true,
             rendezvous: Some(Rendezvous::default()),
             ..Launch::default()

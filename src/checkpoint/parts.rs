@@ -371,7 +371,13 @@ impl LaunchForm {
         let binding = match &self.binding[..] {
             "lists" => Binding::Lists(lists(self.lists)?),
             name => {
-                let all = [Binding::Cpu, Binding::Depth, Binding::NumaNode, Binding::None];
+                let all = [
+                    Binding::Usual,
+                    Binding::Cpu,
+                    Binding::Depth,
+                    Binding::NumaNode,
+                    Binding::None,
+                ];
                 let found = all.into_iter().find(|binding| binding_name(binding) == name);
                 found.ok_or_else(|| format!("{name:?} is not a binding"))?
             }
@@ -422,6 +428,7 @@ fn pmix_name(pmix: ServePmix) -> &'static str {
 
 fn binding_name(binding: &Binding) -> &'static str {
     match binding {
+        Binding::Usual => "usual",
         Binding::Cpu => "cpu",
         Binding::Depth => "depth",
         Binding::NumaNode => "numa_node",

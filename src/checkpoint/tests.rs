@@ -352,6 +352,7 @@ fn launch() -> impl Strategy<Value = Launch> {
     });
     let lists = vec(vec((0..9u32, 10..19u32), 0..3), 1..4);
     let binding = prop_oneof![
+        Just(Binding::Usual),
         Just(Binding::Cpu),
         Just(Binding::Depth),
         Just(Binding::NumaNode),

@@ -4,11 +4,14 @@
 //! use psched_pure::machine::{Nid, names_hosts, with_numbers};
 //! let nodes = [(Nid(0), "h0"), (Nid(1), "h1"), (Nid(2), "h1"), (Nid(3), "h2")];
 //! assert!(names_hosts("h1,3") && !names_hosts("1-2,3"));
-//! assert_eq!(with_numbers("h1,3", &nodes).unwrap(), "1-2,3");
+//! assert_eq!(with_numbers("h1,3", &nodes, "h0").unwrap(), "1-2,3");
 //! ```
 
 use super::{Nid, parse_hosts};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What each host is called by itself.
+const LOCALHOST: &str = "localhost";
 
 /// Why the names of a list can't be replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,13 +36,22 @@ pub fn names_hosts(list: &str) -> bool {
 }
 
 /// The list with the numbers of nodes in place of the names of hosts, in ascending order; a list without names
-/// as it is. `nodes`: all nodes of the machine, each with the name of its host.
+/// as it is. A host counts once. `nodes`: all nodes of the machine, each with the name of its host. `own`: the name of this
+/// host, which is called localhost, too, if no host of the machine is.
+///
+/// ```
+/// # use psched_pure::machine::{Nid, with_numbers};
+/// let nodes = [(Nid(0), "12ab"), (Nid(1), "h1"), (Nid(2), "h2")];
+/// assert_eq!(with_numbers("h[1-2],localhost", &nodes, "h2").unwrap(), "1,2");
+/// assert_eq!(with_numbers("localhost", &nodes, "12ab").unwrap(), "0");
+/// ```
 ///
 /// # Errors
 /// A name that no host has.
 pub fn with_numbers<'a>(
     list: &str,
     nodes: impl IntoIterator<Item = &'a (Nid, impl AsRef<str> + 'a)>,
+    own: &str,
 ) -> Result<String, HostNodesError> {
     let mut of: BTreeMap<&str, Vec<(u32, u32)>> = BTreeMap::new();
     for (Nid(nid), host) in nodes {
@@ -52,7 +64,7 @@ pub fn with_numbers<'a>(
     if !names_hosts(list) {
         return Ok(list.to_owned());
     }
-    let mut ranges = Vec::new();
+    let (mut ranges, mut taken) = (Vec::new(), BTreeSet::new());
     for word in words(list) {
         if !is_name(word) {
             let (from, to) = word.split_once('-').unwrap_or((word, word));
@@ -65,8 +77,11 @@ pub fn with_numbers<'a>(
         let hosts =
             parse_hosts(word).map_err(|error| HostNodesError::Malformed(error.to_string()))?;
         for host in hosts {
-            match of.get(&*host) {
-                Some(own) => ranges.extend(own),
+            let called =
+                if host == LOCALHOST && !of.contains_key(LOCALHOST) { own } else { &*host };
+            match of.get_key_value(called) {
+                Some((host, nodes)) if taken.insert(*host) => ranges.extend(nodes),
+                Some(_) => {}
                 None => return Err(HostNodesError::NoneThere(host)),
             }
         }
@@ -113,13 +128,15 @@ mod tests {
 
     #[test]
     fn a_host_stands_for_all_its_nodes() {
-        let read = |list: &str| with_numbers(list, &NODES).map_err(|error| error.to_string());
+        let read =
+            |list: &str| with_numbers(list, &NODES, "n002").map_err(|error| error.to_string());
         for (list, numbers) in [
             ("login", "0"),
             ("n001", "1-2,4"),
             ("n[001-002]", "1-2,4,7"),
             ("n[001, 002],login 9", "0,1-2,4,7,9"),
             ("login\n20-15", "0,15-20"),
+            ("localhost,n002,n[001-002]", "1-2,4,7"),
             // Without a name it is for others to judge.
             ("5,3-1", "5,3-1"),
             ("", ""),

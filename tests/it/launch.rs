@@ -455,6 +455,17 @@ fn pes_find_the_variables_of_other_launchers() {
         let line = format!("-q -d {depth} -e RANK=x -e OMP_NUM_THREADS=9");
         assert_eq!(aprun(&line, "echo $RANK $OMP_NUM_THREADS"), ["x 9"]);
     }
+    // RANK is still set in the user's shell.
+    let left = |line: &str| {
+        let words = words(line).chain(["sh", "-c", "echo $RANK"]);
+        run(instance.command("aprun", words).env("RANK", "7").env_remove("LOCAL_RANK")).expect(0)
+    };
+    let said = left("-q -n 2");
+    assert_eq!(said.out(), "7\n7\n");
+    said.says("RANK is set in the environment");
+    for line in ["-q -n 1", "-q -n 2 -e RANK=8", "-q -n 2 --env=none"] {
+        assert_eq!(left(line).stderr, "", "{line}");
+    }
     // All that aprun(1) names are set, and none of them with --env=none.
     let manual = include_str!("../../man/aprun.1");
     let table = manual.split_once("\nRANK ").expect("the table").1;

@@ -484,10 +484,11 @@ fn a_wire_up_that_a_program_does_not_speak_is_refused() {
         run.says(why);
     };
     refused(&["--pmi=pmi1", open], "does not speak PMI-1: leave out --pmi, or give --pmi=pmix");
-    refused(&["--pmi=pmix", mpich], "does not speak PMIx: leave out --pmi, or give --pmi=pmi1");
-    refused(&[mpich, ":", "-n", "1", open], "do not understand each other");
-    let run = instance.aprun(["-q", "-n", "2", "--pmi=pmix", "sh", "-c", mpich]);
-    run.says("PMI-1 is not served to it: give --pmi=all");
+    refused(&["--pmi=pmix", mpich], "does not speak PMIx as a rule: leave out --pmi");
+    refused(&[mpich, ":", "-n", "1", open], "can't run in one MPI world");
+    let Some(nap) = mpi::program(&format!("{test}.nap"), "nap") else { return };
+    let run = instance.aprun(["-q", "-n", "2", "--pmi=pmix", "sh", "-c", &nap.to_string_lossy()]);
+    run.expect(0).says("PMI-1 is not served to it: give --pmi=all");
 }
 
 /// A program that finds no server is a world of its own: its user is told.

@@ -65,6 +65,17 @@ fn unbound_pes_have_all_processors_of_their_node() {
         assert_eq!(all.len(), 5);
         assert!(all.values().all(|processors| *processors == together[&0]), "{all:?} {together:?}");
     }
+    // What they call has all of them, too, and not each the first one; and no thread for each of them.
+    let script = format!(
+        "echo $ALPS_APP_PE $({} --inside -q -n 1 sh -c \"$0\") $OMP_NUM_THREADS",
+        binaries().join("aprun").display()
+    );
+    let (_, inner) = WHERE.split_once("$(").expect("a command in it");
+    let line = words("-q -n 4 --oversubscribe sh -c");
+    let line = line.chain([script.as_str(), inner.trim_end_matches(')')]);
+    let all = bound(&instance.aprun(line).expect(0));
+    let expected = format!("{} 1", together[&0]);
+    assert!(all.len() == 4 && all.values().all(|said| *said == expected), "{all:?} {expected}");
     let each = of("-q -n 5 -cc cpu --oversubscribe");
     let own = of("-q -n 2");
     let expected: Vec<&String> = [0, 1, 0, 1, 0].iter().map(|pe| &own[pe]).collect();

@@ -10,9 +10,10 @@
 //! its turn, within its limits, on its account, and ended with it. They have no right that the calling process
 //! has not, and so nobody has to be asked whether it may start them.
 //!
-//! Their processors are those that the kernel lets the calling process run on: its PE's own, or with `-cc none`
-//! all that the application has on the node. Where a private instance has more processors than the machine, its
-//! PE may have more of them than real ones: then there is room for as many PEs, which share these.
+//! Their processors are those that the kernel lets the calling process run on: its PE's own, or all that the
+//! application has on the node where its PEs are not bound (`-cc none`, or PEs that share processors). Where a
+//! private instance has more processors than the machine, its PE may have more of them than real ones: then there
+//! is room for as many PEs, which share these.
 //!
 //! ```
 //! use psched_pure::aprun::decide::inside::place;

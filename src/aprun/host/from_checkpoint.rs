@@ -178,7 +178,6 @@ impl Recovery {
         };
         let setup = Setup {
             launch,
-            binding_given: true,
             uid,
             quiet: options.quiet,
             files: options.output.is_some() || options.error.is_some(),

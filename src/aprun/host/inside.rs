@@ -102,6 +102,11 @@ impl Home {
         let list = PlacementList([place.clone()].into());
         launch.binding.fits(&list)?;
         let depth = place.depth();
+        // (A caller that is not bound may share its processors with others that call aprun as well.)
+        let bound = within.cpus.len() as u64 <= u64::from(within.depth.max(1));
+        if launch.binding == Binding::Usual && !bound {
+            launch.binding = Binding::None;
+        }
         let numa = |cpu: u32| within.numa.get(&cpu).copied();
         let sets = launch.binding.sets(&place.processors, place.pes, depth, numa);
         let sets: Vec<Vec<u32>> = sets.map_err(|_| "-cc names no processor".to_owned())?.collect();

@@ -28,16 +28,15 @@ use crate::aprun::decide::options::NODE_FILE_MAX;
 use crate::aprun::decide::options::load::{LOAD_MAX, Loading};
 use crate::aprun::decide::options::parts::Part;
 use crate::aprun::decide::options::{Environment, Options, Parsed, Program, parse};
-use crate::aprun::decide::session::{Looked, Placement, Setup};
+use crate::aprun::decide::session::{Looked, Setup};
 use crate::aprun::decide::wireup::{Wireup, served};
 use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
-use crate::apteam::launcher_variables::{Rendezvous, THREADS};
+use crate::apteam::launcher_variables::{Rendezvous, THREADS, set_for_all};
 use crate::apteam::posting::Posting;
 use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
-use crate::machine::Nid;
 use crate::os::host::hostname;
 use crate::os::{instance, name};
 use crate::rpc::connect::socket_path;
@@ -131,7 +130,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     if options.names_hosts() {
         let patience = psched::patience(&socket, options.wait_for_psched);
         let nodes = runtime.block_on(psched::hosts(&socket, patience)).map_err(Failure::failed)?;
-        options.with_hosts(&with_localhost(nodes)).map_err(Failure::failed)?;
+        options.with_hosts(&nodes, &hostname()).map_err(Failure::failed)?;
     }
     let recovery = Recovery::of(&options)?;
     let found = program::open_all(&options)?;
@@ -139,6 +138,15 @@ fn attempt(program: Program) -> Result<u8, Failure> {
     let several = options.posting.shape.width > 1;
     for advice in options.parts.iter().filter_map(|part| advice(&part.command, several)) {
         complain(program.name(), &advice);
+    }
+    let launch = launch(&options, &found)?;
+    let asked = [&options.environment[..], &options.exported].concat();
+    if several && let Some(name) = set_for_all(&launch, &asked) {
+        let text = format!(
+            "{name} is set in the environment, so all PEs get its value and not their own: unset it, or give -x {name} \
+             if that is meant"
+        );
+        complain(program.name(), &text);
     }
     let (request_id, command) = (random()?, shown(&options.parts));
     let tries_again = true;
@@ -153,8 +161,7 @@ fn attempt(program: Program) -> Result<u8, Failure> {
         return runtime.block_on(dry_run(&socket, request, &options));
     }
     let setup = Setup {
-        launch: launch(&options, &found)?,
-        binding_given: options.binding.is_some(),
+        launch,
         uid: nix::unistd::getuid().as_raw(),
         quiet: options.quiet,
         files: options.output.is_some() || options.error.is_some(),
@@ -253,18 +260,6 @@ fn are_set(names: &[Vec<u8>]) -> Result<(), Failure> {
     }
 }
 
-/// The nodes with their hosts, and those of this host by the name localhost, too, if no host has that name.
-fn with_localhost(mut nodes: Vec<(Nid, String)>) -> Vec<(Nid, String)> {
-    const LOCAL: &str = "localhost";
-    let own = hostname();
-    if nodes.iter().all(|(_, host)| host != LOCAL) {
-        let here: Vec<Nid> =
-            nodes.iter().filter(|(_, host)| *host == own).map(|(nid, _)| *nid).collect();
-        nodes.extend(here.into_iter().map(|nid| (nid, LOCAL.to_owned())));
-    }
-    nodes
-}
-
 /// The command line with what its load file says.
 fn loaded(loading: Loading) -> Result<Box<Options>, Failure> {
     let text = text_of(Path::new(OsStr::from_bytes(&loading.path)), LOAD_MAX)?;
@@ -316,7 +311,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         directory,
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),
-        binding: options.binding.clone().unwrap_or_default(),
+        binding: options.binding.clone(),
         pmi,
         pmi_port: options.pmi == Wireup::Port,
         pmix,
@@ -350,7 +345,7 @@ async fn dry_run(
 ) -> Result<u8, Failure> {
     match psched::dry_run(socket, request).await.map_err(Failure::failed)? {
         Looked::Placement(placement) => {
-            fits(options, &placement)?;
+            options.binding.fits(&placement.places).map_err(Failure::failed)?;
             print(&dry::table(&placement))
         }
         Looked::Waiting(why) => Err(Failure::failed(format!("the application would wait: {why}"))),
@@ -361,16 +356,10 @@ async fn dry_run(
     }
 }
 
-/// Whether what `-cc` names is there.
-fn fits(options: &Options, placement: &Placement) -> Result<(), Failure> {
-    let fits = options.binding.iter().try_for_each(|binding| binding.fits(&placement.places));
-    fits.map_err(Failure::failed)
-}
-
 /// The same of `--inside`.
 fn dry_inside(home: &Home, options: &Options) -> Result<u8, Failure> {
     let placement = home.placement();
-    fits(options, &placement)?;
+    options.binding.fits(&placement.places).map_err(Failure::failed)?;
     print(&dry::table(&placement))
 }
 

@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 /// Where execvp looks when PATH is not set.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
+/// What tells MPICH by which protocol its PEs find one another: `x` is PMIx.
+const PMI_VERSION: &str = "MPIR_CVAR_PMI_VERSION";
 
 /// The executable, found and open.
 #[derive(Debug)]
@@ -62,7 +64,8 @@ pub fn open_all(options: &Options) -> Result<Vec<Program>, Failure> {
     let path = std::env::var_os("PATH");
     let one = |part: &Part| {
         let command = part.command.first().map(Vec::as_slice).unwrap_or_default();
-        open(command, path.clone(), options.pmi).map_err(|failure| match part.name.as_str() {
+        let opened = open(command, path.clone(), options.pmi, &options.environment);
+        opened.map_err(|failure| match part.name.as_str() {
             "" => failure,
             name => Failure { text: format!("{name}: {}", failure.text), ..failure },
         })
@@ -71,8 +74,8 @@ pub fn open_all(options: &Options) -> Result<Vec<Program>, Failure> {
     let linked = |mpi| found.iter().find(|program| program.executable.mpi == mpi);
     match (linked(Mpi::Mpich), linked(Mpi::OpenMpi)) {
         (Some(mpich), Some(open)) if options.pmi != Wireup::None => Err(Failure::failed(format!(
-            "{} is linked with MPICH or a relative of it and {} with Open MPI, which do not understand each other: link \
-             all programs with one, or give --pmi=none for a world of each PE",
+            "{} (linked with MPICH or a relative of it) and {} (Open MPI) can't run in one MPI world: link all programs \
+             with one library, or give --pmi=none for a world of each PE",
             mpich.path.display(),
             open.path.display()
         ))),
@@ -80,8 +83,13 @@ pub fn open_all(options: &Options) -> Result<Vec<Program>, Failure> {
     }
 }
 
-/// Finds, opens and judges the command.
-pub fn open(command: &[u8], path: Option<OsString>, wireup: Wireup) -> Result<Program, Failure> {
+/// Finds, opens and judges the command. `set`: what -e sets.
+pub fn open(
+    command: &[u8],
+    path: Option<OsString>,
+    wireup: Wireup,
+    set: &[Vec<u8>],
+) -> Result<Program, Failure> {
     let found = find(command, path)?;
     let shown = found.display();
     let not_executable = |why: &dyn std::fmt::Display| {
@@ -107,12 +115,18 @@ pub fn open(command: &[u8], path: Option<OsString>, wireup: Wireup) -> Result<Pr
             ),
         ));
     }
-    if executable.mpi == Mpi::Mpich && wireup == Wireup::Pmix {
+    // (It can be built for PMIx, and told so.)
+    let value = |item: &'_ Vec<u8>| {
+        item.strip_prefix(PMI_VERSION.as_bytes())?.strip_prefix(b"=").map(|value| value == b"x")
+    };
+    let inherited = || std::env::var_os(PMI_VERSION).is_some_and(|version| version == "x");
+    let told = set.iter().rev().find_map(value).unwrap_or_else(inherited);
+    if executable.mpi == Mpi::Mpich && wireup == Wireup::Pmix && !told {
         return Err(Failure::new(
             STATUS_FAILED,
             format!(
-                "{shown} is linked with MPICH or a relative of it, which does not speak PMIx: leave out --pmi, or give \
-                 --pmi=pmi1"
+                "{shown} is linked with MPICH or a relative of it, which does not speak PMIx as a rule: leave out --pmi, or \
+                 set {PMI_VERSION}=x"
             ),
         ));
     }
@@ -328,14 +342,15 @@ mod tests {
         write(&b.join("job"), "#!/bin/sh\n", 0o755);
         write(&a.join("other"), "#!/bin/sh\n", 0o644);
         let path = std::env::join_paths([&a, &b]).expect("a path");
-        let found = open(b"job", Some(path.clone()), Wireup::Found).expect("in b");
+        let found = open(b"job", Some(path.clone()), Wireup::Found, &[]).expect("in b");
         assert_eq!(found.path, b.join("job"));
         assert!(found.executable.script);
         assert_eq!(found.executable.interpreter, "/bin/sh");
         assert_eq!(found.identity.size, 10);
-        let other = open(b"other", Some(path.clone()), Wireup::Found).expect_err("not executable");
+        let other =
+            open(b"other", Some(path.clone()), Wireup::Found, &[]).expect_err("not executable");
         assert_eq!(other.status, 126, "{other:?}");
-        let absent = open(b"third", Some(path), Wireup::Found).expect_err("not there");
+        let absent = open(b"third", Some(path), Wireup::Found, &[]).expect_err("not there");
         assert_eq!(absent, Failure::new(127, "third: not found in PATH; give its path"));
     }
 
@@ -349,7 +364,7 @@ mod tests {
         write(&at("empty"), "", 0o755);
         let said = |name: &str| {
             let failure =
-                open(at(name).as_os_str().as_bytes(), None, Wireup::Found).expect_err("bad");
+                open(at(name).as_os_str().as_bytes(), None, Wireup::Found, &[]).expect_err("bad");
             (failure.status, failure.text.replace(&format!("{}/", directory.path().display()), ""))
         };
         let line = "begin it with #! and the path of its interpreter";
@@ -363,12 +378,12 @@ mod tests {
         assert_eq!(said("dos"), (127, dos.to_owned()));
         assert_eq!(said("empty"), (126, "empty: not executable: the file is empty".to_owned()));
         assert_eq!(said("none"), (127, "none: not found".to_owned()));
-        let here =
-            open(directory.path().as_os_str().as_bytes(), None, Wireup::Found).expect_err("bad");
+        let here = open(directory.path().as_os_str().as_bytes(), None, Wireup::Found, &[])
+            .expect_err("bad");
         assert_eq!(here.status, 126);
         assert!(here.text.ends_with("not executable: it is a directory"), "{here:?}");
         let own = std::env::current_exe().expect("this program");
-        let own = open(own.as_os_str().as_bytes(), None, Wireup::Found).expect("executable");
+        let own = open(own.as_os_str().as_bytes(), None, Wireup::Found, &[]).expect("executable");
         assert_eq!((own.executable.machine, own.executable.mpi), (own_machine(), Mpi::None));
         assert!(own.executable.interpreter.contains("ld-linux"), "{own:?}");
     }
@@ -385,7 +400,8 @@ mod tests {
             Ok(status) => assert!(status.success(), "mpicc.mpich failed"),
             Err(e) => return eprintln!("skipped a_program_of_mpich: no mpicc.mpich ({e})"),
         }
-        let found = open(program.as_os_str().as_bytes(), None, Wireup::Found).expect("executable");
+        let found =
+            open(program.as_os_str().as_bytes(), None, Wireup::Found, &[]).expect("executable");
         assert_eq!(found.executable.mpi, Mpi::Mpich);
     }
 }

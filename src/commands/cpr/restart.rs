@@ -55,7 +55,6 @@ fn attempt(restart: &Restart) -> Result<u8, Failure> {
     let options = options(restart.output.as_deref(), &launch)?;
     let setup = Setup {
         launch,
-        binding_given: true,
         uid: nix::unistd::getuid().as_raw(),
         quiet: false,
         files: options.output.is_some(),

@@ -64,7 +64,8 @@ impl Nodes {
         let nids = match self.nids {
             NodeList::Hosts(list) => {
                 let nodes = hosts(client).await?;
-                let list = with_numbers(&list, &nodes).map_err(|error| vec![error.to_string()])?;
+                let list =
+                    with_numbers(&list, &nodes, "").map_err(|error| vec![error.to_string()])?;
                 parse_nids(&list).map_err(|error| vec![error.to_string()])?
             }
             NodeList::Numbers(nids) => nids,

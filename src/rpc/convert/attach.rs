@@ -62,6 +62,7 @@ impl Codec<Binding, (i32, Vec<pb::ProcessorList>)> for BindingLists {
     fn write(self, plain: Binding) -> (i32, Vec<pb::ProcessorList>) {
         use pb::launch::Binding as Wire;
         let (kind, lists) = match &plain {
+            Binding::Usual => (Wire::Usual, None),
             Binding::Cpu => (Wire::Cpu, None),
             Binding::None => (Wire::None, None),
             Binding::Depth => (Wire::Depth, None),
@@ -81,6 +82,7 @@ impl Codec<Binding, (i32, Vec<pb::ProcessorList>)> for BindingLists {
     ) -> Result<Binding, Malformed> {
         use pb::launch::Binding as Wire;
         Ok(match Wire::try_from(kind) {
+            Ok(Wire::Usual) => Binding::Usual,
             Ok(Wire::Cpu) => Binding::Cpu,
             Ok(Wire::None) => Binding::None,
             Ok(Wire::Depth) => Binding::Depth,

@@ -308,6 +308,7 @@ fn launch() -> impl Strategy<Value = Launch> {
     let range = (0..50u32, 0..9u32).prop_map(|(first, more)| (first, first + more));
     let lists = vec(vec(range, 0..3), 1..4).prop_map(|lists| Lists::new(lists).expect("small"));
     let binding = prop_oneof![
+        Just(Binding::Usual),
         Just(Binding::Cpu),
         Just(Binding::None),
         Just(Binding::Depth),
@@ -1166,10 +1167,10 @@ fn refusals_name_the_message_and_the_field() {
          hyphens"
     );
     let executable = b"a.out"[..].into();
-    let launch = pb::Launch { executable, binding: 5, ..Default::default() };
+    let launch = pb::Launch { executable, binding: 6, ..Default::default() };
     assert_eq!(
         refusal::<Launch, _>(launch.clone()),
-        "Launch.binding: 5 is an unknown kind of binding (-cc): leave out -cc, or upgrade \
+        "Launch.binding: 6 is an unknown kind of binding (-cc): leave out -cc, or upgrade \
          psched to the release of aprun"
     );
     let lists = pb::Launch { binding: pb::launch::Binding::Lists.into(), ..launch };

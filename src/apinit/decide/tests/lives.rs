@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::apinit::decide::launching::pmix_name;
+use crate::apteam::binding::Binding;
 use crate::apteam::fault::Fault;
 
 #[test]
@@ -34,7 +35,7 @@ fn a_whole_life() {
                     key,
                     width: 4,
                     depth: 1,
-                    launch: *program(),
+                    launch: Launch { binding: Binding::Cpu, ..*program() },
                     pes: vec![pe(0, 0, 0), pe(1, 0, 1), pe(2, 1, 2), pe(3, 1, 3)],
                     process_mapping: "(vector,(0,1,4))".into(),
                     alone: true,

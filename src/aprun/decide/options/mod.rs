@@ -99,7 +99,7 @@ pub struct Options {
     /// only once [`Options::listed`] was told what the file of -l says.
     pub posting: Posting,
     /// -cc.
-    pub binding: Option<Binding>,
+    pub binding: Binding,
     /// -e: NAME=VALUE, in the order given.
     pub environment: Vec<Vec<u8>>,
     /// -x without a value: the names of variables that have to be set.
@@ -303,29 +303,33 @@ impl Options {
         self.host_lists.iter().any(Option::is_some)
     }
 
-    /// What the nodes of this machine are, each with its host.
+    /// What the nodes of this machine are, each with its host. `own` is the name of this host, which is called localhost,
+    /// too.
     ///
     /// # Errors
     /// A list names a host that is not there, or is wrong otherwise.
-    pub fn with_hosts(&mut self, nodes: &[(Nid, String)]) -> Result<(), String> {
+    pub fn with_hosts(&mut self, nodes: &[(Nid, String)], own: &str) -> Result<(), String> {
         let [only, not] = std::mem::take(&mut self.host_lists);
         let mut choice = std::mem::take(&mut self.posting.choice);
         if let Some((named, list)) = only {
-            let list = with_numbers(&list, nodes).map_err(|error| format!("{named}: {error}"))?;
+            let list = with_numbers(&list, nodes, own);
+            let list = list.map_err(|error| format!("{named}: {error}"))?;
             choice = choice.only(&list).map_err(|error| format!("{named}: {error}"))?;
         }
         if let Some((named, list)) = not {
-            let list = with_numbers(&list, nodes).map_err(|error| format!("{named}: {error}"))?;
+            let list = with_numbers(&list, nodes, own);
+            let list = list.map_err(|error| format!("{named}: {error}"))?;
             choice = choice.not(&list).map_err(|error| format!("{named}: {error}"))?;
         }
         self.posting.choice = choice;
         Ok(())
     }
 
-    /// Whether -d gives each PE one processor, so that it is told to have one thread. (A PE that is not bound could have a
-    /// thread for each processor of its node. The -d of the first program holds for all that have none.)
+    /// Whether each PE is to have one thread: -d says that it has one processor, or it may share some, to which it is not
+    /// bound. (What the first program is given holds for all that say nothing else.)
     pub fn one_thread_each(&self) -> bool {
         let given = self.parts.first().is_some_and(|part| part.depth_given);
+        let given = given || self.posting.oversubscribe != Oversubscribe::No;
         given && self.posting.shape.depth == 1 && self.launcher_variables
     }
 
@@ -370,7 +374,7 @@ impl Options {
         match shares || self.inside {
             // (How many processors it gets on a node is not known before it is placed.)
             true => Ok(()),
-            false => self.binding.iter().try_for_each(|binding| binding.fits_shape(&widest)),
+            false => self.binding.fits_shape(&widest),
         }
     }
 
@@ -449,7 +453,7 @@ impl Default for Options {
         let shape = Shape { width: 1, depth: 1, per_node: None };
         Options {
             posting: Posting::plain([0; 16], shape),
-            binding: None,
+            binding: Binding::Usual,
             environment: Vec::new(),
             exported: Vec::new(),
             launcher_variables: true,
@@ -620,7 +624,7 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
     let named = |error: String| format!("{name}: {error}");
     match id {
         Id::Memory => options.posting.memory_per_pe = Some(values::size(value).map_err(named)?),
-        Id::Binding => options.binding = Some(values::binding(value).map_err(named)?),
+        Id::Binding => options.binding = values::binding(value).map_err(named)?,
         Id::Siblings if value == b"1" => {}
         Id::Siblings => {
             return Err(named(format!(
@@ -643,7 +647,7 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
             options.exported.push(value.to_vec());
         }
         Id::Travels => {}
-        Id::BindTo => options.binding = Some(other_launchers::bind_to(value).map_err(named)?),
+        Id::BindTo => options.binding = other_launchers::bind_to(value).map_err(named)?,
         Id::Environment | Id::Export => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),
             _ => {

@@ -66,6 +66,13 @@ pub const TAKEN: &[Flag] = &[
     ),
     flag(Id::Travels, &["-genvall", "--genvall", "-envall"], None, "nothing: all variables travel"),
     flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
+    flag(Id::TimeLimit, &["-timeout", "--timeout"], Some("SECONDS"), "the same as --time-limit"),
+    flag(
+        Id::Label,
+        &["-prepend-rank", "--prepend-rank", "-tag-output", "--tag-output"],
+        None,
+        "the same as --label",
+    ),
 ];
 
 /// Options that belong to one program of several there, and to all of them here.
@@ -283,7 +290,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "-bycore",
             "--bycore",
         ],
-        "each PE is bound to its own processors; give -cc for another binding",
+        "each PE is bound to its own processors, unless PEs share some; give -cc for another binding",
     ),
     (&["-cpus-per-proc", "-cpus-per-rank"], "give the processors for each PE with -d"),
     (&["--mem-bind"], "the kernel chooses memory near the processor of a PE: leave it out"),
@@ -305,8 +312,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "all variables travel with the application: call aprun by env -i, with those that are to travel",
     ),
     // Times, names and accounts.
-    (&["--time", "--timeout", "-timeout"], "give --time-limit, as in --time-limit 00:10:00"),
-    (&["--dependency"], "run the one after the other in a script"),
+    (&["--time"], "give --time-limit, as in --time-limit 00:10:00"),
+    (&["--dependency"], "start the second aprun after the first in a script"),
     (&["-A"], "give --account NAME"),
     (&["-J", "--job-name"], "applications are known by number and command: leave it out"),
     // Input and output.
@@ -323,10 +330,6 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (&["-errfile-pattern", "--errfile-pattern"], "give --error FILE, with %r for the rank"),
     (&["-i", "--input", "-s", "--stdin"], "PE 0 reads aprun's standard input: use < FILE"),
-    (
-        &["-prepend-rank", "--prepend-rank", "-tag-output", "--tag-output"],
-        "give --label, which puts the rank in front of each line",
-    ),
     (&["-u", "--unbuffered"], "aprun writes output as soon as it comes: leave it out"),
     (&["--pty"], "PEs have no terminal of their own: run psched start, or a shell, without it"),
     // Several programs.

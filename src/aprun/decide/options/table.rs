@@ -142,8 +142,8 @@ pub const FLAGS: &[Flag] = &[
         Id::Binding,
         &["-cc", "--cpu-binding"],
         Some("cpu|depth|numa_node|none|LISTS"),
-        "bind each PE to its own processors (cpu, the default, and depth), to the application's in its \
-         NUMA node, not at all, or as lists say, by PE on each node: 0,1:2-3:x (x: not bound)",
+        "bind each PE to its own processors (cpu and depth; the default, unless PEs share some), to the \
+         application's in its NUMA node, not at all, or as lists say, by PE on each node: 0,1:2-3:x (x: not bound)",
     ),
     flag(
         Id::Siblings,

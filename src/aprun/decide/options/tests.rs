@@ -54,7 +54,7 @@ fn everything_at_once_in_several_spellings() {
     };
     let expected = Options {
         posting,
-        binding: Some(Binding::None),
+        binding: Binding::None,
         environment: vec![b"A=1".to_vec(), b"B=".to_vec()],
         exported: Vec::new(),
         launcher_variables: false,
@@ -651,7 +651,7 @@ fn hosts_in_lists_stand_for_their_nodes() {
     let read = |line: &str| {
         let mut options = good(line);
         assert!(options.names_hosts() && options.posting.choice.is_any(), "{line}");
-        options.with_hosts(&nodes).map(|()| options.posting.choice.to_string())
+        options.with_hosts(&nodes, "h2").map(|()| options.posting.choice.to_string())
     };
     assert_eq!(read("-L h1,0 a"), Ok("-L 0,1-2".into()));
     assert_eq!(read("-E h[0-1] a"), Ok("-E 0,1-2".into()));
@@ -660,11 +660,12 @@ fn hosts_in_lists_stand_for_their_nodes() {
     assert_eq!(read("-L h3 a"), Err(unknown.into()));
     // A number is one, also where a host is called so.
     assert_eq!(read("-L h1,7 a"), Ok("-L 1-2,7".into()));
+    assert_eq!(read("-n 1 -host localhost,h2 a"), read("-L h2 a"));
     assert!(read("-L h1,2 a").is_err_and(|text| text == "-L: node 2 is named twice"));
     // In the file of -l too.
     let mut options = good("-l list a");
     options.listed("list", false, b"h2\nh1\n").expect("names");
-    options.with_hosts(&nodes).expect("known");
+    options.with_hosts(&nodes, "h2").expect("known");
     assert_eq!(options.posting.choice.to_string(), "-L 1-2,3");
     let twice = bad("-L h1 -l f a");
     assert_eq!(twice, "-l: the list of nodes is given twice: give -L or -l, once");
@@ -680,6 +681,7 @@ fn one_thread_is_asked_for_by_a_depth_of_one() {
         ("-n 4 a", false),
         ("-d 1 a", true),
         ("-d 2 a", false),
+        ("--oversubscribe -n 9 a", true),
         ("--map-by slot:PE=1 a", true),
         ("--env=none -d 1 a", false),
         ("-d 1 a : -n 2 b", true),

@@ -2,7 +2,6 @@
 
 use super::output::Came;
 use super::*;
-use crate::apteam::binding::Binding;
 use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::protocol::attach::Output;
 use crate::apteam::protocol::programs::ProgramOf;
@@ -17,9 +16,6 @@ impl Front {
     pub(super) fn launch(&mut self, now_ns: u64) {
         let Some(placement) = &self.placement else { return };
         let mut launch = Box::new(self.setup.launch.clone());
-        if !self.setup.binding_given {
-            launch.binding = Binding::usual(&placement.places);
-        }
         if let Some(rendezvous) = &mut launch.rendezvous {
             *rendezvous = Rendezvous::of(placement.key.apid, &placement.hosts);
         }

@@ -218,9 +218,6 @@ pub enum Action {
 pub struct Setup {
     /// What is to be launched.
     pub launch: Launch,
-    /// The launch has the binding that the user wants; else one follows from where the PEs are
-    /// ([`Binding::usual`](crate::apteam::binding::Binding::usual)).
-    pub binding_given: bool,
     /// Whose it is, for the record of a ^C.
     pub uid: u32,
     /// -q: no word of a wait.

@@ -826,32 +826,6 @@ fn a_place_that_the_binding_does_not_fit() {
         .gives(Event::Looked(Looked::Placement(placement(1))), &[say(said), Action::Exit(125)]);
 }
 
-/// Where PEs share processors they have all of them, unless -cc says something else.
-#[test]
-fn pes_that_share_processors_are_not_bound() {
-    for (pes, binding_given, binding) in
-        [(1, false, Binding::Cpu), (2, false, Binding::None), (2, true, Binding::Cpu)]
-    {
-        let mut session = Session { front: Front::new(Setup { binding_given, ..setup() }), now: 0 };
-        let mut placement = placement(1);
-        placement.places = PlacementList([Place { nid: Nid(0), processors: vec![0], pes }].into());
-        session
-            .gives(Event::Start, &[Action::Psched(Ask::Post)])
-            .gives(Event::PschedUp { pid: PSCHED }, &[])
-            .gives(event(PschedEvent::Accepted(APID)), &[])
-            .gives(event(PschedEvent::Placed(1)), &[Action::Look(APID)]);
-        let actions = session.front.apply(0, Event::Looked(Looked::Placement(placement)));
-        let launched = actions.iter().find_map(|action| match action {
-            Action::Attach { first, .. } => match &**first {
-                ToApinit::Launch { launch, .. } => Some(launch.binding.clone()),
-                _ => None,
-            },
-            _ => None,
-        });
-        assert_eq!(launched, Some(binding), "{pes} PEs");
-    }
-}
-
 #[test]
 fn a_launch_that_failed() {
     let cause = Cause::LaunchFailed {
