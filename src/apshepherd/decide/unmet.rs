@@ -19,10 +19,11 @@ use std::time::Duration;
 
 /// When it is looked, since the PEs went: a library is loaded within milliseconds, or by an interpreter when it comes to
 /// that.
-const LOOKS_MS: [u64; 11] = [4, 12, 25, 50, 100, 200, 500, 1000, 3000, 10_000, 30_000];
-/// After those, where aprun can't tell what will be loaded.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-const LOOKS_MAX: usize = LOOKS_MS.len() + 10;
+const FIRST_LOOKS_MS: [u64; 7] = [4, 12, 25, 50, 100, 200, 500];
+/// Then in each second, so often: programs of a script come one after the other, and each lasts for a while.
+const EACH_SECOND: usize = 30;
+/// Then in each minute, so often, where aprun can't tell what will be loaded.
+const LATE_LOOKS: usize = 10;
 /// How long PEs have had a library without beginning with it when they are told of though they go on (at the next look);
 /// and where they are ended, perhaps before they could.
 const HAD_GOING: Duration = Duration::from_secs(45);
@@ -44,6 +45,20 @@ pub(super) struct Unmet {
     told: bool,
 }
 
+/// When it is looked next, after so many looks, since the PEs went; `None`: no more.
+fn since_they_went(looks: usize, late_too: bool) -> Option<Duration> {
+    if let Some(ms) = FIRST_LOOKS_MS.get(looks) {
+        return Some(Duration::from_millis(*ms));
+    }
+    let seconds = looks - FIRST_LOOKS_MS.len() + 1;
+    let minutes = seconds.saturating_sub(EACH_SECOND);
+    match minutes {
+        0 => Some(Duration::from_secs(seconds as u64)),
+        1..=LATE_LOOKS if late_too => Some(Duration::from_secs(60 * minutes as u64)),
+        _ => None,
+    }
+}
+
 impl Shepherd {
     /// The PEs will be looked at. `pmi`: they are served PMI-1.
     pub(super) fn watch_for_mpi(&mut self, pmi: bool) {
@@ -58,14 +73,8 @@ impl Shepherd {
 
     pub(super) fn next_look_for_mpi(&mut self) {
         let Some(looks) = self.unmet.looks else { return };
-        let since = match LOOKS_MS.get(looks) {
-            Some(ms) => Duration::from_millis(*ms),
-            None if self.pmix.is_none() || looks >= LOOKS_MAX => {
-                return self.unmet.look_at = None;
-            }
-            None => LOOK_AGAIN * u32::try_from(looks + 1 - LOOKS_MS.len()).unwrap_or(u32::MAX),
-        };
-        self.unmet.look_at = Some(after(self.went_at, since));
+        let since = since_they_went(looks, self.pmix.is_some());
+        self.unmet.look_at = since.map(|since| after(self.went_at, since));
         self.unmet.looks = Some(looks + 1);
     }
 

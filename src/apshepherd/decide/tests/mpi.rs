@@ -79,18 +79,21 @@ fn open_mpi_to_which_pmix_is_not_served_is_told_of() {
     assert_eq!(told_to_go(launch(2)).1, [Action::Go]);
 }
 
-/// All looks: at first often, in the end each minute, and not for ever.
+/// All looks: at first often, then in each second, in the end each minute, and not for ever.
 #[test]
 fn looks_have_an_end() {
-    for (launch, count, end) in [(offered(2), 21, 600), (mpi_launch(2), 11, 30)] {
+    for (launch, count, end) in [(offered(2), 47, 600), (mpi_launch(2), 37, 30)] {
         let (mut shepherd, mut actions) = told_to_go(launch);
-        let mut looks = 0;
+        let (mut looks, mut last) = (0, 0);
         while let Some(Action::SetTimer(Some(at))) = actions.last().cloned() {
             actions = shepherd.apply(at, Event::Tick);
             looks += usize::from(matches!(&actions[0], Action::LookForMpi(_)));
             assert!(at <= end * SECOND && looks <= count, "{at} {looks}");
+            let apart = if at <= 30 * SECOND { SECOND } else { 60 * SECOND };
+            assert!(at - last <= apart, "{last} {at}");
+            last = at;
         }
-        assert_eq!(looks, count);
+        assert_eq!((looks, last), (count, end * SECOND));
     }
 }
 
