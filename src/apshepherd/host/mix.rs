@@ -1,7 +1,7 @@
 //! The loop's dealings with appmix: it begins before the PEs, which find it by their environment, and ends after them.
 
 use super::mix_folder;
-use super::packets::Packets;
+use super::packets::{Packets, PacketsError};
 use super::program::Refusal;
 use super::*;
 use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
@@ -200,7 +200,8 @@ impl Shell {
             let said = match connection.receive(&mut self.buffer) {
                 Ok(Some(whole)) => pb::FromMix::decode(whole).ok(),
                 Ok(None) => return,
-                Err(_) => return self.lose_mix(None),
+                Err(PacketsError::Closed) => return self.lose_mix(None),
+                Err(_) => return self.lose_mix(Some("its connection has failed")),
             };
             match said.and_then(|said| FromMix::try_from(said).ok()) {
                 // (One that has ended since serves nobody.)
@@ -316,7 +317,12 @@ impl Shell {
                 Err(_) => format!("it has died by signal {signal}"),
             },
         };
-        let how = self.mix.killed.take().map_or(how, str::to_owned);
+        // (It may have died of something else before it was killed.)
+        let killed =
+            self.mix.killed.take().filter(
+                |_| matches!(change, Change::Died(signal) if signal == Signal::SIGKILL as i32),
+            );
+        let how = killed.map_or(how, str::to_owned);
         self.mix.pid = None;
         self.read_mix(LAST_READS + 4 * self.pes.all.len());
         self.hang_up_mix();
