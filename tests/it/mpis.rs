@@ -3,7 +3,8 @@
 //! Users bring MPI libraries of their own, whose PMI-1 and PMIx are of other releases than those of
 //! Debian's libraries. The programs are built once for each ABI, by Debian's compilers, and run with each
 //! library that `tests/it/mpis/fetch` has fetched into `target/mpis`. Each test is about one library, so
-//! that a failure names the library.
+//! that a failure names the library. They run behind a shell and behind Python, too, where aprun can't see which library
+//! they will load.
 
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::mpi;
@@ -106,6 +107,25 @@ impl Library {
         assert!(run.out().lines().all(has) && !run.out().is_empty(), "{}", run.out());
     }
 
+    /// The same programs where aprun can't see which library they will load: behind a shell, and in Python (mpi4py).
+    #[track_caller]
+    fn meets_behind_interpreters(&self, test: &str, programs: &Programs, one: &Instance) {
+        self.meets(programs, SHARED, one.command("aprun", words("-n 2 sh -c")));
+        let Some((version, _)) = &self.fetched else { return };
+        let Some(mpi4py) = mpi4py(test) else { return };
+        let abi = if let Abi::OpenMpi = self.abi { "openmpi" } else { "mpich" };
+        let mut aprun = one.command("aprun", words("-q -n 2 python3 -c"));
+        aprun.env("PYTHONPATH", mpi4py).env("MPI4PY_MPIABI", abi);
+        let run = run(&mut self.aprun(aprun, Path::new(SUM), "")).expect(0);
+        let lines = run.sorted();
+        let right = |rank: usize, line: &String| {
+            line.starts_with(&format!("rank {rank} of 2 sum 1 ")) && line.contains(version)
+        };
+        let all =
+            lines.len() == 2 && lines.iter().enumerate().all(|(rank, line)| right(rank, line));
+        assert!(all, "{lines:?}: {}", run.stderr);
+    }
+
     /// PEs that meet: they pass a token around, add their ranks, and share the memory of their host.
     #[track_caller]
     fn meets(&self, programs: &Programs, n: u32, aprun: Command) {
@@ -143,6 +163,26 @@ impl Library {
     }
 }
 
+/// A program in Python: the sum of the ranks, and which library it has. (A line in one piece, whatever buffers Python has.)
+const SUM: &str = "import sys; from mpi4py import MPI; w = MPI.COMM_WORLD; \
+                   sum, library = w.allreduce(w.rank), MPI.Get_library_version().split(chr(10))[0]; \
+                   sys.stdout.write(f'rank {w.rank} of {w.size} sum {sum} {library}\\n')";
+
+/// Where mpi4py is; `None` without it, or without the Python that it was built for, and that part is skipped.
+fn mpi4py(test: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis/mpi4py-4.1.2");
+    if !folder.is_dir() {
+        skip(test, "there is no mpi4py (tests/it/mpis/fetch fetches it)");
+        return None;
+    }
+    let version = Command::new("python3").arg("--version").output();
+    if !version.is_ok_and(|version| version.stdout.starts_with(b"Python 3.11.")) {
+        skip(test, "python3 is not Python 3.11");
+        return None;
+    }
+    Some(folder)
+}
+
 /// The ranks of a host in each of the runs.
 const SHARED: u32 = 2;
 
@@ -161,6 +201,7 @@ fn matrix(test: &str, library: Library) {
     library.is_found(&programs, aprun());
     library.meets(&programs, SHARED, aprun());
     library.ends_badly(&programs, aprun);
+    library.meets_behind_interpreters(test, &programs, &one);
     if let Abi::Mpich = library.abi {
         // What wrappers that close descriptors need.
         library.meets(&programs, SHARED, one.command("aprun", words("-n 2 --pmi=port")));
@@ -176,6 +217,9 @@ fn matrix(test: &str, library: Library) {
     match library.abi {
         Abi::DebianMpich => library.meets_only(&programs, 2 * SHARED, aprun(), &two),
         Abi::Mpich | Abi::OpenMpi => library.meets(&programs, 2 * SHARED, aprun()),
+    }
+    if let Abi::Mpich = library.abi {
+        library.meets(&programs, 2 * SHARED, two.command(0, "aprun", words("-n 4 --pmi=port")));
     }
     library.ends_badly(&programs, aprun);
     two.wait_until_up();
