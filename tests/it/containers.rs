@@ -1,16 +1,16 @@
-//! MPI programs in containers, which aprun starts once for each PE: the examples of aprun(1) that need only bubblewrap.
+//! MPI programs in containers, which aprun starts once for each PE: the examples of aprun(1) for bubblewrap and firejail.
 
 use crate::support::mpi;
 use crate::support::*;
 use std::process::Command;
 
-/// Whether containers can be made here; if not, the test is skipped.
-fn may_be(test: &str) -> bool {
-    let made = Command::new("bwrap").args(["--dev-bind", "/", "/", "true"]).output();
+/// Whether containers can be made by this program here; if not, the test is skipped.
+fn may_be(test: &str, program: &str, options: &str, package: &str) -> bool {
+    let made = Command::new(program).args(words(options)).arg("true").output();
     if made.is_ok_and(|made| made.status.success()) {
         return true;
     }
-    skip(test, "bwrap makes no containers here (apt-get install bubblewrap)");
+    skip(test, &format!("{program} makes no containers here (apt-get install {package})"));
     false
 }
 
@@ -22,7 +22,7 @@ fn ring_of_two() -> [String; 2] {
 #[test]
 fn pes_in_bwrap_meet() {
     let test = "containers::pes_in_bwrap_meet";
-    if !may_be(test) {
+    if !may_be(test, "bwrap", "--dev-bind / /", "bubblewrap") {
         return;
     }
     // (Two programs of one source: in files of their own.)
@@ -41,5 +41,22 @@ fn pes_in_bwrap_meet() {
         let line = words("-q -n 2").chain(words(container));
         let run = instance.aprun(line.chain([open.to_str().expect("text")])).expect(0);
         assert_eq!(run.sorted(), ring_of_two(), "{container}: {}", run.stderr);
+    }
+}
+
+/// firejail closes the descriptor of PMI-1, so that MPICH needs the port.
+#[test]
+fn pes_in_firejail_meet() {
+    let test = "containers::pes_in_firejail_meet";
+    if !may_be(test, "firejail", "--quiet --noprofile", "firejail") {
+        return;
+    }
+    let open = mpi::open("containers::pes_in_firejail_meet.open", "ring");
+    let (Some(mpich), Some(open)) = (mpi::program(test, "ring"), open) else { return };
+    let instance = instance(1, 2);
+    for (options, ring) in [("-q -n 2 --pmi=port", mpich), ("-q -n 2", open)] {
+        let line = words(options).chain(words("firejail --quiet --noprofile"));
+        let run = instance.aprun(line.chain([ring.to_str().expect("text")])).expect(0);
+        assert_eq!(run.sorted(), ring_of_two(), "{options}: {}", run.stderr);
     }
 }

@@ -14,7 +14,7 @@
 
 use crate::support::dice::Dice;
 use crate::support::machine::{Daemon, Machine, Way};
-use crate::support::phases::{self, CODE, Flow, Kind, PHASES, Phase};
+use crate::support::phases::{self, CODE, Flow, Kind, Meets, PHASES, Phase};
 use crate::support::*;
 use std::time::{Duration, Instant};
 
@@ -36,15 +36,9 @@ enum Victim {
 
 fn kill_at_random_moments(test: &str, victim: Victim, way: Way) {
     let mut dice = Dice::of_this_run(test);
-    let mpi = mpi::is_there();
-    if !mpi {
-        skip(test, "no MPI program, for mpicc.mpich is not installed; PMI by hand only");
-    }
+    let kinds = kinds(test);
     let mut machine = Machine::start(way);
-    let lengths = [false, true].map(|mpi_too| {
-        let kind = Kind { spread: !(mpi && mpi_too), mpi: mpi && mpi_too };
-        phases::lengths(&machine, kind)
-    });
+    let lengths: Vec<_> = kinds.iter().map(|kind| phases::lengths(&machine, *kind)).collect();
     eprintln!("{test}: the phases take {lengths:?}");
     let given = std::env::var("PSCHED_MOMENTS").ok();
     let moments = given.and_then(|text| text.parse().ok()).unwrap_or(MOMENTS);
@@ -52,12 +46,12 @@ fn kill_at_random_moments(test: &str, victim: Victim, way: Way) {
     let mut newest = newest_of(&machine);
     for (number, phase) in PHASES.into_iter().enumerate() {
         for moment in 0..moments {
-            // A real MPI program where its wire-up is the point; it takes longer. On one host only:
-            // across hosts MPICH 4.0 with UCX over TCP hangs in MPI_Finalize one time in ten, one
-            // rank in the last barrier and the other in what it waits for of the first.
-            let mpi = mpi && phase == Phase::WireUp && moment % 2 == 0;
-            let kind = Kind { spread: !mpi && dice.below(2) == 0, mpi };
-            let delay = dice.time(lengths[usize::from(mpi)][number]);
+            // A real MPI program where its wire-up is the point; it takes longer.
+            let wires_up = phase == Phase::WireUp;
+            let of = if wires_up { moment as usize % kinds.len() } else { 0 };
+            let may_spread = kinds[of].spread;
+            let kind = Kind { spread: may_spread && dice.below(2) == 0, ..kinds[of] };
+            let delay = dice.time(lengths[of][number]);
             eprintln!("{test}: {phase:?} {moment}: {kind:?}, after {delay:?}");
             one(&mut machine, &mut newest, victim, phase, kind, delay, &mut dice);
             kills += 1;
@@ -68,6 +62,24 @@ fn kill_at_random_moments(test: &str, victim: Victim, way: Way) {
         }
     }
     machine.end();
+}
+
+/// The applications that can be here, of which the first is in all phases; whether they can be on two hosts.
+fn kinds(test: &str) -> Vec<Kind> {
+    let mut kinds = vec![Kind { spread: true, meets: Meets::ByHand }];
+    if mpi::is_there() {
+        // On one host only: across hosts MPICH 4.0 with UCX over TCP hangs in MPI_Finalize one time in ten, one
+        // rank in the last barrier and the other in what it waits for of the first.
+        kinds.push(Kind { spread: false, meets: Meets::Mpich });
+    } else {
+        skip(test, "no program of MPICH, for mpicc.mpich is not installed");
+    }
+    if mpi::open_is_there() {
+        kinds.push(Kind { spread: true, meets: Meets::OpenMpi });
+    } else {
+        skip(test, "no program of Open MPI, for mpicc.openmpi is not installed");
+    }
+    kinds
 }
 
 /// One application, one kill.

@@ -421,6 +421,12 @@ fn options_of_other_launchers_run() {
         let line = [&line[..], &["--bind-to", "core", "sh", "-c", show]].concat();
         assert_eq!(instance.run("mpirun", line).expect(0).out(), "/\n/\n", "{hosts:?}");
     }
+    let tagged = instance.run("mpirun", words("-tag-output -np 2 echo here")).expect(0);
+    assert_eq!(tagged.sorted(), ["0: here", "1: here"]);
+    // (Of mpiexec, in seconds.)
+    let late = instance.run("mpirun", words("-timeout 1 -n 1 sleep 600"));
+    assert_ne!(late.status, 0);
+    late.says("its time limit of 1 s is over");
     let missing = instance.run("mpirun", ["-host", "no-such-host", "-n", "1", "true"]).expect(125);
     assert!(missing.stderr.contains("no node on a host \"no-such-host\""), "{missing:?}");
     // It was taken for -h, which prints the help, and the status was 0.
@@ -466,6 +472,11 @@ fn pes_find_the_variables_of_other_launchers() {
     for line in ["-q -n 1", "-q -n 2 -e RANK=8", "-q -n 2 --env=none"] {
         assert_eq!(left(line).stderr, "", "{line}");
     }
+    // Nodes 0 and 1 are of one host, and its PEs are in one numbering there.
+    let show = "echo $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE \
+                $OMPI_COMM_WORLD_LOCAL_RANK/$OMPI_COMM_WORLD_LOCAL_SIZE $OMPI_COMM_WORLD_NODE_RANK";
+    let expected = [0, 1, 2].map(|rank| format!("{rank}/3 {rank}/3 {rank}"));
+    assert_eq!(aprun("-q -n 3 -N 2", show), expected);
     // All that aprun(1) names are set, and none of them with --env=none.
     let manual = include_str!("../../man/aprun.1");
     let table = manual.split_once("\nRANK ").expect("the table").1;

@@ -5,6 +5,7 @@ use crate::support::hand::Hand;
 use crate::support::mpi;
 use crate::support::*;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// Four nodes of a processor on one host, in one region. Moves are made for whoever has waited for a second.
 const CONFIG: &str = "nodes:
@@ -143,7 +144,18 @@ fn a_program_is_moved_and_notices_nothing() {
 #[test]
 fn an_mpi_program_is_moved_and_comes_to_its_right_end() {
     let test = "moves::an_mpi_program_is_moved_and_comes_to_its_right_end";
-    let Some(laps) = mpi::program(test, "laps") else { return };
+    moved_while_it_talks(mpi::program(test, "laps"));
+}
+
+/// The same with Open MPI: appmix is moved with them.
+#[test]
+fn one_of_open_mpi_is_moved_and_comes_to_its_right_end() {
+    let test = "moves::one_of_open_mpi_is_moved_and_comes_to_its_right_end";
+    moved_while_it_talks(mpi::open(test, "laps"));
+}
+
+fn moved_while_it_talks(laps: Option<PathBuf>) {
+    let Some(laps) = laps else { return };
     let hand = start();
     let out = hand.folder().join("laps.end");
     let arguments = ["-n".into(), "2".into(), laps.into_os_string(), out.clone().into_os_string()];

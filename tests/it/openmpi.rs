@@ -306,7 +306,7 @@ fn without_the_library_the_package_is_named() {
     let aprun = binaries().join("aprun");
     let script = format!(
         "mount --bind /dev/null {1} && exec {2} start -- sh -c '{0} -n 2 {ring}; echo $?; {0} -q -n 2 sh -c true; echo $?; \
-         {0} -q -n 2 sh -c {ring}; echo $?'",
+         {0} -n 2 --pmi=pmix sh -c true; echo $?; {0} -q -n 2 sh -c {ring}; echo $?'",
         aprun.display(),
         library.display(),
         binaries().join("psched").display(),
@@ -316,8 +316,8 @@ fn without_the_library_the_package_is_named() {
     let out = run.out();
     // (Before it is ended, it may have said itself that it can't begin.)
     let statuses: Vec<&str> = out.lines().filter(|l| l.parse::<u8>().is_ok()).collect();
-    assert_eq!(statuses[..2], ["125", "0"], "{}", run.stderr);
-    assert_ne!(statuses[2], "0");
+    assert_eq!(statuses[..3], ["125", "0", "125"], "{}", run.stderr);
+    assert_ne!(statuses[3], "0");
     run.says("its program needs PMIx").says("loaded Open MPI").says("install libpmix2");
 }
 

@@ -1,9 +1,10 @@
 //! More PEs than processors (`--oversubscribe`), as a user starts them.
 
 use crate::support::hand::Hand;
-use crate::support::mpi::program;
+use crate::support::mpi::{open, program};
 use crate::support::*;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// Each PE says its rank and where the kernel lets it run.
 const WHERE: &str = "echo $ALPS_APP_PE $(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' \
@@ -87,7 +88,17 @@ fn unbound_pes_have_all_processors_of_their_node() {
 #[test]
 fn mpi_programs_run() {
     let test = "oversubscribe::mpi_programs_run";
-    let Some(ring) = program(test, "ring") else { return };
+    together_on_few(program(test, "ring"));
+}
+
+#[test]
+fn programs_of_open_mpi_run() {
+    let test = "oversubscribe::programs_of_open_mpi_run";
+    together_on_few(open(test, "ring"));
+}
+
+fn together_on_few(ring: Option<PathBuf>) {
+    let Some(ring) = ring else { return };
     let ring = ring.to_str().expect("text");
     let instance = instance(2, 1);
     for options in ["-n 4", "-n 7", "-n 6 -N 3"] {

@@ -2,14 +2,14 @@
 //! on, nothing is freed, and what was asked meanwhile is answered later.
 
 use crate::support::machine::{AppFolder, Daemon, Machine, Way};
-use crate::support::phases::{Flow, Kind};
+use crate::support::phases::{Flow, Kind, Meets};
 use crate::support::*;
 use std::process::Command;
 use std::time::Duration;
 
 const STOP: i32 = 19;
 const CONTINUE: i32 = 18;
-const ON_BOTH: Kind = Kind { spread: true, mpi: false };
+const ON_BOTH: Kind = Kind { spread: true, meets: Meets::ByHand };
 
 /// Continues what it has stopped, also when the test fails.
 struct Stopped(i32);

@@ -3,7 +3,7 @@
 
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::machine::{Daemon, Machine, Way};
-use crate::support::phases::{Flow, Kind};
+use crate::support::phases::{Flow, Kind, Meets};
 use crate::support::release::Later;
 use crate::support::*;
 use psched::apteam::protocol::shepherd::PROTOCOL;
@@ -54,7 +54,7 @@ fn wait_until_up(machine: &Machine) {
 /// Starts one that runs until it is let go: on NID 0, or on both.
 #[track_caller]
 fn start(machine: &Machine, spread: bool) -> Flow {
-    Flow::running(machine, Kind { spread, mpi: false })
+    Flow::running(machine, Kind { spread, meets: Meets::ByHand })
 }
 
 /// It ends as if nothing had been.

@@ -4,6 +4,7 @@ use super::whole::Rig;
 use crate::support::criu::criu;
 use crate::support::*;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// A place for three parts of two nodes each.
@@ -184,21 +185,33 @@ fn a_connection_between_two_parts_goes_on() {
 #[test]
 fn an_mpi_program_on_two_apinits_comes_back() {
     let test = "checkpoint::parts::an_mpi_program_on_two_apinits_comes_back";
-    let Some(criu) = criu(test) else { return };
     let Some(laps) = mpi::program(test, "laps") else { return };
+    comes_back_on_its_apinits(test, &laps, &[("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")]);
+}
+
+/// The same with Open MPI: fences and questions go from the appmix of one host to that of the other.
+#[test]
+fn one_of_open_mpi_on_two_apinits_comes_back() {
+    let test = "checkpoint::parts::one_of_open_mpi_on_two_apinits_comes_back";
+    let Some(laps) = mpi::open(test, "laps") else { return };
+    let by_tcp = [("OMPI_MCA_btl", "tcp,self"), ("OMPI_MCA_btl_tcp_if_include", "lo")];
+    comes_back_on_its_apinits(test, &laps, &by_tcp);
+}
+
+fn comes_back_on_its_apinits(test: &str, laps: &Path, transport: &[(&str, &str)]) {
+    let Some(criu) = criu(test) else { return };
     let mut rig = Rig::of(&criu, CONFIG, &APINITS);
     let goal = rig.at("goal");
     let line = format!("-n 4 -N 1 {} {}", laps.to_str().expect("text"), goal.display());
     let mut command = rig.writes_to("aprun", &line, "first");
-    command.env("UCX_TLS", "tcp,self").env("UCX_NET_DEVICES", "lo");
-    let aprun = Running::start(&mut command);
+    let aprun = Running::start(command.envs(transport.iter().copied()));
     let apid = rig.running();
     eventually(BOUND, "it runs", || rig.read("first").contains("lap 500\n"));
     let done = rig.cpr(&format!("-c go -p {apid}")).expect(0).out();
-    println!("4-PE MPICH on two apinits: {done}");
+    println!("4 PEs on two apinits: {done}");
     rig.goes_on("first");
     let done = rig.cpr(&format!("-c tonight -k -p {apid}")).expect(0).out();
-    println!("4-PE MPICH on two apinits: {done}");
+    println!("4 PEs on two apinits: {done}");
     aprun.wait(BOUND).expect(137);
     rig.restart_all();
     let began = std::time::Instant::now();

@@ -9,7 +9,8 @@ const CONFIG: &str = "nodes:\n  - { nids: 0-1, processors: 2, flavors: [su, os, 
 
 /// So many PEs that write until there is a file `stop`, and their application.
 fn start(rig: &Rig, pes: u32) -> (Running, u64) {
-    let script = "while ! [ -e stop ]; do echo $ALPS_APP_PE >> out; sleep 0.01; done; exit 3";
+    let script = "while ! [ -e stop ]; do echo $ALPS_APP_PE >> out; sleep 0.01; done; \
+                  grep Cpus_allowed_list: /proc/self/status >> processors; exit 3";
     let line = format!("-q -n {pes} --oversubscribe sh -c");
     let mut command = rig.hand.command("aprun", words(&line).chain([script]));
     (Running::start(command.current_dir(rig.work.path())), rig.running())
@@ -38,6 +39,10 @@ fn pes_that_share_processors_share_as_many_again() {
     for rank in 0..9 {
         assert!(rig.read("out").contains(&format!("{rank}\n")), "PE {rank}");
     }
+    // As before, none is bound to one of those that it shares.
+    let processors = rig.read("processors");
+    assert_eq!(processors.lines().count(), 9);
+    assert!(processors.lines().all(|list| list.contains(['-', ','])), "{processors}");
     assert!(Path::new(&rig.at("even")).is_dir());
 }
 

@@ -29,8 +29,7 @@ pub fn of_abi(test: &str, name: &str, library: &Path) -> Option<PathBuf> {
 
 /// The same for Open MPI, by Debian's mpicc.openmpi.
 pub fn open(test: &str, name: &str) -> Option<PathBuf> {
-    static THERE: OnceLock<bool> = OnceLock::new();
-    if !THERE.get_or_init(|| answers("mpicc.openmpi", "--showme:version")) {
+    if !open_is_there() {
         let install = "apt-get install openmpi-bin libopenmpi-dev libpmix2";
         super::skip(test, &format!("mpicc.openmpi is not installed ({install})"));
         return None;
@@ -42,6 +41,12 @@ pub fn open(test: &str, name: &str) -> Option<PathBuf> {
 pub fn is_there() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();
     *THERE.get_or_init(|| answers("mpicc.mpich", "-v"))
+}
+
+/// Whether programs of Open MPI can be.
+pub fn open_is_there() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    *THERE.get_or_init(|| answers("mpicc.openmpi", "--showme:version"))
 }
 
 /// The same for a program of C alone.

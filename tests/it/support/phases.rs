@@ -40,19 +40,29 @@ pub const PHASES: [Phase; 5] =
 pub struct Kind {
     /// Across both nodes, and so both apinits; else on one.
     pub spread: bool,
-    /// A real MPI program; else it speaks PMI by itself.
-    pub mpi: bool,
+    pub meets: Meets,
+}
+
+/// How its PEs meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meets {
+    /// By PMI-1, which they speak by themselves.
+    ByHand,
+    /// As a program of MPICH.
+    Mpich,
+    /// As one of Open MPI, by PMIx.
+    OpenMpi,
 }
 
 /// The program, built once.
-fn program(mpi: bool) -> &'static Path {
-    static PLAIN: OnceLock<PathBuf> = OnceLock::new();
-    static MPI: OnceLock<PathBuf> = OnceLock::new();
-    if mpi {
-        MPI.get_or_init(|| mpi::build("mpicc.mpich", &["-DWITH_MPI"], "kills-mpi", "phases"))
-    } else {
-        PLAIN.get_or_init(|| mpi::build("cc", &[], "kills", "phases"))
-    }
+fn program(meets: Meets) -> &'static Path {
+    static BUILT: [OnceLock<PathBuf>; 3] = [const { OnceLock::new() }; 3];
+    let (compiler, options, test): (_, &[&str], _) = match meets {
+        Meets::ByHand => ("cc", &[], "kills"),
+        Meets::Mpich => ("mpicc.mpich", &["-DWITH_MPI"], "kills-mpi"),
+        Meets::OpenMpi => ("mpicc.openmpi", &["-DWITH_MPI"], "kills-open-mpi"),
+    };
+    BUILT[meets as usize].get_or_init(|| mpi::build(compiler, options, test, "phases"))
 }
 
 /// One that is under way.
@@ -76,7 +86,7 @@ impl Flow {
         let before = machine.applications().into_iter().map(|a| a.key).collect();
         let shape = if kind.spread { "-n 2 -N 1" } else { "-n 2" };
         let mut command = machine.command("aprun", words(shape));
-        command.arg(program(kind.mpi)).arg(folder.path());
+        command.arg(program(kind.meets)).arg(folder.path());
         command.args([LAPS, &CODE.to_string()]).stdin(Stdio::piped());
         let began = Instant::now();
         let mut aprun = Running::start(&mut command);
