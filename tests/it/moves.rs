@@ -147,7 +147,7 @@ fn an_mpi_program_is_moved_and_comes_to_its_right_end() {
     moved_while_it_talks(mpi::program(test, "laps"));
 }
 
-/// The same with Open MPI: appmix is moved with them.
+/// Two ranks of Open MPI, whose appmix goes on meanwhile.
 #[test]
 fn one_of_open_mpi_is_moved_and_comes_to_its_right_end() {
     let test = "moves::one_of_open_mpi_is_moved_and_comes_to_its_right_end";

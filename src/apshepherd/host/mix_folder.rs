@@ -16,7 +16,7 @@ const PREFIX: &str = "psched.pmix.";
 const REMOVED_MAX: u32 = 1000;
 const DEPTH_MAX: usize = 8;
 
-/// The path of a new folder, which nobody can guess.
+/// A random path for a new folder.
 ///
 /// # Errors
 /// There are no random numbers.

@@ -47,8 +47,8 @@ const OTHER_END: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(2);
 /// The state of a connection that stands (`TCP_ESTABLISHED`), in the kernel's table.
 const ESTABLISHED: &str = "01";
-/// States of an end that no process has accepted: it stands, its other end has not been heard for the last time, or has
-/// closed its half (`TCP_ESTABLISHED`, `TCP_SYN_RECV`, `TCP_CLOSE_WAIT`).
+/// States of an end that no process has accepted: it stands, the last packet of its handshake has not come, or its other
+/// end has closed its half (`TCP_ESTABLISHED`, `TCP_SYN_RECV`, `TCP_CLOSE_WAIT`).
 const NOT_ACCEPTED: [&str; 3] = [ESTABLISHED, "03", "08"];
 /// States of what is no connection, or none any more (`TCP_TIME_WAIT`, `TCP_LISTEN`).
 const NONE: [&str; 2] = ["06", "0A"];

@@ -62,10 +62,11 @@ pub(super) struct Published {
     // (The rest is used at PE 0's host.)
     kept: BTreeMap<Bytes, (Bytes, bool)>,
     bytes: u64,
-    /// Questions that wait for a key, by the order of their arrival.
+    /// Questions that wait for a key, each by its number in the order of arrival.
     waiting: BTreeMap<Bytes, BTreeMap<u64, Whom>>,
-    /// The same, with their places in that order.
+    /// The number of each of them.
     waiters: BTreeMap<Whom, u64>,
+    /// The last of these numbers.
     arrived: u64,
     read: VecDeque<(Whom, Bytes)>,
     read_bytes: usize,
