@@ -270,6 +270,16 @@ mod tests {
     }
 
     #[test]
+    fn pes_that_share_processors_are_bound_to_none_as_a_rule() {
+        let usual = |processors: u32, pes: u32| -> Vec<Vec<u32>> {
+            let placed = placed(processors, 1);
+            Binding::Usual.sets(&placed, pes, 1, domain).expect("no lists").collect()
+        };
+        assert_eq!(usual(2, 5), vec![Vec::<u32>::new(); 5]);
+        assert_eq!(usual(2, 2), [[10], [11]]);
+    }
+
+    #[test]
     fn lists_count_what_the_application_has_there() {
         let first = lists(&[&[(0, 0)], &[(3, 3), (1, 1)], &[]]);
         let expected = vec![vec![10], vec![11, 13], vec![], vec![10], vec![11, 13]];

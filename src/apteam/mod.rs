@@ -17,6 +17,7 @@ mod ids;
 pub mod launch;
 pub mod launcher_variables;
 pub mod layout;
+pub mod library_variables;
 pub mod migration_blocker;
 pub mod oversubscribe;
 pub mod part;

@@ -4,7 +4,7 @@
 //! use psched_pure::machine::{Nid, names_hosts, with_numbers};
 //! let nodes = [(Nid(0), "h0"), (Nid(1), "h1"), (Nid(2), "h1"), (Nid(3), "h2")];
 //! assert!(names_hosts("h1,3") && !names_hosts("1-2,3"));
-//! assert_eq!(with_numbers("h1,3", &nodes, "h0").unwrap(), "1-2,3");
+//! assert_eq!(with_numbers("h1,3", &nodes, Some("h0")).unwrap(), "1-2,3");
 //! ```
 
 use super::{Nid, parse_hosts};
@@ -42,8 +42,8 @@ pub fn names_hosts(list: &str) -> bool {
 /// ```
 /// # use psched_pure::machine::{Nid, with_numbers};
 /// let nodes = [(Nid(0), "12ab"), (Nid(1), "h1"), (Nid(2), "h2")];
-/// assert_eq!(with_numbers("h[1-2],localhost", &nodes, "h2").unwrap(), "1,2");
-/// assert_eq!(with_numbers("localhost", &nodes, "12ab").unwrap(), "0");
+/// assert_eq!(with_numbers("h[1-2],localhost", &nodes, Some("h2")).unwrap(), "1,2");
+/// assert_eq!(with_numbers("localhost", &nodes, Some("12ab")).unwrap(), "0");
 /// ```
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub fn names_hosts(list: &str) -> bool {
 pub fn with_numbers<'a>(
     list: &str,
     nodes: impl IntoIterator<Item = &'a (Nid, impl AsRef<str> + 'a)>,
-    own: &str,
+    own: Option<&str>,
 ) -> Result<String, HostNodesError> {
     let mut of: BTreeMap<&str, Vec<(u32, u32)>> = BTreeMap::new();
     for (Nid(nid), host) in nodes {
@@ -78,7 +78,7 @@ pub fn with_numbers<'a>(
             parse_hosts(word).map_err(|error| HostNodesError::Malformed(error.to_string()))?;
         for host in hosts {
             let called =
-                if host == LOCALHOST && !of.contains_key(LOCALHOST) { own } else { &*host };
+                own.filter(|_| host == LOCALHOST && !of.contains_key(LOCALHOST)).unwrap_or(&host);
             match of.get_key_value(called) {
                 Some((host, nodes)) if taken.insert(*host) => ranges.extend(nodes),
                 Some(_) => {}
@@ -128,8 +128,9 @@ mod tests {
 
     #[test]
     fn a_host_stands_for_all_its_nodes() {
-        let read =
-            |list: &str| with_numbers(list, &NODES, "n002").map_err(|error| error.to_string());
+        let read = |list: &str| {
+            with_numbers(list, &NODES, Some("n002")).map_err(|error| error.to_string())
+        };
         for (list, numbers) in [
             ("login", "0"),
             ("n001", "1-2,4"),

@@ -128,6 +128,8 @@ mod tests {
                 assert_eq!(ways(there, other), Ok(None));
                 assert_eq!(ways(other, there), Ok(None));
             }
+            assert_eq!(owner_of_connection(here, there), me);
+            assert!(ANSWERS.load(Ordering::Relaxed), "the tables would be read");
             // A stranger hangs up before he is looked up: the kernel still knows of this end.
             drop(client);
             let state = || found(there, here).expect("asked").map(|(state, _)| state);

@@ -446,12 +446,22 @@ pub fn session_of_ended() -> Option<(i32, i32)> {
 
 /// Asks for news of any child, without waiting.
 pub fn wait_any() -> Waited {
+    wait(-1)
+}
+
+/// Asks for news of this child, without waiting. (By nix's waitpid the news of one that died by a real-time signal is lost.)
+pub fn wait_for(pid: libc::pid_t) -> Waited {
+    wait(pid)
+}
+
+fn wait(whom: libc::pid_t) -> Waited {
     let mut status: c_int = 0;
     // SAFETY: an rusage of zeros is one.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let pid = loop {
         // SAFETY: both pointers are to live memory of the right types.
-        let pid = unsafe { libc::wait4(-1, &mut status, libc::WNOHANG | libc::__WALL, &mut usage) };
+        let pid =
+            unsafe { libc::wait4(whom, &mut status, libc::WNOHANG | libc::__WALL, &mut usage) };
         if pid >= 0 {
             break pid;
         }

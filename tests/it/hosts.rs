@@ -548,14 +548,14 @@ fn lists_of_hosts_and_the_rendezvous_hold_on_two_hosts() {
     };
     assert_eq!(names("-host h1 -np 2"), ["h1", "h1"]);
     assert_eq!(names("-host localhost -np 2"), ["h0", "h0"]);
-    let meet = "import os, socket; place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n\
+    let meet = "import os, socket, time; place = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n\
                 if os.environ['RANK'] == '0':\n    \
                     with socket.create_server(place) as door: peer, _ = door.accept()\n    \
                     print(peer.recv(9).decode())\n\
                 else:\n    \
                     while True:\n        \
                         try: socket.create_connection(place).sendall(b'met'); break\n        \
-                        except ConnectionRefusedError: pass";
+                        except OSError: time.sleep(0.05)";
     // (The name of psched's own host, which stands for rank 0's there, is known to no resolver of these.)
     let line = words("-q -n 2 -N 1 -host h1,h2 python3 -c").chain([meet]);
     assert_eq!(run(&mut cluster.command(0, "aprun", line)).expect(0).out(), "met\n");

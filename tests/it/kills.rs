@@ -49,8 +49,8 @@ fn kill_at_random_moments(test: &str, victim: Victim, way: Way) {
             // A real MPI program where its wire-up is the point; it takes longer.
             let wires_up = phase == Phase::WireUp;
             let of = if wires_up { moment as usize % kinds.len() } else { 0 };
-            let may_spread = kinds[of].spread;
-            let kind = Kind { spread: may_spread && dice.below(2) == 0, ..kinds[of] };
+            let Kind { spread: may_spread, meets } = kinds[of];
+            let kind = Kind { spread: may_spread && dice.below(2) == 0, meets };
             let delay = dice.time(lengths[of][number]);
             eprintln!("{test}: {phase:?} {moment}: {kind:?}, after {delay:?}");
             one(&mut machine, &mut newest, victim, phase, kind, delay, &mut dice);

@@ -68,7 +68,7 @@ fn unbound_pes_have_all_processors_of_their_node() {
     }
     // What they call has all of them, too, and not each the first one; and no thread for each of them.
     let script = format!(
-        "echo $ALPS_APP_PE $({} --inside -q -n 1 sh -c \"$0\") $OMP_NUM_THREADS",
+        "echo $ALPS_APP_PE $({} --inside -q -n 1 sh -c \"$0; echo \\$OMP_NUM_THREADS\")",
         binaries().join("aprun").display()
     );
     let (_, inner) = WHERE.split_once("$(").expect("a command in it");

@@ -2,8 +2,7 @@
 
 use super::Failure;
 use crate::apteam::launch::Limit;
-use crate::apteam::launcher_variables::is_of_outer;
-use crate::apteam::{Apid, Key};
+use crate::apteam::{Apid, Key, launcher_variables, library_variables};
 use crate::os::instance;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::{Mode, umask};
@@ -36,11 +35,16 @@ pub fn environment(
     let own: Vec<(OsString, OsString)> = own.collect();
     let value_of =
         |of: &str| own.iter().find_map(|(name, value)| (name == of).then_some(value.as_bytes()));
-    let (within, depth) = (value_of(instance::APPLICATION).is_some(), value_of("ALPS_APP_DEPTH"));
+    let (marker, depth) = (value_of(instance::APPLICATION), value_of("ALPS_APP_DEPTH"));
+    let outer = within(marker.and_then(|marker| std::str::from_utf8(marker).ok()));
+    let of_outer = |name: &[u8], value: &[u8]| {
+        launcher_variables::is_of_outer(name, value, marker.is_some(), depth)
+            || outer.is_some_and(|outer| library_variables::is_of_outer(name, value, outer))
+    };
     let mut all: Vec<Vec<u8>> = own
         .iter()
         .filter(|(name, _)| !NOT_OURS.iter().any(|n| name == n))
-        .filter(|(name, value)| !is_of_outer(name.as_bytes(), value.as_bytes(), within, depth))
+        .filter(|(name, value)| !of_outer(name.as_bytes(), value.as_bytes()))
         .map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat())
         .collect();
     for entry in set {
@@ -135,15 +139,25 @@ mod tests {
     /// RANK of a PE that calls aprun is not the user's wish for its PEs; what -e sets is.
     #[test]
     fn ranks_of_an_outer_application_do_not_travel() {
-        let outer = [("RANK", "3"), ("OMP_NUM_THREADS", "4"), ("ALPS_APP_DEPTH", "4"), ("B", "1")];
+        // (Of application 12.)
+        let outer = [
+            ("RANK", "3"),
+            ("OMP_NUM_THREADS", "4"),
+            library_variables::YIELDS,
+            (library_variables::PORTS[0], "10384"),
+            ("ALPS_APP_DEPTH", "4"),
+            ("B", "1"),
+        ];
         let outer = outer.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let marker = (OsString::from(instance::APPLICATION), OsString::from("0.12.1"));
         let set = [b"WORLD_SIZE=7".to_vec()];
         let inner = environment(outer.clone().into_iter().chain([marker]), &set);
         assert_eq!(inner, [b"B=1".to_vec(), b"WORLD_SIZE=7".to_vec()]);
         let alone = environment(outer.into_iter(), &[]);
-        let expected = [b"RANK=3".to_vec(), b"OMP_NUM_THREADS=4".to_vec(), b"B=1".to_vec()];
-        assert_eq!(alone, expected);
+        let port = format!("{}=10384", library_variables::PORTS[0]);
+        let expected =
+            ["RANK=3", "OMP_NUM_THREADS=4", "OMPI_MCA_mpi_yield_when_idle=1", &port, "B=1"];
+        assert_eq!(alone, expected.map(|item| item.as_bytes().to_vec()));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
-use crate::apteam::launcher_variables::Rendezvous;
+use crate::apteam::launcher_variables::{Rendezvous, THREADS};
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
@@ -106,6 +106,10 @@ impl Home {
         let bound = within.cpus.len() as u64 <= u64::from(within.depth.max(1));
         if launch.binding == Binding::Usual && !bound {
             launch.binding = Binding::None;
+            // (Others run on these processors, too. That of the outer application is not passed on.)
+            if depth == 1 && launch.rendezvous.is_some() && !launch.sets(THREADS.as_bytes()) {
+                launch.environment.push(format!("{THREADS}=1").into_bytes());
+            }
         }
         let numa = |cpu: u32| within.numa.get(&cpu).copied();
         let sets = launch.binding.sets(&place.processors, place.pes, depth, numa);

@@ -67,6 +67,8 @@ pub enum Event {
     MixEnded(String),
     /// There is no appmix, and the program may do without: why.
     NoMix(String),
+    /// For a while now no PE could be accepted at the port of PMI-1, and why.
+    PortShut(String),
     /// Answer to [`Action::LookForMpi`]: of each of the PEs that has loaded one.
     MpiFound(BTreeMap<u32, Mpi>),
     /// A PE wrote this.

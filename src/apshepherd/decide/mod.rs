@@ -300,6 +300,7 @@ impl Shepherd {
             Event::Mix(said) => self.mix_says(now_ns, said),
             Event::MixEnded(text) => self.mix_ended(now_ns, &text),
             Event::NoMix(why) => self.no_pmix(why),
+            Event::PortShut(why) => self.port_shut(&why),
             Event::MpiFound(loaded) => self.mpi_found(now_ns, loaded),
             Event::Output { rank, stderr, data } => {
                 if let Some(source) = self.source(rank, stderr) {

@@ -60,6 +60,9 @@ const BOTH: &str = "a barrier of PMI-1 and a fence of PMIx at the same time";
 /// What is said of a PE that calls MPI_Comm_spawn. (An application has the processors of its PEs and no others.)
 pub const SPAWNS: &str = "called MPI_Comm_spawn, which psched does not support: start all PEs with the application \
                           (-n), and for MPIPoolExecutor run python3 -m mpi4py.futures SCRIPT";
+/// What is said of a PE that asks for another version.
+const VERSION: &str = "asked for PMI-2, which psched does not serve: if it goes on, it is a world of its own (its MPI \
+                       library has to use PMI-1 or PMIx)";
 /// As much of a bad line as a message shows.
 const SHOWN_MAX: usize = 64;
 
@@ -142,6 +145,8 @@ pub struct Pmi {
     space_max: u64,
     /// It was told that something is full.
     full_told: bool,
+    /// The user was told that a PE has asked for another version.
+    version_told: bool,
     clients: BTreeMap<u32, Client>,
     space: BTreeMap<Bytes, Bytes>,
     space_bytes: usize,
@@ -186,6 +191,7 @@ impl Pmi {
             alone,
             space_max,
             full_told: false,
+            version_told: false,
             clients: ranks.into_iter().map(|r| (r, Client::default())).collect(),
             space: BTreeMap::new(),
             space_bytes: 0,
@@ -386,6 +392,8 @@ impl Pmi {
                 let known = words.get(b"pmi_version") == Some(b"1");
                 if known {
                     client.progress = Progress::Inside;
+                } else if !std::mem::replace(&mut self.version_told, true) {
+                    effects.push(Effect::Notice { rank, text: VERSION.into() });
                 }
                 let rc = if known { 0 } else { -1 };
                 format!("cmd=response_to_init pmi_version=1 pmi_subversion=1 rc={rc}\n")

@@ -22,14 +22,14 @@ use std::time::Duration;
 const FIRST_LOOKS_MS: [u64; 7] = [4, 12, 25, 50, 100, 200, 500];
 /// Then in each second, so often: programs of a script come one after the other, and each lasts for a while.
 const EACH_SECOND: usize = 30;
-/// Then in each minute, so often, where aprun can't tell what will be loaded.
-const LATE_LOOKS: usize = 10;
+/// Then in each minute, so often.
+const EACH_MINUTE: usize = 10;
 /// How long PEs have had a library without beginning with it when they are told of though they go on (at the next look);
 /// and where they are ended, perhaps before they could.
 const HAD_GOING: Duration = Duration::from_secs(45);
 const HAD_ENDED: Duration = Duration::from_secs(5);
-/// At how many PEs it is looked: those of one host run the same program as a rule.
-const PES_MAX: usize = 4;
+/// At how many PEs it is looked at once. The next look is at those behind them.
+const PES_MAX: usize = 16;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unmet {
@@ -42,19 +42,20 @@ pub(super) struct Unmet {
     no_pmix: Option<String>,
     /// What PEs have loaded, and since when that is known.
     loaded: BTreeMap<u32, (Mpi, u64)>,
+    /// From which PE on it is looked next.
+    next: u32,
     told: bool,
 }
 
 /// When it is looked next, after so many looks, since the PEs went; `None`: no more.
-fn since_they_went(looks: usize, late_too: bool) -> Option<Duration> {
+fn since_they_went(looks: usize) -> Option<Duration> {
     if let Some(ms) = FIRST_LOOKS_MS.get(looks) {
         return Some(Duration::from_millis(*ms));
     }
     let seconds = looks - FIRST_LOOKS_MS.len() + 1;
-    let minutes = seconds.saturating_sub(EACH_SECOND);
-    match minutes {
+    match seconds.saturating_sub(EACH_SECOND) {
         0 => Some(Duration::from_secs(seconds as u64)),
-        1..=LATE_LOOKS if late_too => Some(Duration::from_secs(60 * minutes as u64)),
+        minutes @ 1..=EACH_MINUTE => Some(Duration::from_secs(60 * minutes as u64)),
         _ => None,
     }
 }
@@ -71,18 +72,32 @@ impl Shepherd {
         self.unmet.no_pmix = Some(why);
     }
 
+    /// PEs wait at the port of PMI-1, which can't take them.
+    pub(super) fn port_shut(&mut self, why: &str) {
+        let Some(rank) = self.pes.keys().next().copied() else { return };
+        let text = format!(
+            "or another PE of its host waits in MPI_Init: the port of PMI can't take it ({why})"
+        );
+        self.notice(self.nid(rank), Seen::Pmi { rank, text });
+    }
+
     pub(super) fn next_look_for_mpi(&mut self) {
         let Some(looks) = self.unmet.looks else { return };
-        let since = since_they_went(looks, self.pmix.is_some());
+        let since = since_they_went(looks);
         self.unmet.look_at = since.map(|since| after(self.went_at, since));
         self.unmet.looks = Some(looks + 1);
     }
 
     pub(super) fn look_for_mpi(&mut self) {
         let alone = |rank: &u32| self.met(*rank) == Progress::Outside;
-        let alive = self.pes.iter().filter(|(_, pe)| !pe.ended).map(|(rank, _)| *rank);
+        let (before, behind) =
+            (self.pes.range(..self.unmet.next), self.pes.range(self.unmet.next..));
+        let alive = behind.chain(before).filter(|(_, pe)| !pe.ended).map(|(rank, _)| *rank);
         let ranks: Vec<u32> = alive.filter(alone).take(PES_MAX).collect();
-        if !ranks.is_empty() && !self.ending {
+        if let Some(last) = ranks.last()
+            && !self.ending
+        {
+            self.unmet.next = last.saturating_add(1);
             self.actions.push(Action::LookForMpi(ranks));
         }
         self.next_look_for_mpi();
@@ -99,7 +114,11 @@ impl Shepherd {
     pub(super) fn mpi_found(&mut self, now_ns: u64, loaded: BTreeMap<u32, Mpi>) {
         let open = loaded.iter().find(|(_, mpi)| **mpi == Mpi::OpenMpi).map(|(rank, _)| *rank);
         for (rank, mpi) in loaded {
-            self.unmet.loaded.entry(rank).or_insert((mpi, now_ns));
+            let known = self.unmet.loaded.entry(rank).or_insert((mpi, now_ns));
+            // (A script's next program can have another one.)
+            if known.0 != mpi {
+                *known = (mpi, now_ns);
+            }
             self.tell_unmet(now_ns, rank, HAD_GOING);
         }
         if let (Some(rank), Some(text)) = (open, self.unmet.no_pmix.clone()) {
@@ -132,6 +151,9 @@ impl Shepherd {
             _ if *mpi == Mpi::Mpich && !self.unmet.pmi => {
                 "PMI-1 is not served to it: give --pmi=all".to_owned()
             }
+            _ if *mpi == Mpi::Mpich => "does something between aprun and the program take away its environment (env -i) or \
+                  its descriptors? A library that was built for PMIx alone needs --pmi=pmix -e MPIR_CVAR_PMI_VERSION=x"
+                .to_owned(),
             _ => "does something between aprun and the program take away its environment (env -i) or its \
                   descriptors?"
                 .to_owned(),

@@ -106,11 +106,12 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let buffer = vec![0; PACKET_MAX + 1];
     let mut messages = Messages { connection, joiner: Joiner::default(), buffer };
     let sender = Sender(Arc::new(Mutex::new(writes)));
-    let Some(ToMix::Begin(job)) = messages.next() else { return ExitCode::FAILURE };
+    // (Its end is to be seen before that of its connection.)
+    let Some(ToMix::Begin(job)) = messages.next() else { untraced::end_at_once(1) };
     if let Err(e) = DirBuilder::new().mode(0o700).create(&job.folder) {
         let text = format!("{} can't be made: {e}", job.folder);
         sender.send(FromMix::Fails { missing: false, text });
-        return ExitCode::FAILURE;
+        untraced::end_at_once(1);
     }
     let began = work(&sender, messages, &job);
     let _ = std::fs::remove_dir_all(&job.folder);

@@ -10,6 +10,8 @@ use std::io::Read;
 const MAP_MAX: u64 = 1024 * 1024;
 /// Processes of a PE that are looked at: a shell, an interpreter, what it runs.
 const PROCESSES_MAX: usize = 16;
+/// Threads of each whose children are.
+const THREADS_MAX: usize = 64;
 
 /// What these run is a program of their own, whose processes they look after. (The kernel knows 15 bytes of a name.)
 const LAUNCHERS: [&str; 18] = [
@@ -46,12 +48,19 @@ pub fn mpi_in(pid: i32) -> Mpi {
             Mpi::None => {}
             mpi => return mpi,
         }
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|child| child.parse::<i32>().ok());
-        todo.extend(children.take(PROCESSES_MAX));
+        todo.extend(children_of(pid).take(PROCESSES_MAX));
     }
     Mpi::None
+}
+
+/// (Each thread has those that it has forked.)
+fn children_of(pid: i32) -> impl Iterator<Item = i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.take(THREADS_MAX).filter_map(|thread| {
+        let list = std::fs::read_to_string(thread.path().join("children")).ok()?;
+        Some(list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<i32>>())
+    });
+    lists.flatten()
 }
 
 fn mpi_of_process(pid: i32) -> Mpi {
@@ -69,6 +78,19 @@ fn mpi_of_process(pid: i32) -> Mpi {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn children_of_all_threads_are_found() {
+        let child = std::thread::spawn(|| {
+            let child = std::process::Command::new("sleep").arg("100").spawn().expect("it starts");
+            let found = children_of(std::process::id() as i32).any(|pid| pid == child.id() as i32);
+            (child, found)
+        });
+        let (mut child, found) = child.join().expect("it does not fail");
+        child.kill().expect("killed");
+        child.wait().expect("reaped");
+        assert!(found);
+    }
 
     #[test]
     fn this_test_has_loaded_none() {

@@ -8,11 +8,12 @@ use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
 use crate::apteam::ending::NOT_THE_PROGRAM;
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{LocalPe, ServePmix};
+use crate::apteam::library_variables::{NO_FABRIC, PORTS, YIELDS, first_port};
+use crate::os::fork::wait_for;
 use crate::os::host::hostname;
 use crate::os::pmix::{LIBRARY, PACKAGE};
 use crate::os::untraced::{NOT_EXECUTED, Untraced};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use prost::Message;
 use std::collections::BTreeSet;
@@ -36,12 +37,6 @@ const HWLOC_PARTS: &str = "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.
 
 /// The devices of networks beside Ethernet.
 const FABRICS: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
-
-/// The ports at which PEs of Open MPI listen: so many for each of so many applications one after the other. (They are below
-/// the ephemeral ports of Linux, and below those of MASTER_PORT.)
-const PORTS_FIRST: u64 = 10_000;
-const PORTS_EACH: u64 = 32;
-const PORTS_APPLICATIONS: u64 = 312;
 
 /// How variables begin that lead to a PMIx server: those of an outer one are not for our PEs.
 pub const NAMES: [&str; 12] = [
@@ -282,16 +277,14 @@ impl Shell {
         let lost = self.mix.connection.is_none() && self.mix.ending.is_none();
         let Some(pid) = self.mix.pid.filter(|_| lost) else { return };
         loop {
-            let change = match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(_, code)) => Change::Exited(code as u8),
-                Ok(WaitStatus::Signaled(_, signal, _)) => Change::Died(signal as i32),
-                Ok(_) if monotonic_ns() < self.mix.reaped_until => {
-                    std::thread::sleep(REAPED_LOOK);
-                    continue;
+            match wait_for(pid.as_raw()) {
+                Waited::News(child) if !matches!(child.change, Change::Stopped(_)) => {
+                    return self.mix_ended(child.change);
                 }
+                Waited::NoChild => return,
+                _ if monotonic_ns() < self.mix.reaped_until => std::thread::sleep(REAPED_LOOK),
                 _ => return,
-            };
-            return self.mix_ended(change);
+            }
         }
     }
 
@@ -372,21 +365,17 @@ impl Shell {
 ///   fast the processor's clock is, and one, which Debian has switched off, reads all symbols of the kernel.)
 fn for_open_mpi(launch: &HostLaunch) -> Vec<CString> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
-    let told = |name: &str| launch.launch.sets(format!("OMPI_MCA_{name}").as_bytes());
-    let first = PORTS_FIRST + PORTS_EACH * (launch.key.apid.0 % PORTS_APPLICATIONS);
-    let mut items = Vec::new();
+    let told = |name: &str| launch.launch.sets(name.as_bytes());
+    let port = first_port(launch.key.apid).to_string();
+    let mut items = PORTS.map(|name| (name, port.as_str())).to_vec();
     if share_processors(&launch.pes, all) {
-        items.push(("mpi_yield_when_idle", "1".to_owned()));
+        items.push(YIELDS);
     }
-    if !told("pml") && !has_fabric() {
-        items.push(("mtl", "^ofi,psm,psm2".to_owned()));
+    if !told("OMPI_MCA_pml") && !has_fabric() {
+        items.push(NO_FABRIC);
     }
-    items.extend(
-        ["btl_tcp_port_min_v4", "btl_tcp_port_min_v6"].map(|name| (name, first.to_string())),
-    );
-    items.retain(|(name, _)| !told(name));
-    let item = |(name, value)| CString::new(format!("OMPI_MCA_{name}={value}")).ok();
-    items.into_iter().filter_map(item).collect()
+    let items = items.into_iter().filter(|(name, _)| !told(name));
+    items.filter_map(|(name, value)| CString::new(format!("{name}={value}")).ok()).collect()
 }
 
 /// Whether this host has a network beside Ethernet, as far as Linux has a class for it.

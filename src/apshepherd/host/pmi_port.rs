@@ -38,6 +38,8 @@ const CALLERS_PER_PE: usize = 4;
 const CALLERS_MIN: usize = 256;
 /// How long the port pauses after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
+/// After so long without one that could be accepted the user is told.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// Bytes of what one says of itself.
 const INTRODUCTION_MAX: usize = 128;
 /// Why none is there, or the one that was has gone.
@@ -68,6 +70,9 @@ pub struct PmiPort {
     paused_until_ns: Option<u64>,
     /// That is in the log.
     told: bool,
+    /// None could be accepted since then, and whether the user was told.
+    shut_since_ns: Option<u64>,
+    user_told: bool,
 }
 
 impl PmiPort {
@@ -101,6 +106,8 @@ impl PmiPort {
             next: 0,
             paused_until_ns: None,
             told: false,
+            shut_since_ns: None,
+            user_told: false,
         })
     }
 
@@ -145,6 +152,7 @@ impl Shell {
                 Err(e) if PASSES.contains(&e.kind()) => return,
                 Err(e) => return self.pause_pmi_port(&e),
             };
+            port.shut_since_ns = None;
             let fd = OwnedFd::from(stream);
             let Ok(fd) = nonblocking(&fd).and_then(|()| high(fd)) else { continue };
             let slot = port.next;
@@ -161,13 +169,23 @@ impl Shell {
 
     /// Takes no connections for a moment: without descriptors each try would fail at once.
     fn pause_pmi_port(&mut self, why: &io::Error) {
+        // (Some may have said who they are in the meantime; strangers may have all others.)
+        for slot in 0..self.pmi_port.as_ref().map_or(0, |port| port.callers.len()) {
+            self.pmi_caller_ready(slot);
+        }
         let Some(port) = &mut self.pmi_port else { return };
         let _ = self.epoll.delete(&port.listener);
-        // (Strangers may have them all.)
         port.callers.iter_mut().for_each(|caller| drop(caller.take()));
-        port.paused_until_ns = Some(monotonic_ns().saturating_add(PAUSE.as_nanos() as u64));
+        let now_ns = monotonic_ns();
+        port.paused_until_ns = Some(now_ns.saturating_add(PAUSE.as_nanos() as u64));
+        let since_ns = *port.shut_since_ns.get_or_insert(now_ns);
+        let long = now_ns.saturating_sub(since_ns) >= TOLD_AFTER.as_nanos() as u64;
+        let tells = long && !std::mem::replace(&mut port.user_told, true);
         if !std::mem::replace(&mut port.told, true) {
             self.log(format_args!("the port of PMI takes no PE for a while: {why}"));
+        }
+        if tells {
+            self.happens(Event::PortShut(why.to_string()));
         }
     }
 

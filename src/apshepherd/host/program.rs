@@ -14,8 +14,8 @@ use crate::apshepherd::decide::Event;
 use crate::apteam::ending::{NO_INTERPRETER, NOT_THE_PROGRAM};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{self, FileIdentity, HostLaunch, Launch, LocalPe, ServePmix};
-use crate::apteam::launcher_variables;
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram, name_of};
+use crate::apteam::{launcher_variables, library_variables};
 use crate::node::file_identity::identity;
 use crate::os::claims::list;
 use crate::os::fork::{PMI_FD, Program, SetLimit, Step};
@@ -48,12 +48,6 @@ const OWN_NAMES: [&str; 11] = [
     instance::INSTANCE,
 ];
 
-/// What tells MPICH by which protocol its PEs find one another: MPICH 5 does not begin where it finds both and is not told.
-const WHICH_PMI: &[u8] = b"MPIR_CVAR_PMI_VERSION=1";
-/// What tells Open MPI that its first fence brings nothing.
-const DIRECT: &[u8] = b"OMPI_MCA_pmix_base_async_modex=1";
-/// What tells Open MPI 4 that a PE is alone: else it starts a daemon for what the PE may spawn.
-const ISOLATED: &[u8] = b"OMPI_MCA_ess_singleton_isolated=1";
 /// Bytes that a PE of Open MPI puts, as measured (86 to 204), and some more.
 const PUT_BYTES: u64 = 256;
 
@@ -303,22 +297,22 @@ fn is_met(launch: &HostLaunch) -> bool {
 /// The same, with what leads the PE to appmix, if there is one.
 pub fn pe_environment(launch: &HostLaunch, pe: &LocalPe, mix: &[CString]) -> Vec<CString> {
     let mut own = own_environment(launch, pe);
-    let unless_told = |item: &'static [u8]| {
-        let name = item.split(|byte| *byte == b'=').next().unwrap_or_default();
-        (!launch.launch.sets(name)).then(|| CString::new(item).ok()).flatten()
+    let unless_told = |(name, value): (&str, &str)| {
+        let item = CString::new(format!("{name}={value}")).ok();
+        item.filter(|_| !launch.launch.sets(name.as_bytes()))
     };
     if !mix.is_empty() {
         own.extend_from_slice(mix);
         own.extend(CString::new(format!("PMIX_RANK={}", pe.rank)).ok());
         if launch.launch.pmi {
-            own.extend(unless_told(WHICH_PMI));
+            own.extend(unless_told(library_variables::PMI_1));
         }
         if asks_each(launch.alone, launch.width, launch.bounds.pmi) {
-            own.extend(unless_told(DIRECT));
+            own.extend(unless_told(library_variables::DIRECT));
         }
     }
     if !is_met(launch) {
-        own.extend(unless_told(ISOLATED));
+        own.extend(unless_told(library_variables::ISOLATED));
     }
     own
 }
@@ -592,7 +586,8 @@ mod tests {
             };
             let mix = [c"PMIX_NAMESPACE=name".to_owned()];
             let all = pe_environment(&launch, &pe, &mix);
-            all.iter().filter(|item| item.to_bytes() == DIRECT).count()
+            let (name, _) = library_variables::DIRECT;
+            all.iter().filter(|item| item.to_bytes().starts_with(name.as_bytes())).count()
         };
         let wide = 262_145;
         assert_eq!(told(wide, &[]), 1);

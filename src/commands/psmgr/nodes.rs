@@ -65,7 +65,7 @@ impl Nodes {
             NodeList::Hosts(list) => {
                 let nodes = hosts(client).await?;
                 let list =
-                    with_numbers(&list, &nodes, "").map_err(|error| vec![error.to_string()])?;
+                    with_numbers(&list, &nodes, None).map_err(|error| vec![error.to_string()])?;
                 parse_nids(&list).map_err(|error| vec![error.to_string()])?
             }
             NodeList::Numbers(nids) => nids,

@@ -42,7 +42,10 @@ fn pes_that_share_processors_share_as_many_again() {
     // As before, none is bound to one of those that it shares.
     let processors = rig.read("processors");
     assert_eq!(processors.lines().count(), 9);
-    assert!(processors.lines().all(|list| list.contains(['-', ','])), "{processors}");
+    let both = "grep Cpus_allowed_list: /proc/self/status";
+    let both = rig.hand.command("aprun", ["-q", "-n", "1", "-d", "2", "sh", "-c", both]).output();
+    let both = String::from_utf8(both.expect("it ran").stdout).expect("text");
+    assert!(!both.is_empty() && processors == both.repeat(9), "{processors} {both}");
     assert!(Path::new(&rig.at("even")).is_dir());
 }
 

@@ -312,12 +312,12 @@ impl Options {
         let [only, not] = std::mem::take(&mut self.host_lists);
         let mut choice = std::mem::take(&mut self.posting.choice);
         if let Some((named, list)) = only {
-            let list = with_numbers(&list, nodes, own);
+            let list = with_numbers(&list, nodes, Some(own));
             let list = list.map_err(|error| format!("{named}: {error}"))?;
             choice = choice.only(&list).map_err(|error| format!("{named}: {error}"))?;
         }
         if let Some((named, list)) = not {
-            let list = with_numbers(&list, nodes, own);
+            let list = with_numbers(&list, nodes, Some(own));
             let list = list.map_err(|error| format!("{named}: {error}"))?;
             choice = choice.not(&list).map_err(|error| format!("{named}: {error}"))?;
         }
@@ -514,7 +514,8 @@ fn unknown(program: Program, word: &[u8]) -> String {
 
 /// How a word is written that begins with an option whose value is a text: `-F e` for `-Fe`.
 fn value_apart(word: &[u8]) -> Option<String> {
-    let texts = [Id::Access, Id::Binding, Id::NodeList, Id::NodeListFile, Id::ExcludeList];
+    // (Of -l it can be any word: -localhost is none.)
+    let texts = [Id::Access, Id::Binding, Id::NodeList, Id::ExcludeList];
     let flags = FLAGS.iter().filter(|flag| texts.contains(&flag.id));
     let begins = flags.flat_map(|flag| flag.names).find_map(|name| {
         let rest = word.strip_prefix(name.as_bytes()).filter(|_| !name.starts_with("--"))?;
@@ -646,7 +647,8 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
         Id::Export if !value.is_empty() && !value.contains(&b'=') => {
             options.exported.push(value.to_vec());
         }
-        Id::Travels => {}
+        Id::SoAnyway => {}
+        Id::Parameter => options.environment.push([b"OMPI_MCA_", value].concat()),
         Id::BindTo => options.binding = other_launchers::bind_to(value).map_err(named)?,
         Id::Environment | Id::Export => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),

@@ -59,12 +59,35 @@ pub const TAKEN: &[Flag] = &[
     ),
     flag(Id::Environment, &["-env", "-genv", "--genv"], Some("VAR VALUE"), "as -e VAR=VALUE"),
     flag(
-        Id::Travels,
+        Id::SoAnyway,
         &["-genvlist", "--genvlist", "-envlist"],
         Some("VARS"),
         "nothing: all variables travel",
     ),
-    flag(Id::Travels, &["-genvall", "--genvall", "-envall"], None, "nothing: all variables travel"),
+    flag(
+        Id::SoAnyway,
+        &["-genvall", "--genvall", "-envall"],
+        None,
+        "nothing: all variables travel",
+    ),
+    flag(
+        Id::Parameter,
+        &["-mca", "--mca", "-omca", "--omca"],
+        Some("NAME VALUE"),
+        "as -e OMPI_MCA_NAME=VALUE",
+    ),
+    flag(
+        Id::SoAnyway,
+        &["-allow-run-as-root", "--allow-run-as-root"],
+        None,
+        "nothing: root can run programs as well",
+    ),
+    flag(
+        Id::SoAnyway,
+        &["-nooversubscribe", "--nooversubscribe"],
+        None,
+        "nothing: PEs share no processors unless --oversubscribe is given",
+    ),
     flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
     flag(Id::TimeLimit, &["-timeout", "--timeout"], Some("SECONDS"), "the same as --time-limit"),
     flag(
@@ -244,7 +267,16 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "ranks fill one node after the other; give the PEs on each node with -N, or spread them with --nodes",
     ),
     (
-        &["-w", "--nodelist", "--nodefile", "-rf", "-rankfile", "--rankfile"],
+        &[
+            "-order-nodes",
+            "--order-nodes",
+            "-w",
+            "--nodelist",
+            "--nodefile",
+            "-rf",
+            "-rankfile",
+            "--rankfile",
+        ],
         "psched chooses the nodes; give -L to name some by number or host, as in -L h1 (apstat -n -v shows both)",
     ),
     (
@@ -252,15 +284,18 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "give -E to leave out nodes, by number or host, as in -E h1",
     ),
     (
-        &["-pernode", "--pernode", "-npersocket", "--npersocket", "--ntasks-per-socket"],
+        &[
+            "--ntasks-per-core",
+            "-pernode",
+            "--pernode",
+            "-npersocket",
+            "--npersocket",
+            "--ntasks-per-socket",
+        ],
         "give the number of PEs with -n, and those on each node with -N",
     ),
     (
-        &["-nooversubscribe", "--nooversubscribe"],
-        "PEs share no processors unless --oversubscribe is given: leave it out",
-    ),
-    (
-        &["--partition", "--qos", "--queue"],
+        &["--partition", "--qos", "--queue", "--constraint"],
         "psched has regions, and their gates choose: leave it out",
     ),
     (&["--exclusive"], "give -F exclusive"),
@@ -273,7 +308,15 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "psched.yaml says which SMT threads are processors: leave it out",
     ),
     (
-        &["--gres", "--gpus", "-G", "--gpus-per-task", "--gpus-per-node"],
+        &[
+            "--gres",
+            "--gpus",
+            "-G",
+            "-gpus-per-proc",
+            "--gpus-per-proc",
+            "--gpus-per-task",
+            "--gpus-per-node",
+        ],
         "psched does not place GPUs: leave it out",
     ),
     // What each PE gets.
@@ -293,9 +336,14 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "each PE is bound to its own processors, unless PEs share some; give -cc for another binding",
     ),
     (&["-cpus-per-proc", "-cpus-per-rank"], "give the processors for each PE with -d"),
-    (&["--mem-bind"], "the kernel chooses memory near the processor of a PE: leave it out"),
+    (
+        &["--mem-bind", "-membind", "--membind"],
+        "the kernel chooses memory near the processor of a PE: leave it out",
+    ),
     (
         &[
+            "-print-rank-map",
+            "--print-rank-map",
             "-report-bindings",
             "--report-bindings",
             "-display-map",
@@ -312,6 +360,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "all variables travel with the application: call aprun by env -i, with those that are to travel",
     ),
     // Times, names and accounts.
+    (&["--reservation"], "reservations are not supported yet: leave it out"),
+    (&["--propagate"], "give APRUN_XFER_LIMITS=1 in the environment for all soft limits"),
+    (&["-umask", "--umask"], "PEs have aprun's: call umask before"),
+    (&["-info", "--info"], "give --version"),
     (&["--time"], "give --time-limit, as in --time-limit 00:10:00"),
     (&["--dependency"], "start the second aprun after the first in a script"),
     (&["-A"], "give --account NAME"),
@@ -329,7 +381,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "give --output FILE, with %r for the rank",
     ),
     (&["-errfile-pattern", "--errfile-pattern"], "give --error FILE, with %r for the rank"),
-    (&["-i", "--input", "-s", "--stdin"], "PE 0 reads aprun's standard input: use < FILE"),
+    (
+        &["-i", "--input", "-s", "-stdin", "--stdin"],
+        "PE 0 reads aprun's standard input: use < FILE",
+    ),
     (&["-u", "--unbuffered"], "aprun writes output as soon as it comes: leave it out"),
     (&["--pty"], "PEs have no terminal of their own: run psched start, or a shell, without it"),
     // Several programs.
@@ -345,22 +400,54 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["--mpi"], "give --pmi (pmi1, port, pmix, all or none)"),
     (&["-pmi-port", "--pmi-port"], "give --pmi=port"),
     (
-        &["-mca", "--mca", "--gmca", "--prtemca", "--pmixmca"],
-        "it sets a parameter of Open MPI: set OMPI_MCA_NAME=VALUE in the environment",
+        &["-gmca", "--gmca", "-pmca", "--prtemca", "--pmixmca"],
+        "it sets a parameter of Open MPI: give --mca NAME VALUE",
     ),
     (
-        &["-rmk", "--rmk", "-launcher", "--launcher", "-bootstrap", "--bootstrap"],
-        "psched's apinits start the PEs: leave it out",
+        &["-am", "--am", "-tune", "--tune"],
+        "it names a file with parameters of Open MPI: give --mca NAME VALUE for each of them",
+    ),
+    (
+        &["-prefix", "--prefix", "-path", "--path"],
+        "programs are looked for in PATH, and all variables travel: set PATH and LD_LIBRARY_PATH",
     ),
     (
         &[
-            "--allow-run-as-root",
-            "-K",
-            "--kill-on-bad-exit",
-            "-k",
-            "--no-kill",
-            "-disable-auto-cleanup",
+            "-report-pid",
+            "--report-pid",
+            "-personality",
+            "--personality",
+            "-leave-session-attached",
+            "--leave-session-attached",
         ],
+        "aprun has no counterpart; leave it out",
+    ),
+    (
+        &["-iface", "--iface"],
+        "name the network to the MPI library, as in -e UCX_NET_DEVICES=eth0 (MPICH, Open MPI over UCX)",
+    ),
+    (
+        &["-usize", "--usize", "-nameserver", "--nameserver"],
+        "MPI_Comm_spawn is not served, and names are without it: leave it out",
+    ),
+    (
+        &[
+            "-rmk",
+            "--rmk",
+            "-launcher",
+            "--launcher",
+            "-launcher-exec",
+            "--launcher-exec",
+            "-bootstrap",
+            "--bootstrap",
+            "-bootstrap-exec",
+            "--bootstrap-exec",
+            "--bcast",
+        ],
+        "psched's apinits start the PEs: leave it out",
+    ),
+    (
+        &["-K", "--kill-on-bad-exit", "-k", "--no-kill", "-disable-auto-cleanup"],
         "aprun has no counterpart; leave it out",
     ),
 ];

@@ -88,8 +88,10 @@ pub enum Id {
     HostFile,
     /// A variable for the PEs, or one that is there for them already.
     Export,
-    /// Variables that travel without it.
-    Travels,
+    /// What is so without it, such as that variables travel.
+    SoAnyway,
+    /// A parameter of Open MPI, which is a variable for the PEs.
+    Parameter,
     /// Binding in the words of other launchers.
     BindTo,
     /// The order of ranks in the words of other launchers.

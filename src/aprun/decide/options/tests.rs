@@ -210,7 +210,16 @@ fn options_of_other_launchers_mean_what_they_say() {
     let said = "part 3: -ppn does not say how many PEs there are in all: give -n as well";
     assert_eq!(bad("-n 2 b : -n 2 a : -ppn 2 a"), said);
     assert_eq!(good("-N 2 -L 1 a").posting.shape.width, 1);
+    let mca = good("--mca btl tcp,self --allow-run-as-root --mca pml ob1 a");
+    assert_eq!(mca.environment, [&b"OMPI_MCA_btl=tcp,self"[..], b"OMPI_MCA_pml=ob1"]);
+    // (Not -l with the value ocalhost.)
+    assert!(!bad("-localhost a").contains("-l "), "{}", bad("-localhost a"));
     for (line, said) in [
+        (
+            "-usize 4 a",
+            "-usize is not an option of aprun: MPI_Comm_spawn is not served, and names are without it: leave it out",
+        ),
+        ("--mca", "--mca needs a value: --mca NAME VALUE"),
         ("-genv A", "-genv: \"A\" is not of the form VAR=VALUE"),
         ("-genv", "-genv needs a value: -genv VAR VALUE"),
         ("-x =1 a", "-x: \"=1\" is not of the form VAR=VALUE"),

@@ -17,12 +17,18 @@ fn ask(pmi: &mut Pmi, rank: u32, line: &str) -> String {
     }
 }
 
-/// It goes on without: its user is told that it has not met the others.
+/// Its user is told, once.
 #[test]
 fn a_client_of_another_version_has_not_begun() {
     let mut pmi = server(true);
     let answer = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1";
-    assert_eq!(ask(&mut pmi, 0, "cmd=init pmi_version=2 pmi_subversion=0"), answer);
+    let line = "cmd=init pmi_version=2 pmi_subversion=0";
+    let effects = pmi.read(0, format!("{line}\n").as_bytes());
+    let [Effect::Notice { rank: 0, text }, Effect::Reply(0, reply)] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert!(text.contains("PMI-2") && reply.starts_with(answer.as_bytes()), "{effects:?}");
+    assert_eq!(ask(&mut pmi, 1, line), answer);
     assert_eq!(pmi.progress(0), Progress::Outside);
 }
 

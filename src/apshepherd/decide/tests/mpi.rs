@@ -45,6 +45,30 @@ fn pes_that_never_meet_are_told_of_once() {
     assert_eq!(notices(&shepherd.apply(2 * MS, ended(2, PeEnd::Exit(0)))), [""; 0]);
 }
 
+/// A host can have more PEs than it is looked at once, of several programs.
+#[test]
+fn all_pes_are_looked_at() {
+    let (mut shepherd, first) = looked(offered(20));
+    let mut next = || match &shepherd.apply(SECOND, Event::Tick)[..] {
+        [Action::LookForMpi(ranks), ..] => ranks.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(first, Vec::from_iter(0..16));
+    assert_eq!(next(), Vec::from_iter((16..20).chain(0..12)));
+    assert_eq!(next(), Vec::from_iter((12..20).chain(0..8)));
+}
+
+/// A script's next program can have another library.
+#[test]
+fn the_library_that_a_pe_has_loaded_last_is_named() {
+    let (mut shepherd, _) = looked(offered(2));
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+        shepherd.apply(MS, Event::MpiFound(BTreeMap::from([(0, mpi)])));
+    }
+    let told = notices(&shepherd.apply(2 * MS, ended(0, PeEnd::Exit(0))));
+    assert!(told[0].contains("libmpi.so.12"), "{told:?}");
+}
+
 /// The user of a long run is told before its end.
 #[test]
 fn pes_that_go_on_without_having_met_are_told_of() {
@@ -82,7 +106,8 @@ fn open_mpi_to_which_pmix_is_not_served_is_told_of() {
 /// All looks: at first often, then in each second, in the end each minute, and not for ever.
 #[test]
 fn looks_have_an_end() {
-    for (launch, count, end) in [(offered(2), 47, 600), (mpi_launch(2), 37, 30)] {
+    for launch in [offered(2), mpi_launch(2)] {
+        let (count, end) = (47, 600);
         let (mut shepherd, mut actions) = told_to_go(launch);
         let (mut looks, mut last) = (0, 0);
         while let Some(Action::SetTimer(Some(at))) = actions.last().cloned() {
@@ -95,6 +120,16 @@ fn looks_have_an_end() {
         }
         assert_eq!((looks, last), (count, end * SECOND));
     }
+}
+
+#[test]
+fn a_port_that_stays_shut_is_told_of() {
+    let (mut shepherd, _) = looked(mpi_launch(2));
+    let told = notices(&shepherd.apply(MS, Event::PortShut("no descriptors".into())));
+    assert!(
+        told[0].contains("waits in MPI_Init") && told[0].contains("no descriptors"),
+        "{told:?}"
+    );
 }
 
 #[test]
