@@ -18,6 +18,7 @@
 //! | [`placement`] | where an application goes | pure |
 //! | [`gang`] | when an application runs: competitors, parties, slice plans | pure |
 //! | [`steering`] | characters that must not reach a terminal | pure |
+//! | `psched_pure::by_time` | things of which each has a time, by both | pure |
 //! | `psched_pure::pairs` | maps with keys that are no text, for JSON | pure |
 //!
 //! Each process has a wing. `decide` is what it decides: `apply(now, event) -> effects`. `drive`

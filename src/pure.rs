@@ -17,6 +17,7 @@
 )]
 
 pub mod apteam;
+mod by_time;
 pub mod checkpoint;
 pub mod config;
 pub mod gang;

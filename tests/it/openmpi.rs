@@ -5,6 +5,7 @@ use crate::support::mpi;
 use crate::support::*;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Such a program, in a place that its user can reach; `None`: this test is skipped.
@@ -29,6 +30,24 @@ fn a_ring_and_a_sum() {
         let run = instance.aprun(words(&format!("-q {options}")).chain([ring.as_str()])).expect(0);
         let n: u32 = words(options).nth(1).expect("a width").parse().expect("a number");
         assert_eq!(run.sorted(), ranks(n, |_| 0, n), "{options}");
+    }
+}
+
+/// mpirun of Open MPI in a PE starts processes of its own, as without aprun. (Many scripts have it in them.)
+#[test]
+fn its_own_mpirun_in_a_pe_is_none_of_psched_s() {
+    let test = "openmpi::its_own_mpirun_in_a_pe_is_none_of_psched_s";
+    let Some(ring) = built(test, "ring") else { return };
+    if Command::new("mpirun.openmpi").arg("--version").output().is_err() {
+        return skip(test, "there is no mpirun.openmpi (apt-get install openmpi-bin)");
+    }
+    let instance = instance(1, 2);
+    let inner = "mpirun.openmpi --allow-run-as-root --oversubscribe -np 2";
+    let wrapped: [&[&str]; 3] = [&[], &["--pmi=none"], &["sh", "-c", "\"$0\" \"$@\""]];
+    for before in wrapped {
+        let line = words("-q -n 1").chain(before.iter().copied()).chain(words(inner));
+        let run = instance.aprun(line.chain([ring.as_str()])).expect(0);
+        assert_eq!(run.sorted(), ranks(2, |_| 0, 2), "{before:?}: {}", run.stderr);
     }
 }
 

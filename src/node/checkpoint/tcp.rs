@@ -51,7 +51,7 @@ const ESTABLISHED: &str = "01";
 /// end has closed its half (`TCP_ESTABLISHED`, `TCP_SYN_RECV`, `TCP_CLOSE_WAIT`).
 const NOT_ACCEPTED: [&str; 3] = [ESTABLISHED, "03", "08"];
 /// States of what is no connection, or none any more (`TCP_TIME_WAIT`, `TCP_LISTEN`).
-const NONE: [&str; 2] = ["06", "0A"];
+const NO_CONNECTION: [&str; 2] = ["06", "0A"];
 /// The timer of retransmission, there.
 const RETRANSMITS: &str = "01";
 
@@ -87,7 +87,7 @@ struct End {
 fn end_of(line: &str) -> Option<End> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (here, there) = (address(fields.next()?)?, address(fields.next()?)?);
-    let state = fields.next().filter(|state| !NONE.contains(state))?;
+    let state = fields.next().filter(|state| !NO_CONNECTION.contains(state))?;
     let timer = fields.nth(1)?.split(':').next()?;
     let uid = fields.nth(1)?.parse().ok()?;
     let inode = fields.nth(1)?.parse().ok()?;

@@ -29,7 +29,6 @@
 
 mod accounts;
 mod agree;
-mod away;
 mod members;
 mod planned;
 mod settle;
@@ -42,6 +41,7 @@ use super::decisions::{Decision, Rank};
 use super::domain::{Domain, DomainId, LevelsOf};
 use crate::apteam::Apid;
 use crate::apteam::record::Apteam;
+use crate::by_time::ByTime;
 use crate::gang::Gang;
 use crate::gang::accounts::Accounts;
 use crate::gang::competition::Competition;
@@ -50,7 +50,6 @@ use crate::gang::levels;
 use crate::gang::shares::{Holder, Shares};
 use crate::machine::{Machine, Nid};
 use crate::occupancy::{Held, Slot};
-use away::Away;
 use planned::Planned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +102,7 @@ pub(super) struct Schedule {
     /// Apinits that did not answer in time.
     silent: BTreeSet<LinkId>,
     /// Nodes that went.
-    away: Away,
+    away: ByTime<Nid>,
     /// When a component that waits for such nodes is planned without them.
     retry_ns: Option<u64>,
     generation: u64,
@@ -144,7 +143,7 @@ impl Schedule {
             early: BTreeSet::new(),
             hurried: BTreeMap::new(),
             silent: BTreeSet::new(),
-            away: Away::default(),
+            away: ByTime::default(),
             retry_ns: None,
             generation: 0,
         }

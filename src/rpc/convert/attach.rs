@@ -90,8 +90,8 @@ impl Codec<Binding, (i32, Vec<pb::ProcessorList>)> for BindingLists {
             Ok(Wire::Lists) => Binding::Lists(lists(given)?),
             Err(_) => {
                 return field.wrong(format_args!(
-                    "{kind} is an unknown kind of binding (-cc): leave out -cc, or upgrade \
-                     psched to the release of aprun"
+                    "{kind} is an unknown kind of binding: this psched is older than aprun, \
+                     and has to be upgraded"
                 ));
             }
         })

@@ -1170,8 +1170,8 @@ fn refusals_name_the_message_and_the_field() {
     let launch = pb::Launch { executable, binding: 6, ..Default::default() };
     assert_eq!(
         refusal::<Launch, _>(launch.clone()),
-        "Launch.binding: 6 is an unknown kind of binding (-cc): leave out -cc, or upgrade \
-         psched to the release of aprun"
+        "Launch.binding: 6 is an unknown kind of binding: this psched is older than aprun, \
+         and has to be upgraded"
     );
     let lists = pb::Launch { binding: pb::launch::Binding::Lists.into(), ..launch };
     assert_eq!(

@@ -39,6 +39,7 @@ use super::closing::{Detail, Form};
 use super::output::Template;
 use crate::aprun::decide::wireup::Wireup;
 use crate::apteam::binding::Binding;
+use crate::apteam::choice::Choice;
 use crate::apteam::launch::Strace;
 use crate::apteam::layout::Layout;
 use crate::apteam::oversubscribe::Oversubscribe;
@@ -311,15 +312,12 @@ impl Options {
     pub fn with_hosts(&mut self, nodes: &[(Nid, String)], own: &str) -> Result<(), String> {
         let [only, not] = std::mem::take(&mut self.host_lists);
         let mut choice = std::mem::take(&mut self.posting.choice);
-        if let Some((named, list)) = only {
-            let list = with_numbers(&list, nodes, Some(own));
-            let list = list.map_err(|error| format!("{named}: {error}"))?;
-            choice = choice.only(&list).map_err(|error| format!("{named}: {error}"))?;
-        }
-        if let Some((named, list)) = not {
-            let list = with_numbers(&list, nodes, Some(own));
-            let list = list.map_err(|error| format!("{named}: {error}"))?;
-            choice = choice.not(&list).map_err(|error| format!("{named}: {error}"))?;
+        let steps = [(only, Choice::only as fn(Choice, &str) -> _), (not, Choice::not)];
+        for (given, step) in steps {
+            let Some((named, list)) = given else { continue };
+            let list = with_numbers(&list, nodes, Some(own)).map_err(|error| error.to_string());
+            let next = list.and_then(|list| step(choice, &list));
+            choice = next.map_err(|error| format!("{named}: {error}"))?;
         }
         self.posting.choice = choice;
         Ok(())

@@ -22,7 +22,7 @@ impl Scheduler {
     /// These nodes are not heard any more.
     pub(in crate::psched::decide) fn turns_away(&mut self, now: Now, nids: &[Nid]) {
         let until = now.mono_ns.saturating_add(nanos(AWAY));
-        nids.iter().for_each(|nid| self.schedule.away.insert(*nid, until));
+        nids.iter().for_each(|nid| self.schedule.away.set(*nid, until));
     }
 
     /// An apinit is back, or there for the first time: it is told the plans of what it holds.

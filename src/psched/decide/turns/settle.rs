@@ -34,7 +34,7 @@ impl Scheduler {
         for generation in gone {
             self.withdraw(now, generation, out);
         }
-        self.schedule.away.give_up(now.mono_ns);
+        self.schedule.away.take(now.mono_ns, usize::MAX);
         self.schedule.retry_ns = None;
         let mut waits = BTreeSet::new();
         while let Some(apid) = self.schedule.changed.pop_first() {
@@ -166,7 +166,7 @@ impl Scheduler {
         let places = teams.clone().map(|team| team.places.0.len()).sum::<usize>();
         if places <= away.len() {
             let nids = teams.flat_map(|team| team.places.nids());
-            return nids.filter_map(|nid| away.until(nid)).max();
+            return nids.filter_map(|nid| away.of(nid)).max();
         }
         away.last_of(|nid| members.iter().any(|apid| self.occupancy.holds(*apid, nid)))
     }
