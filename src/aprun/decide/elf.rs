@@ -49,8 +49,9 @@ pub struct Elf {
     pub interpreter: Option<Vec<u8>>,
     /// Which MPI it is linked with.
     pub mpi: Mpi,
-    /// It needs libraries that may be linked with an MPI.
-    pub other_libraries: bool,
+    /// It may have an MPI that it does not name: it needs libraries that may be linked with one, or it has all of its
+    /// libraries in it.
+    pub may_have_mpi: bool,
     /// It looks for libraries beside itself ($ORIGIN): somewhere else it would not find them.
     pub beside: bool,
 }
@@ -277,7 +278,8 @@ impl File<'_, '_> {
             None => None,
         };
         let Libraries { mpi, others, beside } = self.libraries(&segments)?;
-        Ok(Elf { machine, interpreter, mpi, other_libraries: others, beside })
+        let may_have_mpi = others || interpreter.is_none();
+        Ok(Elf { machine, interpreter, mpi, may_have_mpi, beside })
     }
 
     fn segment(&self, bytes: &[u8]) -> Option<Segment> {

@@ -1,8 +1,8 @@
 //! How the PEs of an MPI program find one another: by PMI-1 (MPICH and its relatives), by PMIx (Open MPI), or not at all.
 //!
 //! What a program is linked with tells. An interpreter, or a program that runs another one, tells nothing, and neither
-//! does one whose libraries may be linked with an MPI: both are offered to it, so that no program runs as many worlds of
-//! one PE without a word. PMIx takes some milliseconds of a launch: what needs nothing but the libraries of its
+//! does one whose libraries may be linked with an MPI or are all in it: both are offered to it, so that no program runs as
+//! many worlds of one PE without a word. PMIx takes some milliseconds of a launch: what needs nothing but the libraries of its
 //! language, and is known to run no other program, goes without.
 
 use crate::apteam::launch::ServePmix;
@@ -38,7 +38,7 @@ pub enum Seen {
 }
 
 /// Programs that need few libraries and run others, whatever these are: by the name of the file.
-const RUN_OTHERS: [&str; 43] = [
+const RUN_OTHERS: [&str; 57] = [
     "sh",
     "dash",
     "bash",
@@ -66,6 +66,20 @@ const RUN_OTHERS: [&str; 43] = [
     "gdb",
     "valgrind",
     "xargs",
+    "find",
+    "make",
+    "watch",
+    "sudo",
+    "su",
+    "doas",
+    "expect",
+    "tini",
+    "dumb-init",
+    "nsys",
+    "ncu",
+    "ch-run",
+    "shifter",
+    "sarus",
     "unshare",
     "nsenter",
     "chroot",
@@ -84,8 +98,10 @@ const RUN_OTHERS: [&str; 43] = [
     "podman",
 ];
 /// Beginnings of the names of interpreters, which come with a version.
-const INTERPRETERS: [&str; 8] =
-    ["python", "pypy", "perl", "ruby", "julia", "Rscript", "lua", "node"];
+const INTERPRETERS: [&str; 13] = [
+    "python", "pypy", "perl", "ruby", "julia", "Rscript", "lua", "node", "java", "octave", "tclsh",
+    "php", "guile",
+];
 /// Beginnings of the names of libraries that are linked with no MPI: of the C compiler and its relatives.
 const OF_COMPILERS: [&str; 19] = [
     "libc.so",
@@ -114,7 +130,7 @@ pub fn may_have_mpi(library: &[u8]) -> bool {
     !OF_COMPILERS.iter().any(|own| library.starts_with(own.as_bytes()))
 }
 
-/// What a program tells: by its path, its MPI, and whether it needs a library that may have one.
+/// What a program tells: by its path, its MPI, and whether it may have one that it does not name.
 ///
 /// ```
 /// # use psched_pure::aprun::decide::wireup::{Seen, seen};
@@ -124,12 +140,12 @@ pub fn may_have_mpi(library: &[u8]) -> bool {
 /// assert_eq!(seen("/bin/sh", Mpi::None, false), Seen::Unknown);
 /// assert_eq!(seen("./a.out", Mpi::None, true), Seen::Unknown);
 /// ```
-pub fn seen(path: &str, mpi: Mpi, other_libraries: bool) -> Seen {
+pub fn seen(path: &str, mpi: Mpi, may_have_mpi: bool) -> Seen {
     let name = path.rsplit('/').next().unwrap_or(path);
     let runs_others =
         RUN_OTHERS.contains(&name) || INTERPRETERS.iter().any(|known| name.starts_with(known));
     match mpi {
-        Mpi::None if runs_others || other_libraries => Seen::Unknown,
+        Mpi::None if runs_others || may_have_mpi => Seen::Unknown,
         Mpi::None => Seen::Plain,
         mpi => Seen::Linked(mpi),
     }

@@ -26,10 +26,11 @@ const NOT_OURS: &[&str] = &[
     instance::INSTANCE,
 ];
 
-/// The environment as NAME=VALUE, with what `-e` sets.
+/// The environment as NAME=VALUE, with what `-e` sets. What `-x` names is the user's, whatever an outer application set.
 pub fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
     set: &[Vec<u8>],
+    exported: &[Vec<u8>],
 ) -> Vec<Vec<u8>> {
     let name_of = |entry: &[u8]| entry.split(|b| *b == b'=').next().unwrap_or_default().to_vec();
     let own: Vec<(OsString, OsString)> = own.collect();
@@ -38,8 +39,9 @@ pub fn environment(
     let (marker, depth) = (value_of(instance::APPLICATION), value_of("ALPS_APP_DEPTH"));
     let outer = within(marker.and_then(|marker| std::str::from_utf8(marker).ok()));
     let of_outer = |name: &[u8], value: &[u8]| {
-        launcher_variables::is_of_outer(name, value, marker.is_some(), depth)
-            || outer.is_some_and(|outer| library_variables::is_of_outer(name, value, outer))
+        !exported.iter().any(|own| own == name)
+            && (launcher_variables::is_of_outer(name, value, marker.is_some(), depth)
+                || outer.is_some_and(|outer| library_variables::is_of_outer(name, value, outer)))
     };
     let mut all: Vec<Vec<u8>> = own
         .iter()
@@ -132,7 +134,7 @@ mod tests {
         let own = [("A", "1"), ("PMI_RANK", "3"), ("B", "x=y")];
         let own = own.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let set = [b"A=2".to_vec(), b"C=".to_vec(), b"A=3".to_vec()];
-        let all = environment(own.into_iter(), &set);
+        let all = environment(own.into_iter(), &set, &[]);
         assert_eq!(all, [b"B=x=y".to_vec(), b"C=".to_vec(), b"A=3".to_vec()]);
     }
 
@@ -151,9 +153,14 @@ mod tests {
         let outer = outer.map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let marker = (OsString::from(instance::APPLICATION), OsString::from("0.12.1"));
         let set = [b"WORLD_SIZE=7".to_vec()];
-        let inner = environment(outer.clone().into_iter().chain([marker]), &set);
+        let inside = || outer.clone().into_iter().chain([marker.clone()]);
+        let inner = environment(inside(), &set, &[]);
         assert_eq!(inner, [b"B=1".to_vec(), b"WORLD_SIZE=7".to_vec()]);
-        let alone = environment(outer.into_iter(), &[]);
+        let exported = [b"RANK".to_vec(), b"OMPI_MCA_mpi_yield_when_idle".to_vec()];
+        let inner = environment(inside(), &set, &exported);
+        let expected = ["RANK=3", "OMPI_MCA_mpi_yield_when_idle=1", "B=1", "WORLD_SIZE=7"];
+        assert_eq!(inner, expected.map(|item| item.as_bytes().to_vec()));
+        let alone = environment(outer.into_iter(), &[], &[]);
         let port = format!("{}=10384", library_variables::PORTS[0]);
         let expected =
             ["RANK=3", "OMP_NUM_THREADS=4", "OMPI_MCA_mpi_yield_when_idle=1", &port, "B=1"];

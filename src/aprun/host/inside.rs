@@ -106,8 +106,10 @@ impl Home {
         let bound = within.cpus.len() as u64 <= u64::from(within.depth.max(1));
         if launch.binding == Binding::Usual && !bound {
             launch.binding = Binding::None;
-            // (Others run on these processors, too. That of the outer application is not passed on.)
-            if depth == 1 && launch.rendezvous.is_some() && !launch.sets(THREADS.as_bytes()) {
+            // (Others may run on these processors, too. That of the outer application is not passed on; one that gives its
+            // PEs several processors has given a number that may be the user's as well.)
+            let one_each = depth == 1 && within.depth <= 1;
+            if one_each && launch.rendezvous.is_some() && !launch.sets(THREADS.as_bytes()) {
                 launch.environment.push(format!("{THREADS}=1").into_bytes());
             }
         }

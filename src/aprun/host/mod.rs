@@ -307,7 +307,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         arguments,
         identity,
         more: parts.collect(),
-        environment: caller::environment(std::env::vars_os(), &variables),
+        environment: caller::environment(std::env::vars_os(), &variables, &options.exported),
         directory,
         umask: caller::mask(),
         limits: caller::limits(options.all_limits),

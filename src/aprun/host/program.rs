@@ -103,7 +103,7 @@ pub fn open(
     let kind = elf::examine(&mut read, own_machine()).map_err(|e| not_executable(&e))?;
     let moves = matches!(&kind, Kind::Elf(elf) if !elf.beside);
     let seen = match &kind {
-        Kind::Elf(elf) => seen(&found.to_string_lossy(), elf.mpi, elf.other_libraries),
+        Kind::Elf(elf) => seen(&found.to_string_lossy(), elf.mpi, elf.may_have_mpi),
         Kind::Script { .. } => Seen::Unknown,
     };
     let executable = describe(&found, kind);

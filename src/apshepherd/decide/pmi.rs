@@ -61,7 +61,7 @@ const BOTH: &str = "a barrier of PMI-1 and a fence of PMIx at the same time";
 pub const SPAWNS: &str = "called MPI_Comm_spawn, which psched does not support: start all PEs with the application \
                           (-n), and for MPIPoolExecutor run python3 -m mpi4py.futures SCRIPT";
 /// What is said of a PE that asks for another version.
-const VERSION: &str = "asked for PMI-2, which psched does not serve: if it goes on, it is a world of its own (its MPI \
+const VERSION: &str = "asked for a PMI that psched does not serve (PMI-2): if it goes on, it is a world of its own (its MPI \
                        library has to use PMI-1 or PMIx)";
 /// As much of a bad line as a message shows.
 const SHOWN_MAX: usize = 64;

@@ -21,12 +21,12 @@ use std::time::Duration;
 /// that.
 const FIRST_LOOKS_MS: [u64; 7] = [4, 12, 25, 50, 100, 200, 500];
 /// Then in each second, so often: programs of a script come one after the other, and each lasts for a while.
-const EACH_SECOND: usize = 30;
+const SECOND_LOOKS: usize = 30;
 /// Then in each minute, so often.
-const EACH_MINUTE: usize = 10;
+const MINUTE_LOOKS: usize = 10;
 /// How long PEs have had a library without beginning with it when they are told of though they go on (at the next look);
 /// and where they are ended, perhaps before they could.
-const HAD_GOING: Duration = Duration::from_secs(45);
+const HAD_GOING: Duration = Duration::from_secs(30);
 const HAD_ENDED: Duration = Duration::from_secs(5);
 /// At how many PEs it is looked at once. The next look is at those behind them.
 const PES_MAX: usize = 16;
@@ -43,7 +43,7 @@ pub(super) struct Unmet {
     /// What PEs have loaded, and since when that is known.
     loaded: BTreeMap<u32, (Mpi, u64)>,
     /// From which PE on it is looked next.
-    next: u32,
+    next_rank: u32,
     told: bool,
 }
 
@@ -53,9 +53,9 @@ fn since_they_went(looks: usize) -> Option<Duration> {
         return Some(Duration::from_millis(*ms));
     }
     let seconds = looks - FIRST_LOOKS_MS.len() + 1;
-    match seconds.saturating_sub(EACH_SECOND) {
+    match seconds.saturating_sub(SECOND_LOOKS) {
         0 => Some(Duration::from_secs(seconds as u64)),
-        minutes @ 1..=EACH_MINUTE => Some(Duration::from_secs(60 * minutes as u64)),
+        minutes @ 1..=MINUTE_LOOKS => Some(Duration::from_secs(60 * minutes as u64)),
         _ => None,
     }
 }
@@ -91,16 +91,21 @@ impl Shepherd {
     pub(super) fn look_for_mpi(&mut self) {
         let alone = |rank: &u32| self.met(*rank) == Progress::Outside;
         let (before, behind) =
-            (self.pes.range(..self.unmet.next), self.pes.range(self.unmet.next..));
+            (self.pes.range(..self.unmet.next_rank), self.pes.range(self.unmet.next_rank..));
         let alive = behind.chain(before).filter(|(_, pe)| !pe.ended).map(|(rank, _)| *rank);
         let ranks: Vec<u32> = alive.filter(alone).take(PES_MAX).collect();
         if let Some(last) = ranks.last()
             && !self.ending
         {
-            self.unmet.next = last.saturating_add(1);
+            self.unmet.next_rank = last.saturating_add(1);
             self.actions.push(Action::LookForMpi(ranks));
         }
         self.next_look_for_mpi();
+    }
+
+    /// The user is told why this PE does not meet the others, if it does not.
+    pub(super) fn unmet_is_told(&mut self, rank: u32) {
+        self.unmet.told |= self.met(rank) == Progress::Outside;
     }
 
     /// How far a PE is with PMI-1 or PMIx.
@@ -152,7 +157,7 @@ impl Shepherd {
                 "PMI-1 is not served to it: give --pmi=all".to_owned()
             }
             _ if *mpi == Mpi::Mpich => "does something between aprun and the program take away its environment (env -i) or \
-                  its descriptors? A library that was built for PMIx alone needs --pmi=pmix -e MPIR_CVAR_PMI_VERSION=x"
+                  its descriptors? A library that was built for PMIx alone may need --pmi=pmix -e MPIR_CVAR_PMI_VERSION=x"
                 .to_owned(),
             _ => "does something between aprun and the program take away its environment (env -i) or its \
                   descriptors?"

@@ -37,6 +37,7 @@ impl Shepherd {
                 }
                 Effect::Notice { rank, text } => {
                     let nid = self.nid(rank);
+                    self.unmet_is_told(rank);
                     self.notice(nid, Seen::Pmi { rank, text });
                 }
                 Effect::Ask { rank, text } => self.ask(now_ns, (rank, 0), text, Asker::Pe(rank)),

@@ -13,6 +13,9 @@ const PROCESSES_MAX: usize = 16;
 /// Threads of each whose children are.
 const THREADS_MAX: usize = 64;
 
+/// Bytes of the list of those: a few hundred.
+const CHILDREN_MAX: u64 = 4096;
+
 /// What these run is a program of their own, whose processes they look after. (The kernel knows 15 bytes of a name.)
 const LAUNCHERS: [&str; 18] = [
     "aprun",
@@ -48,16 +51,17 @@ pub fn mpi_in(pid: i32) -> Mpi {
             Mpi::None => {}
             mpi => return mpi,
         }
-        todo.extend(children_of(pid).take(PROCESSES_MAX));
+        todo.extend(children_of(pid, THREADS_MAX).take(PROCESSES_MAX));
     }
     Mpi::None
 }
 
 /// (Each thread has those that it has forked.)
-fn children_of(pid: i32) -> impl Iterator<Item = i32> {
+fn children_of(pid: i32, threads_max: usize) -> impl Iterator<Item = i32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = threads.take(THREADS_MAX).filter_map(|thread| {
-        let list = std::fs::read_to_string(thread.path().join("children")).ok()?;
+    let lists = threads.take(threads_max).filter_map(|thread| {
+        let (file, mut list) = (File::open(thread.path().join("children")).ok()?, String::new());
+        file.take(CHILDREN_MAX).read_to_string(&mut list).ok()?;
         Some(list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<i32>>())
     });
     lists.flatten()
@@ -83,7 +87,9 @@ mod tests {
     fn children_of_all_threads_are_found() {
         let child = std::thread::spawn(|| {
             let child = std::process::Command::new("sleep").arg("100").spawn().expect("it starts");
-            let found = children_of(std::process::id() as i32).any(|pid| pid == child.id() as i32);
+            // (Other tests have threads, too.)
+            let mut all = children_of(std::process::id() as i32, usize::MAX);
+            let found = all.any(|pid| pid == child.id() as i32);
             (child, found)
         });
         let (mut child, found) = child.join().expect("it does not fail");

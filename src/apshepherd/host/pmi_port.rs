@@ -22,7 +22,9 @@ use super::{Shell, TURNS, Token, monotonic_ns, watch};
 use crate::apshepherd::decide::Event;
 use crate::node::connection_owner::owner_of_connection;
 use crate::os::fork::high;
+use crate::variables::units::nanos;
 use bytes::Bytes;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::EpollFlags;
 use nix::unistd::Uid;
 use std::collections::BTreeMap;
@@ -38,7 +40,8 @@ const CALLERS_PER_PE: usize = 4;
 const CALLERS_MIN: usize = 256;
 /// How long the port pauses after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
-/// After so long without one that could be accepted the user is told.
+/// Pauses with no more than this between them are one lack; after so long without a PE that was taken the user is told.
+const GOES_ON: Duration = Duration::from_secs(1);
 const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// Bytes of what one says of itself.
 const INTRODUCTION_MAX: usize = 128;
@@ -70,9 +73,11 @@ pub struct PmiPort {
     paused_until_ns: Option<u64>,
     /// That is in the log.
     told: bool,
-    /// None could be accepted since then, and whether the user was told.
-    shut_since_ns: Option<u64>,
+    /// It has paused again and again since then, the last time then; and whether the user was told.
+    shut_ns: Option<(u64, u64)>,
     user_told: bool,
+    /// A descriptor that is free for what the kernel is asked during a pause.
+    reserve: Option<OwnedFd>,
 }
 
 impl PmiPort {
@@ -106,9 +111,25 @@ impl PmiPort {
             next: 0,
             paused_until_ns: None,
             told: false,
-            shut_since_ns: None,
+            shut_ns: None,
             user_told: false,
+            reserve: reserve(),
         })
+    }
+
+    /// Whether somebody waits to be accepted.
+    fn is_called(&self) -> bool {
+        let mut ready = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+        !matches!(poll(&mut ready, PollTimeout::ZERO), Ok(0))
+    }
+
+    /// It pauses, from now on. Whether it has done so again and again for too long.
+    fn pauses(&mut self, now_ns: u64) -> bool {
+        self.paused_until_ns = Some(now_ns.saturating_add(nanos(PAUSE)));
+        let goes_on = |(_, last): &(u64, u64)| now_ns.saturating_sub(*last) <= nanos(GOES_ON);
+        let (since_ns, _) = self.shut_ns.filter(goes_on).unwrap_or((now_ns, now_ns));
+        self.shut_ns = Some((since_ns, now_ns));
+        now_ns.saturating_sub(since_ns) >= nanos(TOLD_AFTER)
     }
 
     /// When it has to be looked at.
@@ -133,6 +154,11 @@ impl PmiPort {
     }
 }
 
+/// A descriptor that can be given back.
+fn reserve() -> Option<OwnedFd> {
+    std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
+
 impl Shell {
     /// Opens the port for a launch whose PEs are about to be made.
     pub(super) fn open_pmi_port(&mut self, pes: usize) -> io::Result<()> {
@@ -149,10 +175,9 @@ impl Shell {
             let spare = port.listener.try_clone().and_then(|spare| high(spare.into()));
             let (stream, from) = match spare.and_then(|_| port.listener.accept()) {
                 Ok(came) => came,
-                Err(e) if PASSES.contains(&e.kind()) => return,
+                Err(e) if PASSES.contains(&e.kind()) || !port.is_called() => return,
                 Err(e) => return self.pause_pmi_port(&e),
             };
-            port.shut_since_ns = None;
             let fd = OwnedFd::from(stream);
             let Ok(fd) = nonblocking(&fd).and_then(|()| high(fd)) else { continue };
             let slot = port.next;
@@ -170,17 +195,15 @@ impl Shell {
     /// Takes no connections for a moment: without descriptors each try would fail at once.
     fn pause_pmi_port(&mut self, why: &io::Error) {
         // (Some may have said who they are in the meantime; strangers may have all others.)
+        drop(self.pmi_port.as_mut().and_then(|port| port.reserve.take()));
         for slot in 0..self.pmi_port.as_ref().map_or(0, |port| port.callers.len()) {
             self.pmi_caller_ready(slot);
         }
         let Some(port) = &mut self.pmi_port else { return };
         let _ = self.epoll.delete(&port.listener);
         port.callers.iter_mut().for_each(|caller| drop(caller.take()));
-        let now_ns = monotonic_ns();
-        port.paused_until_ns = Some(now_ns.saturating_add(PAUSE.as_nanos() as u64));
-        let since_ns = *port.shut_since_ns.get_or_insert(now_ns);
-        let long = now_ns.saturating_sub(since_ns) >= TOLD_AFTER.as_nanos() as u64;
-        let tells = long && !std::mem::replace(&mut port.user_told, true);
+        port.reserve = reserve();
+        let tells = port.pauses(monotonic_ns()) && !std::mem::replace(&mut port.user_told, true);
         if !std::mem::replace(&mut port.told, true) {
             self.log(format_args!("the port of PMI takes no PE for a while: {why}"));
         }
@@ -248,6 +271,7 @@ impl Shell {
             return;
         }
         pe.pmi = Some(caller.fd);
+        port.shut_ns = None;
         if caller.said.len() > end + 1 {
             let data = Bytes::copy_from_slice(&caller.said[end + 1..]);
             self.happens(Event::Pmi { rank, data });
@@ -258,6 +282,19 @@ impl Shell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_lack_that_goes_on_is_told() {
+        let mut port = PmiPort::open(1).expect("a port");
+        let at = |ms: u64| nanos(Duration::from_millis(ms));
+        let told: Vec<bool> = (0..60).map(|tenth| port.pauses(at(100 * tenth))).collect();
+        assert_eq!(told.iter().position(|told| *told), Some(50));
+        // (An hour later.)
+        assert!(!port.pauses(at(3_600_000)));
+        assert!(!port.is_called());
+        let _caller = std::net::TcpStream::connect(port.at).expect("connected");
+        assert!(port.is_called());
+    }
 
     #[test]
     fn a_pe_is_known_by_its_number() {

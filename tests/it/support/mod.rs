@@ -29,6 +29,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -86,18 +87,38 @@ pub struct Running {
     pub child: Child,
     what: String,
     began: Instant,
-    stdout: Option<JoinHandle<Vec<u8>>>,
-    stderr: Option<JoinHandle<Vec<u8>>>,
+    stdout: Reader,
+    stderr: Reader,
 }
 
-fn reader<R: Read + Send + 'static>(from: Option<R>) -> Option<JoinHandle<Vec<u8>>> {
-    from.map(|mut from| {
-        std::thread::spawn(move || {
-            let mut all = Vec::new();
-            let _ = from.read_to_end(&mut all);
-            all
-        })
-    })
+/// Reads all the time; what has come so far can be looked at.
+struct Reader {
+    all: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Reader {
+    fn of<R: Read + Send + 'static>(from: Option<R>) -> Reader {
+        let (all, mut from) = (Arc::new(Mutex::new(Vec::new())), from.expect("a pipe"));
+        let into = all.clone();
+        let thread = std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            loop {
+                match from.read(&mut part) {
+                    Ok(count @ 1..) => {
+                        into.lock().expect("whole").extend_from_slice(&part[..count])
+                    }
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                    _ => break,
+                }
+            }
+        });
+        Reader { all, thread }
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        self.all.lock().expect("whole").clone()
+    }
 }
 
 impl Running {
@@ -105,7 +126,7 @@ impl Running {
     pub fn start(command: &mut Command) -> Running {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+        let (stdout, stderr) = (Reader::of(child.stdout.take()), Reader::of(child.stderr.take()));
         Running { child, what: format!("{command:?}"), began: Instant::now(), stdout, stderr }
     }
 
@@ -115,6 +136,11 @@ impl Running {
 
     pub fn signal(&self, signal: i32) {
         kill(self.pid(), signal);
+    }
+
+    /// Whether this is in its stderr by now.
+    pub fn has_said(&self, words: &str) -> bool {
+        String::from_utf8_lossy(&self.stderr.so_far()).contains(words)
     }
 
     /// Whether it still runs.
@@ -139,17 +165,13 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         };
         let took = began.elapsed();
-        let all = |reader: Option<JoinHandle<Vec<u8>>>| {
+        let all = |reader: Reader| {
             // Whatever still holds the pipe holds the test up no longer than the bound.
-            let Some(reader) = reader else { return Vec::new() };
-            while !reader.is_finished() && Instant::now() < until + Duration::from_secs(5) {
+            let is_read = || reader.thread.is_finished();
+            while !is_read() && Instant::now() < until + Duration::from_secs(5) {
                 std::thread::sleep(Duration::from_millis(2));
             }
-            if reader.is_finished() {
-                reader.join().expect("read")
-            } else {
-                b"(still open)".to_vec()
-            }
+            if is_read() { reader.so_far() } else { b"(still open)".to_vec() }
         };
         let (stdout, stderr) = (all(stdout), all(stderr));
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
@@ -410,8 +432,8 @@ impl Plan {
         instance.child = Some(Running {
             what: "psched start".into(),
             began: Instant::now(),
-            stdout: reader(Some(stdout)),
-            stderr: reader(child.stderr.take()),
+            stdout: Reader::of(Some(stdout)),
+            stderr: Reader::of(child.stderr.take()),
             child,
         });
         instance.group = std::fs::read_to_string(instance.folder().join("groups"))

@@ -21,6 +21,8 @@ struct Builder {
     libraries: Vec<&'static str>,
     /// Where they are looked for, by this tag.
     run_path: Option<(u64, &'static str)>,
+    /// It names no dynamic loader.
+    is_static: bool,
 }
 
 impl Default for Builder {
@@ -32,10 +34,13 @@ impl Default for Builder {
             kind: 3,
             libraries: Vec::new(),
             run_path: None,
+            is_static: false,
         }
     }
 }
 
+/// A program header that says nothing.
+const PT_NULL: u32 = 0;
 /// Where the load segment lies in memory.
 const BASE: u64 = 0x40_0000;
 
@@ -86,7 +91,11 @@ impl Builder {
         self.put(&mut out, 3, 2);
         out.resize(header as usize, 0);
         for (kind, at, len) in [
-            (PT_INTERP, interpreter_at, interpreter.len() as u64),
+            (
+                if self.is_static { PT_NULL } else { PT_INTERP },
+                interpreter_at,
+                interpreter.len() as u64,
+            ),
             (PT_LOAD, 0, total),
             (PT_DYNAMIC, dynamic_at, dynamic.len() as u64),
         ] {
@@ -116,7 +125,7 @@ fn elf(machine: u16, mpi: Mpi) -> Result<Kind, Problem> {
         machine,
         interpreter: Some(b"/lib64/ld.so".to_vec()),
         mpi,
-        other_libraries: false,
+        may_have_mpi: false,
         beside: false,
     }))
 }
@@ -142,15 +151,17 @@ fn what_finds_its_libraries_beside_itself_is_known() {
 
 #[test]
 fn libraries_that_may_have_an_mpi_are_known() {
-    for (libraries, expected) in [
-        (vec!["libc.so.6"], false),
-        (vec!["libstdc++.so.6", "libm.so.6", "libc.so.6"], false),
-        (vec!["liblammps.so.0", "libc.so.6"], true),
-        (vec!["libz.so.1"], true),
+    for (libraries, is_static, expected) in [
+        (vec!["libc.so.6"], false, false),
+        (vec!["libstdc++.so.6", "libm.so.6", "libc.so.6"], false, false),
+        (vec!["liblammps.so.0", "libc.so.6"], false, true),
+        (vec!["libz.so.1"], false, true),
+        (vec![], true, true),
     ] {
-        let file = Builder { libraries: libraries.clone(), ..Builder::default() }.build();
+        let file =
+            Builder { libraries: libraries.clone(), is_static, ..Builder::default() }.build();
         let Ok(Kind::Elf(found)) = look_at(&file) else { panic!("no program") };
-        assert_eq!((found.mpi, found.other_libraries), (Mpi::None, expected), "{libraries:?}");
+        assert_eq!((found.mpi, found.may_have_mpi), (Mpi::None, expected), "{libraries:?}");
     }
 }
 

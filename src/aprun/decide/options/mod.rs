@@ -645,8 +645,11 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
         Id::Export if !value.is_empty() && !value.contains(&b'=') => {
             options.exported.push(value.to_vec());
         }
-        Id::SoAnyway => {}
-        Id::Parameter => options.environment.push([b"OMPI_MCA_", value].concat()),
+        Id::NoEffect => {}
+        Id::Parameter => match value.iter().position(|b| *b == b'=') {
+            Some(1..) => options.environment.push([b"OMPI_MCA_", value].concat()),
+            _ => return Err(named(format!("{} is not of the form NAME VALUE", shown(value)))),
+        },
         Id::BindTo => options.binding = other_launchers::bind_to(value).map_err(named)?,
         Id::Environment | Id::Export => match value.iter().position(|b| *b == b'=') {
             Some(1..) => options.environment.push(value.to_vec()),

@@ -59,31 +59,31 @@ pub const TAKEN: &[Flag] = &[
     ),
     flag(Id::Environment, &["-env", "-genv", "--genv"], Some("VAR VALUE"), "as -e VAR=VALUE"),
     flag(
-        Id::SoAnyway,
+        Id::NoEffect,
         &["-genvlist", "--genvlist", "-envlist"],
         Some("VARS"),
         "nothing: all variables travel",
     ),
     flag(
-        Id::SoAnyway,
+        Id::NoEffect,
         &["-genvall", "--genvall", "-envall"],
         None,
         "nothing: all variables travel",
     ),
     flag(
         Id::Parameter,
-        &["-mca", "--mca", "-omca", "--omca"],
+        &["-mca", "--mca", "-gmca", "--gmca", "-omca", "--omca"],
         Some("NAME VALUE"),
         "as -e OMPI_MCA_NAME=VALUE",
     ),
     flag(
-        Id::SoAnyway,
+        Id::NoEffect,
         &["-allow-run-as-root", "--allow-run-as-root"],
         None,
         "nothing: root can run programs as well",
     ),
     flag(
-        Id::SoAnyway,
+        Id::NoEffect,
         &["-nooversubscribe", "--nooversubscribe"],
         None,
         "nothing: PEs share no processors unless --oversubscribe is given",
@@ -99,13 +99,17 @@ pub const TAKEN: &[Flag] = &[
 ];
 
 /// Options that belong to one program of several there, and to all of them here.
-pub(super) const OF_ONE_PROGRAM: [&str; 6] = ["-env", "-wdir", "--wdir", "-wd", "-host", "--host"];
+pub(super) const OF_ONE_PROGRAM: [&str; 10] =
+    ["-env", "-wdir", "--wdir", "-wd", "-host", "--host", "-mca", "--mca", "-omca", "--omca"];
 
 /// Why one of these is not taken where there are several programs.
 pub(super) fn of_one_program(name: &str) -> String {
     let cure = match name {
         "-env" => "give -genv, or start this program by env, as in env VAR=VALUE ./a.out",
         "-host" | "--host" => "give -hosts for all of them",
+        "-mca" | "--mca" | "-omca" | "--omca" => {
+            "give --gmca, or start this program by env, as in env OMPI_MCA_NAME=VALUE ./a.out"
+        }
         _ => "give --chdir for all of them, or start this program by env -C DIR",
     };
     format!("{name} would apply to all programs: {cure}")
@@ -400,8 +404,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["--mpi"], "give --pmi (pmi1, port, pmix, all or none)"),
     (&["-pmi-port", "--pmi-port"], "give --pmi=port"),
     (
-        &["-gmca", "--gmca", "-pmca", "--prtemca", "--pmixmca"],
-        "it sets a parameter of Open MPI: give --mca NAME VALUE",
+        &["-pmca", "--prtemca", "--pmixmca"],
+        "it sets a parameter of Open MPI's launcher, which is not run: leave it out",
     ),
     (
         &["-am", "--am", "-tune", "--tune"],
@@ -426,10 +430,8 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["-iface", "--iface"],
         "name the network to the MPI library, as in -e UCX_NET_DEVICES=eth0 (MPICH, Open MPI over UCX)",
     ),
-    (
-        &["-usize", "--usize", "-nameserver", "--nameserver"],
-        "MPI_Comm_spawn is not served, and names are without it: leave it out",
-    ),
+    (&["-usize", "--usize"], "MPI_Comm_spawn is not served: leave it out"),
+    (&["-nameserver", "--nameserver"], "MPI_Publish_name needs no server: leave it out"),
     (
         &[
             "-rmk",

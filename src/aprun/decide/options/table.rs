@@ -89,7 +89,7 @@ pub enum Id {
     /// A variable for the PEs, or one that is there for them already.
     Export,
     /// What is so without it, such as that variables travel.
-    SoAnyway,
+    NoEffect,
     /// A parameter of Open MPI, which is a variable for the PEs.
     Parameter,
     /// Binding in the words of other launchers.

@@ -217,9 +217,15 @@ fn options_of_other_launchers_mean_what_they_say() {
     for (line, said) in [
         (
             "-usize 4 a",
-            "-usize is not an option of aprun: MPI_Comm_spawn is not served, and names are without it: leave it out",
+            "-usize is not an option of aprun: MPI_Comm_spawn is not served: leave it out",
         ),
         ("--mca", "--mca needs a value: --mca NAME VALUE"),
+        ("--mca=pml ob1 a", "--mca: \"pml\" is not of the form NAME VALUE"),
+        (
+            "--mca pml ob1 a : -n 1 b",
+            "part 1: --mca would apply to all programs: give --gmca, or start this program by env, as in env \
+             OMPI_MCA_NAME=VALUE ./a.out",
+        ),
         ("-genv A", "-genv: \"A\" is not of the form VAR=VALUE"),
         ("-genv", "-genv needs a value: -genv VAR VALUE"),
         ("-x =1 a", "-x: \"=1\" is not of the form VAR=VALUE"),
