@@ -14,9 +14,14 @@ fn may_be(test: &str, program: &str, options: &str, package: &str) -> bool {
     false
 }
 
-fn ring_of_two() -> [String; 2] {
-    [0, 1].map(|rank| format!("rank {rank} of 2 appnum 0 sum 3 shared 2"))
+fn ring_of_two(shared: u32) -> [String; 2] {
+    [0, 1].map(|rank| format!("rank {rank} of 2 appnum 0 sum 3 shared {shared}"))
 }
+
+/// With process IDs of their own, ranks of Open MPI die in what they share, under its own mpirun, too: they take one
+/// another's memory for theirs. They meet by TCP, and this argument has the ring share nothing.
+const APART: &str = "apart";
+const BY_TCP: &str = "-q -n 2 --mca btl tcp,self";
 
 /// PMI-1 by its descriptor or its port, and PMIx: all reach the inside.
 #[test]
@@ -32,20 +37,19 @@ fn pes_in_bwrap_meet() {
     let dev = "bwrap --dev-bind / /";
     let tmp = "bwrap --ro-bind / / --dev-bind /dev /dev --bind /tmp /tmp";
     let shm = "bwrap --ro-bind / / --dev /dev --bind /dev/shm /dev/shm --bind /tmp /tmp";
-    // (The kernel then knows PEs by other numbers than they do. Open MPI dies there under its own mpirun, too.)
+    // (The kernel then knows PEs by other numbers than they do.)
     let pid = "bwrap --dev-bind / / --unshare-pid --proc /proc";
     for container in [dev, tmp, shm, pid] {
         for options in ["-q -n 2", "-q -n 2 --pmi=port"] {
             let line = words(options).chain(words(container));
             let run = instance.aprun(line.chain([mpich.to_str().expect("text")])).expect(0);
-            assert_eq!(run.sorted(), ring_of_two(), "{container} {options}: {}", run.stderr);
+            assert_eq!(run.sorted(), ring_of_two(2), "{container} {options}: {}", run.stderr);
         }
-        if container == pid {
-            continue;
-        }
-        let line = words("-q -n 2").chain(words(container));
-        let run = instance.aprun(line.chain([open.to_str().expect("text")])).expect(0);
-        assert_eq!(run.sorted(), ring_of_two(), "{container}: {}", run.stderr);
+        let apart = (0, BY_TCP, Some(APART));
+        let (shared, options, apart) = if container == pid { apart } else { (2, "-q -n 2", None) };
+        let line = words(options).chain(words(container)).chain([open.to_str().expect("text")]);
+        let run = instance.aprun(line.chain(apart)).expect(0);
+        assert_eq!(run.sorted(), ring_of_two(shared), "{container}: {}", run.stderr);
     }
 }
 
@@ -59,9 +63,11 @@ fn pes_in_firejail_meet() {
     let open = mpi::open("containers::pes_in_firejail_meet.open", "ring");
     let (Some(mpich), Some(open)) = (mpi::program(test, "ring"), open) else { return };
     let instance = instance(1, 2);
-    for (options, ring) in [("-q -n 2 --pmi=port", mpich), ("-q -n 2", open)] {
+    let of_open = (BY_TCP, open, Some(APART), 0);
+    for (options, ring, apart, shared) in [("-q -n 2 --pmi=port", mpich, None, 2), of_open] {
         let line = words(options).chain(words("firejail --quiet --noprofile"));
-        let run = instance.aprun(line.chain([ring.to_str().expect("text")])).expect(0);
-        assert_eq!(run.sorted(), ring_of_two(), "{options}: {}", run.stderr);
+        let line = line.chain([ring.to_str().expect("text")]).chain(apart);
+        let run = instance.aprun(line).expect(0);
+        assert_eq!(run.sorted(), ring_of_two(shared), "{options}: {}", run.stderr);
     }
 }

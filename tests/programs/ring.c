@@ -1,6 +1,31 @@
-/* A token around a ring, a sum over all ranks, and memory shared by the ranks of a host. */
+/* A token around a ring, a sum over all ranks, and, without an argument, memory shared by the ranks of a host. */
 #include <mpi.h>
 #include <stdio.h>
+
+/* Every rank of this host writes its cell, and counts those that are written. */
+static int cells_of_host(void)
+{
+    int shared = 0;
+    MPI_Comm host;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+    int host_rank, host_size, *cell;
+    MPI_Comm_rank(host, &host_rank);
+    MPI_Comm_size(host, &host_size);
+    MPI_Win window;
+    MPI_Win_allocate_shared(sizeof(int), sizeof(int), MPI_INFO_NULL, host, &cell, &window);
+    MPI_Win_fence(0, window);
+    *cell = 1;
+    MPI_Win_fence(0, window);
+    for (int r = 0; r < host_size; r++) {
+        MPI_Aint length;
+        int unit, *theirs;
+        MPI_Win_shared_query(window, r, &length, &unit, &theirs);
+        shared += *theirs;
+    }
+    MPI_Win_fence(0, window);
+    MPI_Win_free(&window);
+    return shared;
+}
 
 int main(int argc, char **argv)
 {
@@ -31,25 +56,9 @@ int main(int argc, char **argv)
     int own = rank + 1, sum = 0;
     MPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 
-    /* Every rank of this host writes its cell, and counts those that are written. */
-    MPI_Comm host;
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
-    int host_rank, host_size, *cell, shared = 0;
-    MPI_Comm_rank(host, &host_rank);
-    MPI_Comm_size(host, &host_size);
-    MPI_Win window;
-    MPI_Win_allocate_shared(sizeof(int), sizeof(int), MPI_INFO_NULL, host, &cell, &window);
-    MPI_Win_fence(0, window);
-    *cell = 1;
-    MPI_Win_fence(0, window);
-    for (int r = 0; r < host_size; r++) {
-        MPI_Aint length;
-        int unit, *theirs;
-        MPI_Win_shared_query(window, r, &length, &unit, &theirs);
-        shared += *theirs;
-    }
-    MPI_Win_fence(0, window);
-    MPI_Win_free(&window);
+    int shared = 0;
+    if (argc < 2)
+        shared = cells_of_host();
 
     printf("rank %d of %d appnum %d sum %d shared %d\n", rank, size, flag ? *appnum : -1, sum, shared);
     MPI_Finalize();
