@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The same as a map that is gone through each time.
+        /// It agrees with a map that is searched as a whole each time.
         #[test]
         fn it_is_a_map(steps in prop::collection::vec((0_u8..4, 0_u32..12, 0_u64..20), 0..60)) {
             let (mut all, mut oracle) = (ByTime::default(), BTreeMap::new());

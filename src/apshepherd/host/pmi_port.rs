@@ -117,7 +117,7 @@ impl PmiPort {
         })
     }
 
-    /// Whether somebody waits to be accepted.
+    /// Whether a connection waits to be accepted.
     fn is_called(&self) -> bool {
         let mut ready = [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
         !matches!(poll(&mut ready, PollTimeout::ZERO), Ok(0))

@@ -586,8 +586,9 @@ mod tests {
             };
             let mix = [c"PMIX_NAMESPACE=name".to_owned()];
             let all = pe_environment(&launch, &pe, &mix);
-            let (name, _) = library_variables::DIRECT;
-            all.iter().filter(|item| item.to_bytes().starts_with(name.as_bytes())).count()
+            let (name, value) = library_variables::DIRECT;
+            let item = format!("{name}={value}");
+            all.iter().filter(|own| own.to_bytes() == item.as_bytes()).count()
         };
         let wide = 262_145;
         assert_eq!(told(wide, &[]), 1);

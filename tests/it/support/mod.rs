@@ -91,7 +91,7 @@ pub struct Running {
     stderr: Reader,
 }
 
-/// Reads all the time; what has come so far can be looked at.
+/// A thread that reads a pipe to its end, and what it has read so far.
 struct Reader {
     all: Arc<Mutex<Vec<u8>>>,
     thread: JoinHandle<()>,
