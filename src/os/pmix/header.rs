@@ -191,7 +191,8 @@ pub(super) struct Module {
 const _: () = assert!(std::mem::offset_of!(Module, connected2) == 216);
 const _: () = assert!(size_of::<Module>() == 64 * 8);
 
-/// Strings and lists that the library is given live as long as the process: some releases keep what they are given.
+/// Strings that the library is given live as long as the process, as does the list of its start: some releases keep what
+/// they are given.
 pub(super) fn kept(text: &str) -> *mut c_char {
     CString::new(text).unwrap_or_default().into_raw()
 }

@@ -272,26 +272,42 @@ impl Server {
             let text = described.into_raw();
             all.push(info("pmix.ltopo", STRING, datum(|datum| datum.string = text)));
         }
-        for rank in &job.ranks {
-            let (array, size) = list(vec![
-                number("pmix.rank", PROC_RANK, rank.rank),
-                small("pmix.lrank", rank.local),
-                small("pmix.nrank", rank.local),
-                number("pmix.grank", PROC_RANK, rank.rank),
-                string("pmix.hname", of_host(rank.host)),
-                number("pmix.nodeid", UINT32, rank.host),
-                number("pmix.appnum", UINT32, rank.program),
-            ]);
-            let array = Box::leak(Box::new(DataArray { kind: INFO, size, array: array.cast() }));
-            all.push(info("pmix.pdata", DATA_ARRAY, datum(|datum| datum.array = array)));
-        }
-        let (infos, count) = list(all);
-        // SAFETY: the name and the list live as long as the process.
+        // (One of each PE is much for an application of many: the library copies them, and they go when it has.)
+        let of_hosts: Vec<*mut c_char> = job.hosts.iter().map(|host| kept(host)).collect();
+        let mut of_ranks: Vec<[Info; 7]> = job
+            .ranks
+            .iter()
+            .map(|rank| {
+                let host = of_hosts.get(rank.host as usize).copied();
+                let host = host.unwrap_or_else(|| kept(""));
+                [
+                    number("pmix.rank", PROC_RANK, rank.rank),
+                    small("pmix.lrank", rank.local),
+                    small("pmix.nrank", rank.local),
+                    number("pmix.grank", PROC_RANK, rank.rank),
+                    info("pmix.hname", STRING, datum(|datum| datum.string = host)),
+                    number("pmix.nodeid", UINT32, rank.host),
+                    number("pmix.appnum", UINT32, rank.program),
+                ]
+            })
+            .collect();
+        let mut arrays: Vec<DataArray> = of_ranks
+            .iter_mut()
+            .map(|list| DataArray { kind: INFO, size: list.len(), array: list.as_mut_ptr().cast() })
+            .collect();
+        all.extend(
+            arrays
+                .iter_mut()
+                .map(|array| info("pmix.pdata", DATA_ARRAY, datum(|datum| datum.array = array))),
+        );
+        // SAFETY: the name lives as long as the process, and the list until the library has said that it is done.
         self.call("PMIx_server_register_nspace", || unsafe {
             let local = own.len() as c_int;
+            let (infos, count) = (all.as_mut_ptr(), all.len());
             (self.functions.register)(name, local, infos, count, Some(done), std::ptr::null_mut())
         })?;
-        // SAFETY: as above.
+        drop((all, arrays, of_ranks));
+        // SAFETY: a name that lives as long as the process.
         self.call("PMIx_server_setup_local_support", || unsafe {
             let none = std::ptr::null_mut();
             (self.functions.local)(name, none, 0, Some(done), std::ptr::null_mut())
