@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* With a letter of Latin-1, which is no UTF-8. */
+#define NAME "psched-t\351st"
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -19,20 +22,20 @@ int main(int argc, char **argv)
         opened = MPI_Open_port(MPI_INFO_NULL, port) == MPI_SUCCESS;
         if (!opened)
             strcpy(port, "made-up");
-        MPI_Publish_name("psched-test", MPI_INFO_NULL, port);
+        MPI_Publish_name(NAME, MPI_INFO_NULL, port);
     }
     MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == size - 1) {
-        int looked = MPI_Lookup_name("psched-test", MPI_INFO_NULL, found);
+        int looked = MPI_Lookup_name(NAME, MPI_INFO_NULL, found);
         printf("%s\n", looked == MPI_SUCCESS && strcmp(port, found) == 0 ? "found" : "not found");
     }
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
-        MPI_Unpublish_name("psched-test", MPI_INFO_NULL, port);
+        MPI_Unpublish_name(NAME, MPI_INFO_NULL, port);
         if (opened)
             MPI_Close_port(port);
-        int looked = MPI_Lookup_name("psched-test", MPI_INFO_NULL, found);
+        int looked = MPI_Lookup_name(NAME, MPI_INFO_NULL, found);
         printf("%s\n", looked == MPI_SUCCESS ? "still there" : "taken back");
     }
     fflush(stdout);

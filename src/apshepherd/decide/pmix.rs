@@ -435,7 +435,13 @@ impl Pmix {
     ) -> Vec<Effect> {
         let Some(id) = self.published.open(number, &question) else {
             let (status, data) = (NO_ROOM, Bytes::new());
-            return vec![Effect::Tell(ToMix::Answered { number, key, status, data })];
+            let tell = Effect::Tell(ToMix::Answered { number, key, status, data });
+            let publishes = matches!(question, LetterText::PublishData { .. });
+            let notice = self.notice_of_room(publishes, || {
+                let most = format_size(LETTER_MAX as u64);
+                format!("it is larger than {most}, or there are too many of them")
+            });
+            return [tell].into_iter().chain(notice).collect();
         };
         if let Some(until_ns) = until_ns {
             self.limits.set(id, until_ns);
@@ -462,19 +468,23 @@ impl Pmix {
         answers.into_iter().flat_map(tell).collect()
     }
 
+    /// The user is told, once, why something could not be published.
+    fn notice_of_room(&mut self, full: bool, why: impl FnOnce() -> String) -> Option<Effect> {
+        let full = full && !std::mem::replace(&mut self.told_full, true);
+        full.then(|| {
+            let why = why();
+            let text = format!("or another PE of its host can't publish a value by PMIx: {why}");
+            Effect::Notice { rank: self.lowest(), text }
+        })
+    }
+
     fn data_answered(&mut self, id: u64, status: i32, data: Bytes) -> Vec<Effect> {
         self.limits.clear(id);
         let (question, next) = self.published.close(id);
         let full =
             status == NO_ROOM && question.as_ref().is_some_and(|question| question.publishes);
-        let full = full && !std::mem::replace(&mut self.told_full, true);
-        let notice = full.then(|| {
-            let text = format!(
-                "or another PE of its host can't publish a value by PMIx: {}",
-                too_much(self.most)
-            );
-            Effect::Notice { rank: self.lowest(), text }
-        });
+        let most = self.most;
+        let notice = self.notice_of_room(full, || too_much(most));
         let tell = question.map(|Question { number, key, ran_out, .. }| {
             let status = if ran_out && status == NOT_FOUND { TIMED_OUT } else { status };
             ToMix::Answered { number, key, status, data }
@@ -536,6 +546,11 @@ impl Pmix {
         let (Some(lowest), Some(from)) = (ranks.first().copied(), here.first().copied()) else {
             return over(number, NOT_SUPPORTED, Bytes::new()).collect();
         };
+        if data.len() > LETTER_MAX {
+            let most = format_size(LETTER_MAX as u64);
+            let text = format!("and others give more than {most} to a fence of PMIx of some PEs");
+            return vec![Effect::Garbage(text)];
+        }
         let turn = match self.partial.enter(&ranks) {
             Ok(turn) => turn,
             Err(text) => return vec![Effect::Garbage(text)],
@@ -543,11 +558,6 @@ impl Pmix {
         if lowest == from {
             let (ranks, here, whom) = (&ranks, &here, Whom::Here(number));
             return self.arrive(Arrival { ranks, turn, here, whom, data });
-        }
-        if data.len() > LETTER_MAX {
-            let most = format_size(LETTER_MAX as u64);
-            let text = format!("and others give more than {most} to a fence of PMIx of some PEs");
-            return vec![Effect::Garbage(text)];
         }
         let text = LetterText::Fence { ranks, turn, here, data };
         let letter = Letter { to: lowest, from, number: 0, text };

@@ -320,6 +320,8 @@ impl Shell {
         self.read_mix(LAST_READS + 4 * self.pes.all.len());
         self.hang_up_mix();
         mix_folder::remove(Path::new(&self.mix.folder));
+        // (PEs that it has not begun to serve have lost nothing: it is only that they are not served.)
+        self.mix.failed |= self.mix.launch.is_some();
         self.mix_fails(false, &how);
         if self.mix.ending.take().is_none() && !self.mix.failed {
             self.happens(Event::MixEnded(how));

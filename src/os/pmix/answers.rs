@@ -182,8 +182,8 @@ impl Shared {
             _ => return None,
         };
         let publisher = Proc { name: name_of(&self.name), rank: u32::from_ne_bytes(*rank) };
-        let key = info(&String::from_utf8_lossy(key), kind, value).key;
-        Some(Published { publisher, key, value: Value { kind, datum: value } })
+        let value = Value { kind, datum: value };
+        Some(Published { publisher, key: key_of(key), value })
     }
 }
 

@@ -205,12 +205,17 @@ pub(super) fn name_of(name: &str) -> [c_char; 256] {
     bytes
 }
 
-pub(super) fn info(key: &str, kind: u16, datum: Datum) -> Info {
+/// (511 bytes at most.)
+pub(super) fn key_of(key: &[u8]) -> [c_char; 512] {
     let mut bytes = [0; 512];
-    for (to, from) in bytes.iter_mut().zip(key.bytes()).take(511) {
-        *to = from as c_char;
+    for (to, from) in bytes.iter_mut().zip(key).take(511) {
+        *to = *from as c_char;
     }
-    Info { key: bytes, flags: 0, value: Value { kind, datum } }
+    bytes
+}
+
+pub(super) fn info(key: &str, kind: u16, datum: Datum) -> Info {
+    Info { key: key_of(key.as_bytes()), flags: 0, value: Value { kind, datum } }
 }
 
 /// A datum whose other bytes are zeros.

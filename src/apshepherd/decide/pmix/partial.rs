@@ -8,11 +8,13 @@ use crate::variables::units::format_size;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
 
-/// So many sets of PEs may have fences: a program has a few.
-const SETS_MAX: usize = 1024;
+/// So many sets of PEs may have fences: a program has a few, or one for each pair of PEs that MPI_Comm_connect joins. (None
+/// is forgotten: its hosts count its fences.)
+const SETS_MAX: usize = 16_384;
 /// Ranks of all of them.
 const RANKS_MAX: usize = 1 << 20;
-/// Bytes of all ends that are kept.
+/// Bytes of all ends that are kept; and of what waits for PEs who are not in their fences yet, unless one fence may have
+/// more.
 const KEPT_MAX: u64 = 64 * 1024 * 1024;
 
 /// Who is to hear of an end.
@@ -56,11 +58,22 @@ struct Set {
     before: Option<Bytes>,
 }
 
+impl Set {
+    /// Bytes that those have given who wait for others.
+    fn waiting(&self) -> u64 {
+        self.arrived.values().map(|(_, data)| size(data)).sum()
+    }
+}
+
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partial {
     sets: BTreeMap<Vec<u32>, Set>,
     ranks: usize,
+    /// Bytes of all ends that are kept.
+    kept: u64,
+    /// Bytes of all that waits.
+    waiting: u64,
 }
 
 impl Partial {
@@ -95,10 +108,9 @@ impl Partial {
         most: u64,
     ) -> Result<Option<(Bytes, Vec<Whom>)>, String> {
         let Arrival { ranks, turn, here, whom, data } = arrival;
-        let ends =
-            |set: &'_ Set| [&set.end, &set.before].into_iter().flatten().map(size).sum::<u64>();
-        let kept: u64 = self.sets.values().map(ends).sum();
-        let set = self.set(ranks)?;
+        self.set(ranks)?;
+        let Partial { sets, kept, waiting, .. } = self;
+        let Some(set) = sets.get_mut(ranks) else { return Ok(None) };
         if turn < set.turn {
             // (Of one before that it has heard the answer: it was in the next.)
             let before = set.before.clone().filter(|_| turn + 1 == set.turn);
@@ -106,25 +118,37 @@ impl Partial {
         }
         let Some(lowest) = here.first().copied() else { return Ok(None) };
         if turn > set.turn {
+            *kept -= set.before.iter().map(size).sum::<u64>();
+            *waiting -= set.waiting();
             let before = set.end.take();
             *set = Set { entered: set.entered, turn, before, ..Set::default() };
         }
         if let Some(end) = &set.end {
             return Ok(Some((end.clone(), vec![whom])));
         }
-        if set.arrived.insert(lowest, (whom, data)).is_none() {
-            set.count += here.len();
+        *waiting += size(&data);
+        match set.arrived.insert(lowest, (whom, data)) {
+            Some((_, again)) => *waiting -= size(&again),
+            None => set.count += here.len(),
         }
         if set.count < ranks.len() {
-            return Ok(None);
+            let most = most.max(KEPT_MAX);
+            return match *waiting > most {
+                true => Err(format!(
+                    "and others give more than {} to fences of PMIx that not all of their PEs have entered",
+                    format_size(most)
+                )),
+                false => Ok(None),
+            };
         }
+        let given = set.waiting();
+        *waiting -= given;
         let arrived = std::mem::take(&mut set.arrived);
-        let given: u64 = arrived.values().map(|(_, data)| size(data)).sum();
         if given > most {
             let most = format_size(most);
             return Err(format!("and others give more than {most} to a fence of PMIx of some PEs"));
         }
-        if kept > KEPT_MAX {
+        if *kept > KEPT_MAX {
             let most = format_size(KEPT_MAX);
             return Err(format!(
                 "gives more than {most} to fences of PMIx of different sets of PEs"
@@ -133,6 +157,7 @@ impl Partial {
         let mut end = BytesMut::with_capacity(given as usize);
         arrived.values().for_each(|(_, data)| end.extend_from_slice(data));
         let end = end.freeze();
+        *kept += given;
         set.end = Some(end.clone());
         Ok(Some((end, arrived.into_values().map(|(whom, _)| whom).collect())))
     }

@@ -211,20 +211,41 @@ proptest! {
 #[test]
 fn fences_of_some_pes_have_bounds() {
     let ended = |effects: Vec<Effect>| matches!(&effects[..], [Effect::Garbage(_)]);
+    // Whether it is gathered here or there.
+    for own in [0..2, 2..4] {
+        let mut pmix = Pmix::new(false, MOST, 4000, own);
+        assert!(ended(pmix.hear(0, fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))));
+    }
     let mut pmix = Pmix::new(false, MOST, 4000, 0..2);
-    assert!(
-        ended(pmix.hear(0, fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))) || {
-            // (It is gathered here.)
-            let data = vec![0; LETTER_MAX].into();
-            let (ranks, here) = (vec![1, 2], vec![2]);
-            ended(pmix.asked(letter((2, 1), 1, LetterText::Fence { ranks, turn: 1, here, data })))
-        }
-    );
-    let mut pmix = Pmix::new(false, MOST, 4000, 2..4);
-    assert!(ended(pmix.hear(0, fence(1, &[1, 2], &vec![0; LETTER_MAX + 1]))));
-    let mut pmix = Pmix::new(false, MOST, 4000, 2..4);
-    let sets = (10..4000).take_while(|rank| !ended(pmix.hear(0, fence(1, &[2, *rank], b"x"))));
-    assert_eq!(sets.count(), 1024);
+    assert_eq!(pmix.hear(0, fence(1, &[1, 2], &vec![0; LETTER_MAX])), []);
+    let data = vec![0; LETTER_MAX].into();
+    let (ranks, here) = (vec![1, 2], vec![2]);
+    assert!(ended(pmix.asked(letter((2, 1), 1, LetterText::Fence { ranks, turn: 1, here, data }))));
+    let mut pmix = Pmix::new(false, MOST, 40_000, 2..4);
+    let sets = (10..40_000).take_while(|rank| !ended(pmix.hear(0, fence(1, &[2, *rank], b"x"))));
+    assert_eq!(sets.count(), 16_384);
+}
+
+/// What waits for PEs who do not come, and what is kept for those who have not heard.
+#[test]
+fn the_data_of_fences_of_some_pes_has_bounds() {
+    const FENCES: u32 = 64 * 1024 * 1024 / LETTER_MAX as u32;
+    let ended = |effects: &[Effect]| matches!(effects, [Effect::Garbage(_)]);
+    let large = vec![0; LETTER_MAX];
+    let mut pmix = Pmix::new(false, MOST, 4000, 0..2);
+    let waits = (10..4000).take_while(|rank| !ended(&pmix.hear(0, fence(1, &[0, *rank], &large))));
+    assert_eq!(waits.count(), FENCES as usize);
+    // What is over waits no more. (Two ends of each set are kept.)
+    let mut pmix = Pmix::new(false, MOST, 4000, 0..2);
+    let mut over = |rank: u32, turn: u64| {
+        let entered = pmix.hear(0, fence(1, &[0, rank], &large));
+        let text =
+            LetterText::Fence { ranks: vec![0, rank], turn, here: vec![rank], data: Bytes::new() };
+        !ended(&entered) && !ended(&pmix.asked(letter((rank, 0), 1, text)))
+    };
+    assert!((1..1000).all(|turn| over(10, turn)));
+    let sets = (11..4000).take_while(|rank| over(*rank, 1)).count();
+    assert_eq!(sets, FENCES as usize - 1);
 }
 
 #[test]
@@ -260,6 +281,20 @@ fn who_publishes_too_much_is_told_once() {
     };
     assert!(text.contains("pmi_max"), "{text}");
     assert!(matches!(&pmix.hear(0, publish(2))[..], [Effect::Tell(_)]));
+    let mut pmix = Pmix::new(true, MOST, 2, 0..2);
+    let publish = |size: usize| FromMix::Publish {
+        number: 1,
+        key: Bytes::from_static(b"key"),
+        data: vec![0; size].into(),
+        once: false,
+    };
+    let effects = pmix.hear(0, publish(LETTER_MAX + 1));
+    let [Effect::Tell(ToMix::Answered { status: NO_ROOM, .. }), Effect::Notice { text, .. }] =
+        &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert!(text.contains("larger than 256K"), "{text}");
 }
 
 #[test]
