@@ -3,7 +3,7 @@
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::mpi;
 use crate::support::*;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -310,9 +310,7 @@ fn an_appmix_that_does_not_serve_is_told_of() {
         ("printf '\\001\\377\\377' >&3; exec sleep 1000", ": its message can't be decoded"),
         ("exec sleep 1000", ": it took too long to begin"),
     ] {
-        std::fs::write(&appmix, format!("#!/bin/sh\n{does}\n")).expect("written");
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&appmix, mode).expect("executable");
+        write_program(&appmix, format!("#!/bin/sh\n{does}\n"), 0o755);
         is_told(why);
     }
 }
