@@ -32,7 +32,7 @@ use crate::variables::raise;
 use crate::variables::units::{format_size, nanos};
 use bytes::{Bytes, BytesMut};
 use limits::Limits;
-use partial::{Arrival, Partial, Whom};
+use partial::{Arrival, Partial, Whom, too_large};
 use published::{Answered, Published, Question};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -547,9 +547,7 @@ impl Pmix {
             return over(number, NOT_SUPPORTED, Bytes::new()).collect();
         };
         if data.len() > LETTER_MAX {
-            let most = format_size(LETTER_MAX as u64);
-            let text = format!("and others give more than {most} to a fence of PMIx of some PEs");
-            return vec![Effect::Garbage(text)];
+            return vec![Effect::Garbage(too_large(LETTER_MAX as u64))];
         }
         let turn = match self.partial.enter(&ranks) {
             Ok(turn) => turn,

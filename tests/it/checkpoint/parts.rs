@@ -189,7 +189,7 @@ fn an_mpi_program_on_two_apinits_comes_back() {
     comes_back_on_its_apinits(test, &laps, &[("UCX_TLS", "tcp,self"), ("UCX_NET_DEVICES", "lo")]);
 }
 
-/// The same with Open MPI, whose PEs use PMIx: an appmix beside each apshepherd serves it.
+/// The same with Open MPI. Its PEs use PMIx, and each apshepherd has an appmix that serves it.
 #[test]
 fn one_of_open_mpi_on_two_apinits_comes_back() {
     let test = "checkpoint::parts::one_of_open_mpi_on_two_apinits_comes_back";

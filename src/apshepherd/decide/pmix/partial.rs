@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 const SETS_MAX: usize = 16_384;
 /// Ranks of all of them.
 const RANKS_MAX: usize = 1 << 20;
-/// Bytes of all ends that are kept; and of what waits for PEs who are not in their fences yet, unless one fence may have
-/// more.
+/// Bytes of all ends that are kept; and of what waits for PEs that are not in their fences yet.
 const KEPT_MAX: u64 = 64 * 1024 * 1024;
 
 /// Who is to hear of an end.
@@ -132,11 +131,10 @@ impl Partial {
             None => set.count += here.len(),
         }
         if set.count < ranks.len() {
-            let most = most.max(KEPT_MAX);
-            return match *waiting > most {
+            return match *waiting > KEPT_MAX {
                 true => Err(format!(
                     "and others give more than {} to fences of PMIx that not all of their PEs have entered",
-                    format_size(most)
+                    format_size(KEPT_MAX)
                 )),
                 false => Ok(None),
             };
@@ -145,8 +143,7 @@ impl Partial {
         *waiting -= given;
         let arrived = std::mem::take(&mut set.arrived);
         if given > most {
-            let most = format_size(most);
-            return Err(format!("and others give more than {most} to a fence of PMIx of some PEs"));
+            return Err(too_large(most));
         }
         if *kept > KEPT_MAX {
             let most = format_size(KEPT_MAX);
@@ -161,6 +158,12 @@ impl Partial {
         set.end = Some(end.clone());
         Ok(Some((end, arrived.into_values().map(|(whom, _)| whom).collect())))
     }
+}
+
+/// Why an application can't go on whose PEs give more than this to one.
+pub(super) fn too_large(most: u64) -> String {
+    let most = format_size(most);
+    format!("and others give more than {most} to a fence of PMIx of some PEs")
 }
 
 fn size(data: &Bytes) -> u64 {

@@ -226,7 +226,7 @@ fn fences_of_some_pes_have_bounds() {
     assert_eq!(sets.count(), 16_384);
 }
 
-/// What waits for PEs who do not come, and what is kept for those who have not heard.
+/// Data of fences that some PEs never enter, and the ends of fences, which are kept for hosts that may ask again.
 #[test]
 fn the_data_of_fences_of_some_pes_has_bounds() {
     const FENCES: u32 = 64 * 1024 * 1024 / LETTER_MAX as u32;
@@ -267,28 +267,22 @@ fn fences_wait_for_one_another() {
 #[test]
 fn who_publishes_too_much_is_told_once() {
     let mut pmix = Pmix::new(true, 100, 2, 0..2);
-    let publish = |number: u64| FromMix::Publish {
+    let publish = |number: u64, size: usize| FromMix::Publish {
         number,
         key: Bytes::from_static(b"key"),
-        data: vec![0; 200].into(),
+        data: vec![0; size].into(),
         once: false,
     };
-    let effects = pmix.hear(0, publish(1));
+    let effects = pmix.hear(0, publish(1, 200));
     let [Effect::Tell(ToMix::Answered { status: NO_ROOM, .. }), Effect::Notice { rank: 0, text }] =
         &effects[..]
     else {
         panic!("{effects:?}")
     };
     assert!(text.contains("pmi_max"), "{text}");
-    assert!(matches!(&pmix.hear(0, publish(2))[..], [Effect::Tell(_)]));
+    assert!(matches!(&pmix.hear(0, publish(2, 200))[..], [Effect::Tell(_)]));
     let mut pmix = Pmix::new(true, MOST, 2, 0..2);
-    let publish = |size: usize| FromMix::Publish {
-        number: 1,
-        key: Bytes::from_static(b"key"),
-        data: vec![0; size].into(),
-        once: false,
-    };
-    let effects = pmix.hear(0, publish(LETTER_MAX + 1));
+    let effects = pmix.hear(0, publish(1, LETTER_MAX + 1));
     let [Effect::Tell(ToMix::Answered { status: NO_ROOM, .. }), Effect::Notice { text, .. }] =
         &effects[..]
     else {
