@@ -27,6 +27,7 @@ pub mod nudge;
 pub mod peer;
 pub mod placing;
 pub mod pmix;
+pub mod pmix_folder;
 pub mod realtime;
 pub mod regular;
 pub mod reset_inherited;

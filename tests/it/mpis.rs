@@ -117,9 +117,15 @@ impl Library {
         let Some((version, _)) = &self.fetched else { return };
         let Some(mpi4py) = mpi4py(test) else { return };
         let abi = if let Abi::OpenMpi = self.abi { "openmpi" } else { "mpich" };
-        let mut aprun = one.command("aprun", words("-q -n 2 python3 -c"));
-        aprun.env("PYTHONPATH", mpi4py).env("MPI4PY_MPIABI", abi);
-        let run = run(&mut self.aprun(aprun, Path::new(SUM), "")).expect(0);
+        let python = |line: &str, program: &Path| {
+            let mut aprun = one.command("aprun", words(&format!("-q -n 2 python3 {line}")));
+            aprun.env("PYTHONPATH", &mpi4py).env("MPI4PY_MPIABI", abi);
+            run(&mut self.aprun(aprun, program, "")).expect(0)
+        };
+        let pool = one.directory().join("pool.py");
+        std::fs::write(&pool, POOL).expect("written");
+        assert_eq!(python("-m mpi4py.futures", &pool).out(), "55\n");
+        let run = python("-c", Path::new(SUM));
         let lines = run.sorted();
         let right = |rank: usize, line: &String| {
             line.starts_with(&format!("rank {rank} of 2 sum 1 ")) && line.contains(version)
@@ -207,6 +213,14 @@ fn mpi4py(test: &str) -> Option<PathBuf> {
     }
     Some(folder)
 }
+
+/// What aprun(1) advises where MPI_Comm_spawn is not served: PE 0 has the others for workers.
+const POOL: &str = r#"
+from mpi4py.futures import MPIPoolExecutor
+if __name__ == "__main__":
+    with MPIPoolExecutor() as pool:
+        print(sum(pool.map(abs, range(-10, 1))))
+"#;
 
 /// The ranks of a host in each of the runs.
 const SHARED: u32 = 2;

@@ -68,6 +68,36 @@ fn nothing_is_left() {
     }
 }
 
+/// Also when what removes it as a rule is killed, or all of the instance.
+#[test]
+fn nothing_is_left_by_killed_ones() {
+    let test = "openmpi::nothing_is_left_by_killed_ones";
+    let (Some(_), mut instance) = (built(test, "ring"), instance(1, 2)) else { return };
+    let told = instance.directory().join("told");
+    let print = format!(
+        "echo $PPID $PMIX_SERVER_TMPDIR > {0}.new; touch $PMIX_SERVER_TMPDIR/file; mv {0}.new {0}; exec sleep 1000",
+        told.display()
+    );
+    let begin = |instance: &Instance| {
+        let running = instance.start_script("-q -n 1", &print);
+        eventually(BOUND, "it runs", || told.exists());
+        let text = std::fs::read_to_string(&told).expect("told");
+        std::fs::remove_file(&told).expect("there");
+        let (shepherd, folder) = text.trim().split_once(' ').expect("both");
+        let folder = Path::new(folder).to_owned();
+        assert!(folder.join("file").exists());
+        (running, shepherd.parse().expect("a pid"), folder)
+    };
+    let (running, shepherd, folder) = begin(&instance);
+    kill(shepherd, 9);
+    assert_eq!(running.wait(BOUND).status, 125);
+    eventually(BOUND, "its folder is gone", || !folder.exists());
+    let (running, _, folder) = begin(&instance);
+    instance.end(9);
+    assert_ne!(running.wait(BOUND).status, 0);
+    eventually(BOUND, "its folder is gone", || !folder.exists());
+}
+
 #[test]
 fn a_ring_of_several_programs() {
     let test = "openmpi::a_ring_of_several_programs";
@@ -106,7 +136,8 @@ fn behind_an_interpreter_they_meet_too() {
 fn an_abort_is_the_status() {
     let Some(abort) = built("openmpi::an_abort_is_the_status", "abort") else { return };
     let instance = instance(1, 2);
-    for (code, status) in [("3", 3), ("0", 1)] {
+    // (A code of which a status would be nothing is 1.)
+    for (code, status) in [("3", 3), ("0", 1), ("256", 1), ("259", 3)] {
         let run = instance.aprun(["-n", "2", &abort, code]).expect(status);
         run.says(&format!("called MPI_Abort({code})"));
         instance.wait_until_free();

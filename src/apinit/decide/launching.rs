@@ -102,8 +102,9 @@ impl Agent {
             cpu_limit: place.cpu_limit,
             stdin: app.head(),
             kill_grace: place.kill_grace,
-            // The shell's to fill in: it keeps under which store the application was made.
+            // The shell's to fill in: it keeps under which store the application was made, and the folder.
             marker: String::new(),
+            pmix_folder: String::new(),
             memory_per_pe: place.memory_per_pe,
             pids_max: place.pids_max,
             bounds: place.bounds,

@@ -5,6 +5,7 @@ use crate::apteam::Key;
 use crate::apteam::protocol::node::PlaceCommand;
 use crate::apteam::protocol::turns::SlicePlan;
 use crate::os::peer::{open_process, process_started};
+use crate::os::pmix_folder;
 use crate::rpc::pb;
 use anyhow::Context;
 use prost::Message;
@@ -177,6 +178,7 @@ impl Runtime {
         let path = self.path.join(key.to_string());
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                pmix_folder::Record::remove_of(&path.join(pmix_folder::Record::FILE));
                 fs::remove_dir_all(&path)?;
                 DirBuilder::new().mode(0o700).create(&path)?;
             }
@@ -187,6 +189,9 @@ impl Runtime {
 
     /// Removes all of it.
     pub fn remove(&self) {
+        for (_, app) in self.applications() {
+            app.remove();
+        }
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -272,6 +277,17 @@ impl AppDirectory {
 
     pub fn marker(&self) -> Option<String> {
         self.kept("marker")
+    }
+
+    /// The folder of files of PMIx that its launch is about to be given. With this directory it goes.
+    ///
+    /// # Errors
+    /// There is no room, say, or are no random numbers.
+    pub fn new_pmix_folder(&self, uid: u32) -> anyhow::Result<String> {
+        let path = pmix_folder::new_path()?;
+        let record = pmix_folder::Record { uid, path: PathBuf::from(&path) };
+        self.keep(pmix_folder::Record::FILE, record.line().as_bytes())?;
+        Ok(path)
     }
 
     pub fn keep_going(&self, at_ns: u64) -> anyhow::Result<()> {
@@ -400,6 +416,7 @@ impl AppDirectory {
         if let Some(images) = self.away() {
             let _ = fs::remove_dir_all(images);
         }
+        pmix_folder::Record::remove_of(&self.path.join(pmix_folder::Record::FILE));
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -452,8 +469,11 @@ mod tests {
             Process { started: own.started + 1, ..own }.opened().is_none(),
             "another one's pid"
         );
+        let pmix = app.new_pmix_folder(nix::unistd::geteuid().as_raw()).expect("a path");
+        fs::create_dir(&pmix).expect("made");
         assert_eq!(runtime.applications().len(), 1);
         app.remove();
+        assert!(!Path::new(&pmix).exists(), "with it");
         assert_eq!(runtime.applications().len(), 0);
         assert!(!images.exists(), "with it");
         let error = app.keep_marker("gone").expect_err("there is no such folder");

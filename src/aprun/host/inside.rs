@@ -23,7 +23,9 @@ use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
 use crate::os::host::monotonic_ns;
+use crate::os::pmix_folder;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -151,6 +153,7 @@ impl Home {
             bounds: Bounds::default(),
             pmix_name: pmix_name()?,
             host_index: 0,
+            pmix_folder: pmix_folder::new_path().map_err(|e| e.to_string())?,
         })
     }
 
@@ -202,6 +205,8 @@ impl Home {
         notes: &mpsc::Sender<Note>,
     ) -> Result<HostEnd, Lost> {
         let launch = self.launch(launch)?;
+        // (It lives longer than the connection to the apshepherd, which removes the folder as a rule.)
+        let _folder = PmixFolder(launch.pmix_folder.clone().into());
         let mut shepherd = Inside::start(&self.within)?;
         let tell = async |message| {
             let event = Event::Apinit(message);
@@ -264,6 +269,15 @@ impl Home {
                 | FromShepherd::ProgramsWanted { .. } => {}
             }
         }
+    }
+}
+
+/// The folder of files of PMIx, which goes with this.
+struct PmixFolder(PathBuf);
+
+impl Drop for PmixFolder {
+    fn drop(&mut self) {
+        pmix_folder::remove(&self.0, nix::unistd::geteuid().as_raw());
     }
 }
 

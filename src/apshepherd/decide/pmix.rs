@@ -34,7 +34,7 @@ use bytes::{Bytes, BytesMut};
 use limits::Limits;
 use partial::{Arrival, Partial, Whom, too_large};
 use published::{Answered, Published, Question};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Bytes that the PEs of one host may give to one fence: they must fit in a frame.
@@ -273,8 +273,8 @@ pub struct Pmix {
     last_look_up: u64,
     /// Time limits of questions about published data.
     limits: Limits,
-    /// The user was told that no more can be published.
-    told_full: bool,
+    /// The user was told why something could not be published: each reason once.
+    told: BTreeSet<String>,
 }
 
 impl Pmix {
@@ -291,7 +291,7 @@ impl Pmix {
             looked_up: BTreeMap::new(),
             last_look_up: 0,
             limits: Limits::default(),
-            told_full: false,
+            told: BTreeSet::new(),
         }
     }
 
@@ -437,10 +437,9 @@ impl Pmix {
             let (status, data) = (NO_ROOM, Bytes::new());
             let tell = Effect::Tell(ToMix::Answered { number, key, status, data });
             let publishes = matches!(question, LetterText::PublishData { .. });
-            let notice = self.notice_of_room(publishes, || {
-                let most = format_size(LETTER_MAX as u64);
-                format!("it is larger than {most}, or there are too many of them")
-            });
+            let most = format_size(LETTER_MAX as u64);
+            let why = format!("it is larger than {most}, or there are too many of them");
+            let notice = publishes.then(|| self.notice_of_room(why)).flatten();
             return [tell].into_iter().chain(notice).collect();
         };
         if let Some(until_ns) = until_ns {
@@ -469,13 +468,9 @@ impl Pmix {
     }
 
     /// The user is told, once, why something could not be published.
-    fn notice_of_room(&mut self, full: bool, why: impl FnOnce() -> String) -> Option<Effect> {
-        let full = full && !std::mem::replace(&mut self.told_full, true);
-        full.then(|| {
-            let why = why();
-            let text = format!("or another PE of its host can't publish a value by PMIx: {why}");
-            Effect::Notice { rank: self.lowest(), text }
-        })
+    fn notice_of_room(&mut self, why: String) -> Option<Effect> {
+        let text = format!("or another PE of its host can't publish a value by PMIx: {why}");
+        self.told.insert(why).then(|| Effect::Notice { rank: self.lowest(), text })
     }
 
     fn data_answered(&mut self, id: u64, status: i32, data: Bytes) -> Vec<Effect> {
@@ -484,7 +479,7 @@ impl Pmix {
         let full =
             status == NO_ROOM && question.as_ref().is_some_and(|question| question.publishes);
         let most = self.most;
-        let notice = self.notice_of_room(full, || too_much(most));
+        let notice = full.then(|| self.notice_of_room(too_much(most))).flatten();
         let tell = question.map(|Question { number, key, ran_out, .. }| {
             let status = if ran_out && status == NOT_FOUND { TIMED_OUT } else { status };
             ToMix::Answered { number, key, status, data }

@@ -39,6 +39,7 @@ fn launch(width: u32) -> HostLaunch {
         bounds: Bounds::default(),
         pmix_name: String::new(),
         host_index: 0,
+        pmix_folder: String::new(),
     }
 }
 

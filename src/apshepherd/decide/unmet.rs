@@ -127,7 +127,7 @@ impl Shepherd {
             self.tell_unmet(now_ns, rank, HAD_GOING);
         }
         if let (Some(rank), Some(text)) = (open, self.unmet.no_pmix.clone()) {
-            let text = format!("has loaded Open MPI (libmpi.so.40), and {text}");
+            let text = format!("has loaded Open MPI (libmpi.so.40 or .20), and {text}");
             self.bad(now_ns, Cause::NotMet { rank, nid: self.nid(rank), text });
         }
     }
@@ -145,8 +145,8 @@ impl Shepherd {
             return;
         }
         let library = match mpi {
-            Mpi::OpenMpi => "Open MPI (libmpi.so.40)",
-            Mpi::Mpich | Mpi::None => "MPICH or a relative of it (libmpi.so.12)",
+            Mpi::OpenMpi => "Open MPI (libmpi.so.40 or .20)",
+            Mpi::Mpich | Mpi::None => "MPICH or a relative of it (libmpi.so.12 or libmpi_abi.so.0)",
         };
         let why = match &self.unmet.no_pmix {
             Some(why) if *mpi == Mpi::OpenMpi => why.clone(),

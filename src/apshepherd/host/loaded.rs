@@ -11,6 +11,8 @@ const MAP_MAX: u64 = 1024 * 1024;
 /// Bytes of maps that are read in one look at all PEs together: the kernel writes them anew for each reader, and a PE may
 /// have many processes of many maps.
 pub const LOOK_MAX: u64 = 16 * MAP_MAX;
+/// Of those, bytes for one PE: the others are looked at, too.
+const PE_MAX: u64 = LOOK_MAX / 4;
 /// Processes of a PE that are looked at: a shell, an interpreter, what it runs.
 const PROCESSES_MAX: usize = 16;
 /// Threads of each whose children are.
@@ -44,6 +46,14 @@ const LAUNCHERS: [&str; 18] = [
 /// The MPI that a process, or one that descends from it, has loaded, launchers and what they run apart; `left`: so many
 /// bytes of maps may still be read.
 pub fn mpi_in(pid: i32, left: &mut u64) -> Mpi {
+    let given = PE_MAX.min(*left);
+    let mut own = given;
+    let mpi = mpi_of_pe(pid, &mut own);
+    *left -= given - own;
+    mpi
+}
+
+fn mpi_of_pe(pid: i32, left: &mut u64) -> Mpi {
     let mut todo = VecDeque::from([pid]);
     for _ in 0..PROCESSES_MAX {
         let Some(pid) = todo.pop_front() else { break };
@@ -81,7 +91,16 @@ fn mpi_of_process(pid: i32, left: &mut u64) -> Mpi {
         let at = line.iter().position(|byte| *byte == b'/')?;
         line[at..].rsplit(|byte| *byte == b'/').next()
     });
-    libraries.map(mpi_of).find(|mpi| *mpi != Mpi::None).unwrap_or_default()
+    libraries.map(mpi_of_loaded).find(|mpi| *mpi != Mpi::None).unwrap_or_default()
+}
+
+/// (The library of MPI's own ABI is MPICH's so far. What is linked with it may be started with another that is of Open MPI,
+/// so that aprun takes such a program for one of either.)
+fn mpi_of_loaded(library: &[u8]) -> Mpi {
+    match mpi_of(library) {
+        Mpi::None if library.starts_with(b"libmpi_abi.so") => Mpi::Mpich,
+        mpi => mpi,
+    }
 }
 
 #[cfg(test)]
@@ -109,6 +128,20 @@ mod tests {
         assert_eq!(mpi_in(std::process::id() as i32, &mut left), Mpi::None);
         assert!(left < LOOK_MAX);
         assert_eq!(mpi_in(-1, &mut left), Mpi::None);
+    }
+
+    #[test]
+    fn a_library_of_the_abi_is_mpich_s() {
+        for (name, mpi) in [
+            ("libmpi_abi.so.0", Mpi::Mpich),
+            ("libmpi_abi.so.0.0.0", Mpi::Mpich),
+            ("libmpi.so.12", Mpi::Mpich),
+            ("libmpi.so.20", Mpi::OpenMpi),
+            ("libmpi_abi", Mpi::None),
+            ("libc.so.6", Mpi::None),
+        ] {
+            assert_eq!(mpi_of_loaded(name.as_bytes()), mpi, "{name}");
+        }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The loop's dealings with appmix: it begins before the PEs, which find it by their environment, and ends after them.
 
-use super::mix_folder;
 use super::packets::{Packets, PacketsError};
 use super::program::Refusal;
 use super::*;
@@ -12,9 +11,10 @@ use crate::apteam::library_variables::{NO_FABRIC, PORTS, YIELDS, first_port};
 use crate::os::fork::wait_for;
 use crate::os::host::hostname;
 use crate::os::pmix::{LIBRARY, PACKAGE};
+use crate::os::pmix_folder;
 use crate::os::untraced::{NOT_EXECUTED, Untraced};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use prost::Message;
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -116,7 +116,11 @@ impl Shell {
         let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         let (ours, theirs) = (high(ours)?, high(theirs)?);
         watch(&self.epoll, ours.as_fd(), Token::Mix, EpollFlags::EPOLLIN)?;
-        let folder = mix_folder::new_path()?;
+        let folder = match &*launch.pmix_folder {
+            // (An apinit of an older release gives none.)
+            "" => pmix_folder::new_path()?,
+            given => given.to_owned(),
+        };
         // Beside this program.
         let program = std::env::current_exe()?.with_file_name(PROGRAM);
         let environment = [
@@ -319,7 +323,7 @@ impl Shell {
         self.mix.pid = None;
         self.read_mix(LAST_READS + 4 * self.pes.all.len());
         self.hang_up_mix();
-        mix_folder::remove(Path::new(&self.mix.folder));
+        pmix_folder::remove(Path::new(&self.mix.folder), geteuid().as_raw());
         // (PEs that it has not begun to serve have lost nothing: it is only that they are not served.)
         self.mix.failed |= self.mix.launch.is_some();
         self.mix_fails(false, &how);

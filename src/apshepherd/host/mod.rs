@@ -31,7 +31,6 @@ mod limits;
 mod link;
 mod loaded;
 mod mix;
-mod mix_folder;
 mod options;
 mod outside;
 mod packets;

@@ -582,6 +582,7 @@ mod tests {
                 pids_max: None,
                 bounds: Bounds::default(),
                 host_index: 0,
+                pmix_folder: String::new(),
                 pmix_name: String::new(),
             };
             let mix = [c"PMIX_NAMESPACE=name".to_owned()];

@@ -48,7 +48,7 @@ pub use groups::{mark, own_group};
 pub use place::bases;
 pub use processes::end_command;
 
-use super::claims;
+use super::{claims, pmix_folder};
 use groups::{end_group, mark_of_group};
 use place::{Folder, unfit};
 use processes::{Whose, end_processes};
@@ -302,6 +302,7 @@ fn clear(folder: &Folder, bound: Duration) {
     for group in &groups {
         end_group(group, until);
     }
+    remove_pmix_folders(folder);
     // Tried until nothing more appears in it: a process that was just killed may have been writing.
     while fs::remove_dir_all(folder).is_err_and(|e| e.kind() != io::ErrorKind::NotFound)
         && Instant::now() < until
@@ -310,6 +311,18 @@ fn clear(folder: &Folder, bound: Duration) {
     }
     // Of a founder that was killed, and could not take it back.
     claims::clear_dead();
+}
+
+/// The folders of PMIx of which apinits have records, each in FOLDER/apps-.../APPLICATION.
+fn remove_pmix_folders(folder: &Path) {
+    let inside = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    for runtime in inside(folder) {
+        if runtime.file_name().as_encoded_bytes().starts_with(b"apps-") {
+            for application in inside(&runtime.path()) {
+                pmix_folder::Record::remove_of(&application.path().join(pmix_folder::Record::FILE));
+            }
+        }
+    }
 }
 
 /// Six characters that nobody else has.

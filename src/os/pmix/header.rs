@@ -1,6 +1,6 @@
 //! What the library's headers say: its numbers, and its structures, which are laid out here as they are there.
 //!
-//! This was tried with release 4.2; the table of upcalls has room for those of later releases, which find zeros there.
+//! This was tried with releases 4.2 and 5.0; the table of upcalls has room for those of later releases, which find zeros there.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 

@@ -44,6 +44,7 @@ message! {
     bounds: OrDefault,
     pmix_name: Text,
     host_index: Same,
+    pmix_folder: Text,
     checked by ranks_below_width,
 }
 

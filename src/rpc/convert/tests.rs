@@ -360,7 +360,8 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
     let pe = pe.prop_map(|(rank, nid, cpus, nice, depth)| LocalPe { rank, nid, cpus, nice, depth });
     let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX));
-    let rest = (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds(), text());
+    let rest =
+        (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds(), [text(), text()]);
     (numbers, launch(), vec(pe, 0..5), text(), rest).prop_map(
         |((key, width, depth), launch, pes, process_mapping, rest)| HostLaunch {
             key,
@@ -377,8 +378,9 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             memory_per_pe: rest.5.0,
             pids_max: rest.5.1,
             bounds: rest.6,
-            pmix_name: rest.7,
+            pmix_name: rest.7[0].clone(),
             host_index: width - 1,
+            pmix_folder: rest.7[1].clone(),
         },
     )
 }

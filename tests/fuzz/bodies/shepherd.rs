@@ -68,6 +68,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
         bounds: Bounds::default(),
         host_index: 0,
         pmix_name: String::new(),
+        pmix_folder: String::new(),
     })
 }
 

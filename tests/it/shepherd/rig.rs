@@ -291,6 +291,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
         pmix_name: "psched.test".into(),
         bounds: Default::default(),
         host_index: 0,
+        pmix_folder: String::new(),
     }
 }
 

@@ -48,6 +48,7 @@ fn a_whole_life() {
                     bounds: Bounds::default(),
                     pmix_name: pmix_name(key, &TICKET),
                     host_index: 0,
+                    pmix_folder: String::new(),
                 }))
             ),
         ]

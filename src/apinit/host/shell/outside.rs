@@ -9,6 +9,7 @@ use crate::apinit::host::places;
 use crate::apinit::host::shepherd_handle::Shepherd;
 use crate::apinit::host::stream_sender::tell;
 use crate::apteam::ending::Cause;
+use crate::apteam::launch::ServePmix;
 use crate::apteam::place::HostAddress;
 use crate::apteam::protocol::attach::FromApinit;
 use crate::apteam::protocol::node::{PlaceCommand, Report, Welcome};
@@ -194,6 +195,12 @@ impl Outside for Shell {
         let Some(shepherd) = &app.shepherd else { return true };
         if let ToShepherd::Launch(launch) = &mut message {
             launch.marker.clone_from(&app.marker);
+            if launch.launch.pmix != ServePmix::No {
+                // (Without it the apshepherd draws one, and removes that if it can.)
+                let given = app.directory.new_pmix_folder(app.owner.uid);
+                let given = given.inspect_err(|error| tracing::warn!("{error:#}"));
+                launch.pmix_folder = given.unwrap_or_default();
+            }
             if app.busless {
                 apps::without_bus(&mut launch.launch.environment);
             }

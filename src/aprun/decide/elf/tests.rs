@@ -179,6 +179,8 @@ fn libraries_tell_the_mpi() {
         (vec!["libmpi.so.20"], Mpi::OpenMpi),
         (vec!["libmpires.so.1"], Mpi::None),
         (vec!["libmpi"], Mpi::None),
+        // (Of MPICH, or of Open MPI.)
+        (vec!["libmpi_abi.so.0"], Mpi::None),
     ] {
         for (wide, little) in [(true, true), (true, false), (false, true), (false, false)] {
             let libraries = libraries.clone();

@@ -742,6 +742,7 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
         }
         Id::Flexible => options.posting.flexible = true,
         Id::Oversubscribe => options.posting.oversubscribe = Oversubscribe::Allowed,
+        Id::NoOversubscribe => options.posting.oversubscribe = Oversubscribe::No,
         Id::Inside => options.inside = true,
         Id::NodeListFile | Id::HostFile => {
             let (path, of_hosts) = (value.to_vec(), id == Id::HostFile);

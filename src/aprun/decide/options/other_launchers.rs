@@ -83,10 +83,10 @@ pub const TAKEN: &[Flag] = &[
         "nothing: root can run programs as well",
     ),
     flag(
-        Id::NoEffect,
+        Id::NoOversubscribe,
         &["-nooversubscribe", "--nooversubscribe"],
         None,
-        "nothing: PEs share no processors unless --oversubscribe is given",
+        "PEs share no processors, as without --oversubscribe; of both the last counts",
     ),
     flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
     flag(Id::TimeLimit, &["-timeout", "--timeout"], Some("SECONDS"), "the same as --time-limit"),
@@ -429,6 +429,23 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (
         &["-iface", "--iface"],
         "name the network to the MPI library, as in -e UCX_NET_DEVICES=eth0 (MPICH, Open MPI over UCX)",
+    ),
+    (&["-print-all-exitcodes", "--print-all-exitcodes"], "give --report for a table of all PEs"),
+    (
+        &["-prepend-pattern", "--prepend-pattern"],
+        "give --label, which puts the rank before each line",
+    ),
+    (&["-localhost", "--localhost"], "psched knows the names of its hosts: leave it out"),
+    (
+        &[
+            "-topolib",
+            "--topolib",
+            "-profile",
+            "--profile",
+            "-skip-launch-node",
+            "--skip-launch-node",
+        ],
+        "aprun has no counterpart; leave it out",
     ),
     (&["-usize", "--usize"], "MPI_Comm_spawn is not served: leave it out"),
     (&["-nameserver", "--nameserver"], "MPI_Publish_name needs no server: leave it out"),

@@ -88,6 +88,8 @@ pub enum Id {
     HostFile,
     /// A variable for the PEs, or one that is there for them already.
     Export,
+    /// PEs share no processors.
+    NoOversubscribe,
     /// What is so without it, such as that variables travel.
     NoEffect,
     /// A parameter of Open MPI, which is a variable for the PEs.
@@ -334,9 +336,9 @@ pub const FLAGS: &[Flag] = &[
 pub const NOT_YET: &[(&str, &str)] = &[
     ("-B", "width, depth, shape and memory from the reservation"),
     ("--batch-args", "width, depth, shape and memory from the reservation"),
-    ("-D", "debugging output; PSCHED_LOG=debug shows aprun's own"),
+    ("-D", "debugging output; PSCHED_LOG=debug shows aprun's own; for srun's -D give --chdir"),
     ("--debug", "debugging output; PSCHED_LOG=debug shows aprun's own"),
-    ("-r", "cores set aside for system services"),
+    ("-r", "cores set aside for system services; for srun's -r give -L"),
     ("--specialized-cpus", "cores set aside for system services"),
     ("-S", "PEs on each NUMA node"),
     ("--pes-per-numa-node", "PEs on each NUMA node"),
@@ -349,7 +351,7 @@ pub const NOT_YET: &[(&str, &str)] = &[
     ("--reconnect", "going on when a node fails"),
     ("-R", "a relaunch with fewer PEs when a node fails"),
     ("--relaunch", "a relaunch with fewer PEs when a node fails"),
-    ("-p", "a protection domain"),
+    ("-p", "a protection domain; psched has no partitions either"),
     ("--protection-domain", "a protection domain"),
 ];
 

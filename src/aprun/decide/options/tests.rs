@@ -163,6 +163,8 @@ fn options_of_other_launchers_mean_what_they_say() {
         ("--bind-to numa", "-cc numa_node"),
         ("--cpus-per-task 2", "-d 2"),
         ("-oversubscribe -np 9", "--oversubscribe -n 9"),
+        ("--oversubscribe -n 2 --nooversubscribe", "-n 2"),
+        ("-nooversubscribe -n 9 --oversubscribe", "--oversubscribe -n 9"),
         ("-x A=1", "-e A=1"),
         ("-genv A 1 -env B= -genvall -envlist C,D", "-e A=1 -e B="),
         ("-genv A -n -n 2", "-e A=-n -n 2"),

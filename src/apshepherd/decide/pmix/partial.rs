@@ -80,7 +80,9 @@ impl Partial {
         if !self.sets.contains_key(ranks) {
             self.ranks += ranks.len();
             if self.sets.len() >= SETS_MAX || self.ranks > RANKS_MAX {
-                return Err(format!("has had fences of PMIx of more than {SETS_MAX} sets of PEs"));
+                return Err(format!(
+                    "has had fences of PMIx of too many sets of PEs: more than {SETS_MAX}, or of {RANKS_MAX} PEs in all"
+                ));
             }
         }
         Ok(self.sets.entry(ranks.to_vec()).or_default())
@@ -154,6 +156,7 @@ impl Partial {
         let mut end = BytesMut::with_capacity(given as usize);
         arrived.values().for_each(|(_, data)| end.extend_from_slice(data));
         let end = end.freeze();
+        // (With the last it may be as much more as one fence may have.)
         *kept += given;
         set.end = Some(end.clone());
         Ok(Some((end, arrived.into_values().map(|(whom, _)| whom).collect())))
