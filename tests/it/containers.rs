@@ -1,4 +1,5 @@
-//! MPI programs in containers, which aprun starts once for each PE: the examples of aprun(1) for bubblewrap and firejail.
+//! MPI programs in containers, which aprun starts once for each PE: the examples of aprun(1) for bubblewrap, firejail
+//! and podman.
 
 use crate::support::mpi;
 use crate::support::*;
@@ -50,6 +51,60 @@ fn pes_in_bwrap_meet() {
         let line = words(options).chain(words(container)).chain([open.to_str().expect("text")]);
         let run = instance.aprun(line.chain(apart)).expect(0);
         assert_eq!(run.sorted(), ring_of_two(shared), "{container}: {}", run.stderr);
+    }
+}
+
+/// What makes a container of podman out of this machine's programs, as a PE: podman's own files, and those of the
+/// container, are in a folder in memory, which is seen by nobody else and goes with the PE. (crun has no containers
+/// where the groups of cgroup v2 are beside those of v1, and sets limits that may be above this process's.)
+const PODMAN: &str = r#"
+umount /sys/fs/cgroup/unified 2>/dev/null
+mount -t tmpfs none "$1" && cd "$1" && mkdir root && cd root && mkdir proc sys dev tmp run root || exit 99
+for name in usr etc bin lib lib64 sbin; do
+    if [ -L /$name ]; then cp -d /$name .; elif [ -d /$name ]; then mkdir $name; mount --rbind /$name $name; fi
+done
+folder=$1
+shift
+cd /tmp
+exec podman --root "$folder/storage" --runroot "$folder/run" --storage-driver vfs --cgroup-manager cgroupfs \
+    run --rm --quiet --env-host --cgroups disabled --network host --ipc host --security-opt seccomp=unconfined \
+    --ulimit nofile=512:512 --ulimit nproc=512:512 --volume /tmp:/tmp --rootfs "$folder/root" "$@"
+"#;
+
+/// The same of podman, which closes the descriptor, too. (Its containers have process IDs of their own: as here they are
+/// made without control groups.)
+#[test]
+fn pes_in_podman_meet() {
+    let test = "containers::pes_in_podman_meet";
+    if !is_root() {
+        return skip(test, "only root can mount");
+    }
+    let instance = instance(1, 2);
+    let (script, folder) =
+        (instance.directory().join("podman"), instance.directory().join("mount"));
+    std::fs::create_dir(&folder).expect("made");
+    write_program(&script, PODMAN, 0o755);
+    let container = |program: &str| -> Vec<String> {
+        let before =
+            ["unshare", "-m", "sh", script.to_str().expect("text"), folder.to_str().expect("text")];
+        before.into_iter().chain(words(program)).map(str::to_owned).collect()
+    };
+    let alone = container("true");
+    if !may_be(test, &alone[0], &alone[1..].join(" "), "podman crun") {
+        return;
+    }
+    let open = mpi::open("containers::pes_in_podman_meet.open", "ring");
+    let (Some(mpich), Some(open)) = (mpi::program(test, "ring"), open) else { return };
+    for (options, ring, apart, shared) in
+        [("-q -n 2 --pmi=port", mpich, "", 2), (BY_TCP, open, APART, 0)]
+    {
+        // (The container has /tmp.)
+        let inside = instance.directory().join("ring");
+        copy_program(&ring, &inside);
+        let container = container(&format!("{} {apart}", inside.display()));
+        let line = words(options).map(str::to_owned).chain(container);
+        let run = instance.aprun(line).expect(0);
+        assert_eq!(run.sorted(), ring_of_two(shared), "{options}: {}", run.stderr);
     }
 }
 

@@ -23,8 +23,12 @@ pub fn advice(command: &[Vec<u8>], several: bool) -> Option<String> {
         return None;
     }
     let has = |option: &str| words.iter().any(|word| word == option.as_bytes());
-    let splits = has("--cgroups=split")
-        || words.windows(2).any(|two| two[0] == b"--cgroups" && two[1] == b"split");
+    // (With either the container's processes stay below the PE's control group, or in it.)
+    let stays = |groups: &str| {
+        has(&format!("--cgroups={groups}"))
+            || words.windows(2).any(|two| two[0] == b"--cgroups" && two[1] == groups.as_bytes())
+    };
+    let stays = stays("split") || stays("disabled");
     match name {
         b"docker" | b"nerdctl" => {
             let name = String::from_utf8_lossy(name);
@@ -34,7 +38,7 @@ pub fn advice(command: &[Vec<u8>], several: bool) -> Option<String> {
             ))
         }
         b"podman" => {
-            let out = (!splits).then_some(
+            let out = (!stays).then_some(
                 "--cgroups split, without which the container leaves the application and runs on while others \
                  have the turn",
             );
@@ -66,7 +70,8 @@ mod tests {
         assert!(!alone.contains("--cgroups") && alone.contains("--env-host"), "{alone}");
         assert_eq!(of("podman run --cgroups=split image a.out", false), "");
         assert!(of("docker run image a.out", false).starts_with("docker runs its container"));
-        assert_ne!(of("podman container run --cgroups disabled --env-host image exec", true), "");
+        assert_eq!(of("podman run --cgroups disabled image a.out", false), "");
+        assert_ne!(of("podman container run --cgroups enabled --env-host image exec", true), "");
         for line in [
             "docker ps",
             "podman ps --filter x run",

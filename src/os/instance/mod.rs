@@ -401,13 +401,19 @@ mod tests {
             Sleep::marked(INSTANCE, folder.with_extension("x")),
             Sleep::marked(SOCKET, folder.join(SOCKET_FILE)),
         ];
+        let (application, path) = (folder.join("apps-0/1.1"), base.path().join("pmix"));
+        fs::create_dir_all(&application).expect("made");
+        fs::create_dir(&path).expect("made");
+        let uid = rustix::process::geteuid().as_raw();
+        let record = pmix_folder::Record { uid, path: path.clone() };
+        fs::write(application.join(pmix_folder::Record::FILE), record.line()).expect("written");
         drop(member);
         // Another test's thread may be forking, and its child hold the lock until it executes.
         let until = Instant::now() + Duration::from_secs(10);
         while clear_stale(&bases, Duration::from_secs(5)) == 0 && Instant::now() < until {
             std::thread::yield_now();
         }
-        assert!(!folder.exists());
+        assert!(!folder.exists() && !path.exists());
         for child in &mut mine {
             assert!(!child.0.wait().expect("it ended").success());
         }
