@@ -318,7 +318,7 @@ pub struct HostLaunch {
     pub pmix_name: String,
     /// Which of the application's hosts it is, from 0 for the host of PE 0.
     pub host_index: u32,
-    /// A path that nobody could guess, for the folder of files of PMIx. Who gives it removes the folder in the end, if the
-    /// apshepherd could not. Empty: the apshepherd draws it.
+    /// A path that no other user can guess, for the folder of files of PMIx. The sender removes the folder at the end if the
+    /// apshepherd could not. Empty: the apshepherd chooses one.
     pub pmix_folder: String,
 }

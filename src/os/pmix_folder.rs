@@ -1,15 +1,19 @@
-//! The folder of appmix in /tmp, for files of the library's and of the PEs. appmix removes it in the end, its apshepherd
+//! The folder of appmix in /tmp, for files of the library's and of the PEs. Where none can be made there, because another
+//! user has filled /tmp for example, it is in /dev/shm, which an application may have for itself. appmix removes it in the end, its apshepherd
 //! does if it can't, and then the apinit. That keeps a [`Record`] of it, by which a private instance that is cleared by
 //! another process loses it as well.
 //!
 //! (It is not held open, as for a lock: appmix is dumped with its application, and can be restored where it has none.)
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fstat, openat2, unlinkat};
+use std::fs::DirBuilder;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// Where they are. (Not in /dev/shm: that of an application is empty when it begins.)
+/// Where they are, and where else. (First in /tmp: a new /dev/shm is expected to be empty.)
 const PARENT: &str = "/tmp";
+const SPARE: &str = "/dev/shm";
 /// How they are called, with digits behind it.
 const PREFIX: &str = "psched.pmix.";
 /// The most files that are removed, and levels of folders from the root on.
@@ -24,6 +28,24 @@ pub fn new_path() -> std::io::Result<String> {
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(format!("{PARENT}/{PREFIX}{:016x}", u64::from_ne_bytes(random)))
+}
+
+/// Makes the folder of such a path, or one in the other place: which one.
+///
+/// # Errors
+/// What stood in the way in the first place.
+pub fn make(path: &str) -> std::io::Result<String> {
+    let create = |path: &str| DirBuilder::new().mode(0o700).create(path);
+    let Err(error) = create(path) else { return Ok(path.to_owned()) };
+    match spare(Path::new(path)) {
+        Some(spare) if create(&spare).is_ok() => Ok(spare),
+        _ => Err(error),
+    }
+}
+
+/// The other place of a path.
+fn spare(path: &Path) -> Option<String> {
+    Some(format!("{SPARE}/{}", path.file_name()?.to_str()?))
 }
 
 /// A folder and whose it is, in a file.
@@ -44,7 +66,7 @@ impl Record {
         format!("{} {}", self.uid, self.path.display())
     }
 
-    /// Removes the folder of which a file tells, if there is one. Only for a file that nobody else could write.
+    /// Removes the folder that a file names, if there is such a file. The file must be one that no other user can write.
     pub fn remove_of(file: &Path) {
         let Ok(line) = std::fs::read_to_string(file) else { return };
         let Some((uid, path)) = line.split_once(' ') else { return };
@@ -57,7 +79,16 @@ impl Record {
 /// Removes a folder of a user's with what is in it, as far as that is little: he may have put a million files there.
 /// Nothing but his own folders is entered. It may have gone, and another user have made one of this name with links in
 /// it; and what is mounted there would be served by a process of its user's, which may never answer.
+///
+/// (It is removed in both places.)
 pub fn remove(folder: &Path, uid: u32) {
+    remove_one(folder, uid);
+    if let Some(spare) = spare(folder) {
+        remove_one(Path::new(&spare), uid);
+    }
+}
+
+fn remove_one(folder: &Path, uid: u32) {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return };
     let Ok(parent) = open(CWD, parent, ResolveFlags::empty()) else { return };
     if let Ok(top) = own(&parent, name, uid) {
@@ -125,6 +156,17 @@ mod tests {
         assert!(folder.join("sub/file").exists(), "another user's");
         remove(&folder, uid);
         assert!(!folder.exists() && other.join("kept").exists());
+    }
+
+    #[test]
+    fn it_is_elsewhere_where_there_is_no_room() {
+        let path = new_path().expect("random");
+        let spare = make(&path.replace(PARENT, "/proc")).expect("made");
+        assert!(spare.starts_with("/dev/shm/psched.pmix.") && Path::new(&spare).is_dir());
+        assert!(make(&path.replace(PARENT, "/proc")).is_err(), "it is there");
+        assert_eq!(make(&path).expect("made"), path);
+        remove(Path::new(&path), nix::unistd::geteuid().as_raw());
+        assert!(!Path::new(&path).exists() && !Path::new(&spare).exists());
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn pes_in_bwrap_meet() {
 }
 
 /// What makes a container of podman out of this machine's programs, as a PE: podman's own files, and those of the
-/// container, are in a folder in memory, which is seen by nobody else and goes with the PE. (crun has no containers
+/// container, are in a folder in memory, which only this PE sees and which goes with it. (crun has no containers
 /// where the groups of cgroup v2 are beside those of v1, and sets limits that may be above this process's.)
 const PODMAN: &str = r#"
 umount /sys/fs/cgroup/unified 2>/dev/null
@@ -71,8 +71,7 @@ exec podman --root "$folder/storage" --runroot "$folder/run" --storage-driver vf
     --ulimit nofile=512:512 --ulimit nproc=512:512 --volume /tmp:/tmp --rootfs "$folder/root" "$@"
 "#;
 
-/// The same of podman, which closes the descriptor, too. (Its containers have process IDs of their own: as here they are
-/// made without control groups.)
+/// podman closes the descriptor, too. (Without control groups, as here, its containers have process IDs of their own.)
 #[test]
 fn pes_in_podman_meet() {
     let test = "containers::pes_in_podman_meet";

@@ -98,6 +98,23 @@ fn nothing_is_left_by_killed_ones() {
     eventually(BOUND, "its folder is gone", || !folder.exists());
 }
 
+/// Another user may have filled /tmp.
+#[test]
+fn a_full_tmp_keeps_none_from_starting() {
+    let test = "openmpi::a_full_tmp_keeps_none_from_starting";
+    let Some(ring) = built(test, "ring") else { return };
+    if !is_root() {
+        return skip(test, "only root can mount");
+    }
+    let base = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let script = "mount -t tmpfs -o nr_inodes=1 none /tmp && exec \"$0\" start --nodes 1 -- \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(binaries().join("psched"));
+    command.args(["aprun", "-q", "-n", "2", &ring]).env("TMPDIR", base.path());
+    let run = run(command.env_remove("XDG_RUNTIME_DIR").env_remove("PSCHED_LOG")).expect(0);
+    assert_eq!(run.sorted(), ranks(2, |_| 0, 2), "{}", run.stderr);
+}
+
 #[test]
 fn a_ring_of_several_programs() {
     let test = "openmpi::a_ring_of_several_programs";

@@ -16,16 +16,15 @@ use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::os::host::hostname;
 use crate::os::inherit;
 use crate::os::pmix::{self, DataUpcall, Failure, Rank, Server, Upcall};
+use crate::os::pmix_folder;
 use crate::os::untraced::{self, OWN_FD};
 use crate::rpc::pb;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, sendmsg, setsockopt, sockopt};
 use prost::Message;
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
@@ -107,11 +106,14 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let mut messages = Messages { connection, joiner: Joiner::default(), buffer };
     let sender = Sender(Arc::new(Mutex::new(writes)));
     // (Its end is to be seen before that of its connection.)
-    let Some(ToMix::Begin(job)) = messages.next() else { untraced::end_at_once(1) };
-    if let Err(e) = DirBuilder::new().mode(0o700).create(&job.folder) {
-        let text = format!("{} can't be made: {e}", job.folder);
-        sender.send(FromMix::Fails { missing: false, text });
-        untraced::end_at_once(1);
+    let Some(ToMix::Begin(mut job)) = messages.next() else { untraced::end_at_once(1) };
+    match pmix_folder::make(&job.folder) {
+        Ok(folder) => job.folder = folder,
+        Err(e) => {
+            let text = format!("{} can't be made: {e}", job.folder);
+            sender.send(FromMix::Fails { missing: false, text });
+            untraced::end_at_once(1);
+        }
     }
     let began = work(&sender, messages, &job);
     let _ = std::fs::remove_dir_all(&job.folder);
