@@ -1,17 +1,24 @@
 //! The folder of appmix in /tmp, for files of the library's and of the PEs. Where none can be made there, because another
-//! user has filled /tmp for example, it is in /dev/shm, which an application may have for itself. appmix removes it in the end, its apshepherd
-//! does if it can't, and then the apinit. That keeps a [`Record`] of it, by which a private instance that is cleared by
-//! another process loses it as well.
+//! user has filled /tmp for example, it is in /dev/shm, which an application may have for itself.
 //!
-//! (It is not held open, as for a lock: appmix is dumped with its application, and can be restored where it has none.)
+//! appmix removes it at the end. If appmix was killed its apshepherd removes it, and if that was killed as well its apinit
+//! does, which has a [`Record`] of it. A process that clears up after a private instance reads the records, too. (An
+//! application that was restarted from a checkpoint has none: nothing makes its folder again.)
+//!
+//! It is not held open, as for a lock: appmix is dumped with its application, and can be restored where it has none.
 
+use crate::os::acting::with_rights_of;
+use nix::unistd::geteuid;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fstat, openat2, unlinkat};
+use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Where they are, and where else. (First in /tmp: a new /dev/shm is expected to be empty.)
+/// Where they are, and where else. (First in /tmp: programs may count on a /dev/shm of their own that has no files yet.)
 const PARENT: &str = "/tmp";
 const SPARE: &str = "/dev/shm";
 /// How they are called, with digits behind it.
@@ -19,6 +26,12 @@ const PREFIX: &str = "psched.pmix.";
 /// The most files that are removed, and levels of folders from the root on.
 const REMOVED_MAX: u32 = 1000;
 const DEPTH_MAX: usize = 8;
+/// How long that may take, in about.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// Folders of one user that wait to be removed.
+const WAITING_MAX: usize = 64;
+/// The group of a thread with the rights of a user, to whom the folder belongs.
+const NO_GROUP: u32 = 65_534;
 
 /// A random path for a new folder.
 ///
@@ -53,8 +66,8 @@ fn spare(path: &Path) -> Option<String> {
 pub struct Record {
     /// The user.
     pub uid: u32,
-    /// Where it is.
-    pub path: PathBuf,
+    /// A path of [`new_path`].
+    pub path: String,
 }
 
 impl Record {
@@ -63,38 +76,106 @@ impl Record {
 
     /// What is in the file.
     pub fn line(&self) -> String {
-        format!("{} {}", self.uid, self.path.display())
+        format!("{} {}", self.uid, self.path)
+    }
+
+    fn parse(line: &str) -> Option<Record> {
+        let (uid, path) = line.split_once(' ')?;
+        let digits = Path::new(path).strip_prefix(PARENT).ok()?.to_str()?.strip_prefix(PREFIX)?;
+        let ours = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        ours.then_some(Record { uid: uid.parse().ok()?, path: path.to_owned() })
     }
 
     /// Removes the folder that a file names, if there is such a file. The file must be one that no other user can write.
+    ///
+    /// That of another user is removed by a thread with his rights, which is not waited for: he can make it last (files
+    /// with a lease, or large ones).
     pub fn remove_of(file: &Path) {
-        let Ok(line) = std::fs::read_to_string(file) else { return };
-        let Some((uid, path)) = line.split_once(' ') else { return };
-        if let Ok(uid) = uid.parse() {
-            remove(Path::new(path), uid);
+        let line = std::fs::read_to_string(file).unwrap_or_default();
+        let Some(Record { uid, path }) = Record::parse(&line) else { return };
+        if uid == geteuid().as_raw() {
+            remove(Path::new(&path), uid);
+        } else if places(Path::new(&path)).iter().any(|place| place.symlink_metadata().is_ok()) {
+            remove_for(uid, path);
         }
     }
 }
 
-/// Removes a folder of a user's with what is in it, as far as that is little: he may have put a million files there.
-/// Nothing but his own folders is entered. It may have gone, and another user have made one of this name with links in
-/// it; and what is mounted there would be served by a process of its user's, which may never answer.
-///
-/// (It is removed in both places.)
-pub fn remove(folder: &Path, uid: u32) {
-    remove_one(folder, uid);
-    if let Some(spare) = spare(folder) {
-        remove_one(Path::new(&spare), uid);
+/// Folders that wait to be removed, of each user for whom a thread does that.
+static WAITING: Mutex<BTreeMap<u32, Vec<String>>> = Mutex::new(BTreeMap::new());
+
+fn waiting() -> MutexGuard<'static, BTreeMap<u32, Vec<String>>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has a thread remove this folder of a user: one for each user, so that none waits for another.
+fn remove_for(uid: u32, path: String) {
+    use std::collections::btree_map::Entry;
+    match waiting().entry(uid) {
+        Entry::Occupied(mut of) if of.get().len() < WAITING_MAX => return of.get_mut().push(path),
+        Entry::Occupied(_) => {
+            return tracing::warn!("{path} stays: its user has too many such folders");
+        }
+        Entry::Vacant(of) => drop(of.insert(vec![path])),
     }
+    let remove_all = move || {
+        while let Some(path) = next(uid) {
+            let removed = with_rights_of(uid, NO_GROUP, &[], || remove(Path::new(&path), uid));
+            let _ = removed.inspect_err(|error| tracing::warn!("{path} stays: {error}"));
+        }
+    };
+    let started = std::thread::Builder::new().name("pmix-folder".to_owned()).spawn(remove_all);
+    if let Err(error) = started {
+        tracing::warn!("folders of PMIx stay: {error}");
+        waiting().remove(&uid);
+    }
+}
+
+/// The next folder of this user; with the last, he is forgotten.
+fn next(uid: u32) -> Option<String> {
+    let mut waiting = waiting();
+    let path = waiting.get_mut(&uid).and_then(Vec::pop);
+    if path.is_none() {
+        waiting.remove(&uid);
+    }
+    path
+}
+
+/// Waits for the folders that are being removed, for at most so long.
+pub fn wait(bound: Duration) {
+    let until = Instant::now() + bound;
+    while !waiting().is_empty() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Removes a folder of a user's with what is in it, in both places, as far as that is little: he may have put a million
+/// files there. Only his own folders are entered. The folder may be gone, and another user may have made one of this name
+/// with links in it; and what is mounted there would be served by a process of its user's, which may never answer.
+pub fn remove(folder: &Path, uid: u32) {
+    places(folder).iter().for_each(|place| remove_one(place, uid));
+}
+
+/// Where a folder of this path may be.
+fn places(path: &Path) -> Vec<PathBuf> {
+    let spare = spare(path).map(PathBuf::from);
+    [path.to_owned()].into_iter().chain(spare).collect()
 }
 
 fn remove_one(folder: &Path, uid: u32) {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return };
     let Ok(parent) = open(CWD, parent, ResolveFlags::empty()) else { return };
     if let Ok(top) = own(&parent, name, uid) {
-        remove_below(&top, uid, DEPTH_MAX, &mut REMOVED_MAX.clone());
+        let mut bounds = Bounds { left: REMOVED_MAX, until: Instant::now() + TIME_MAX };
+        remove_below(&top, uid, DEPTH_MAX, &mut bounds);
         let _ = unlinkat(&parent, name, AtFlags::REMOVEDIR);
     }
+}
+
+/// What may still be done: so many files, until then.
+struct Bounds {
+    left: u32,
+    until: Instant,
 }
 
 fn open(
@@ -115,20 +196,22 @@ fn own(at: &OwnedFd, name: impl rustix::path::Arg, uid: u32) -> rustix::io::Resu
     }
 }
 
-fn remove_below(folder: &OwnedFd, uid: u32, depth: usize, left: &mut u32) {
+fn remove_below(folder: &OwnedFd, uid: u32, depth: usize, bounds: &mut Bounds) {
     let Ok(entries) = Dir::read_from(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         if [c".", c".."].contains(&name) {
             continue;
         }
-        let Some(less) = left.checked_sub(1) else { return };
-        *left = less;
+        if bounds.left == 0 || Instant::now() > bounds.until {
+            return;
+        }
+        bounds.left -= 1;
         if unlinkat(folder, name, AtFlags::empty()).is_ok() || depth == 0 {
             continue;
         }
         if let Ok(inner) = own(folder, name, uid) {
-            remove_below(&inner, uid, depth - 1, left);
+            remove_below(&inner, uid, depth - 1, bounds);
             let _ = unlinkat(folder, name, AtFlags::REMOVEDIR);
         }
     }
@@ -150,12 +233,55 @@ mod tests {
         }
         std::os::unix::fs::symlink(&other, folder.join("sub/link")).expect("a link");
         std::os::unix::fs::symlink(&other, all.path().join("link")).expect("a link");
-        let uid = nix::unistd::geteuid().as_raw();
-        remove(&all.path().join("link"), uid);
-        remove(&folder, uid + 1);
+        let uid = geteuid().as_raw();
+        remove_one(&all.path().join("link"), uid);
+        remove_one(&folder, uid + 1);
         assert!(folder.join("sub/file").exists(), "another user's");
-        remove(&folder, uid);
+        remove_one(&folder, uid);
         assert!(!folder.exists() && other.join("kept").exists());
+    }
+
+    /// As root.
+    #[test]
+    fn what_is_mounted_there_and_folders_of_others_stay() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let all = tempfile::tempdir().expect("a folder");
+        let [folder, theirs, mounted] =
+            ["mine", "mine/theirs", "mine/mounted"].map(|name| all.path().join(name));
+        for made in [&folder, &theirs, &mounted] {
+            std::fs::create_dir(made).expect("made");
+        }
+        std::os::unix::fs::chown(&theirs, Some(61_301), None).expect("ours");
+        let mount = |program: &str, arguments: &[&str]| {
+            let done = std::process::Command::new(program).args(arguments).arg(&mounted).status();
+            done.is_ok_and(|status| status.success())
+        };
+        let is_mounted = mount("mount", &["-t", "tmpfs", "none"]);
+        for file in [theirs.join("kept"), mounted.join("kept"), folder.join("gone")] {
+            std::fs::write(file, "").expect("written");
+        }
+        remove_one(&folder, 0);
+        let kept = (theirs.join("kept").exists(), mounted.join("kept").exists());
+        if is_mounted {
+            assert!(mount("umount", &[]));
+        }
+        assert_eq!((kept, folder.join("gone").exists()), ((true, is_mounted), false));
+    }
+
+    #[test]
+    fn no_more_is_removed_than_may_be() {
+        let all = tempfile::tempdir().expect("a folder");
+        let folder = all.path().join("mine");
+        std::fs::create_dir(&folder).expect("made");
+        for number in 0..REMOVED_MAX + 5 {
+            std::fs::write(folder.join(number.to_string()), "").expect("written");
+        }
+        remove_one(&folder, geteuid().as_raw());
+        assert_eq!(std::fs::read_dir(&folder).expect("it stays").count(), 5);
+        remove_one(&folder, geteuid().as_raw());
+        assert!(!folder.exists());
     }
 
     #[test]
@@ -165,24 +291,47 @@ mod tests {
         assert!(spare.starts_with("/dev/shm/psched.pmix.") && Path::new(&spare).is_dir());
         assert!(make(&path.replace(PARENT, "/proc")).is_err(), "it is there");
         assert_eq!(make(&path).expect("made"), path);
-        remove(Path::new(&path), nix::unistd::geteuid().as_raw());
+        remove(Path::new(&path), geteuid().as_raw());
         assert!(!Path::new(&path).exists() && !Path::new(&spare).exists());
     }
 
     #[test]
     fn a_record_leads_to_its_folder() {
         let all = tempfile::tempdir().expect("a folder");
-        let (path, file) = (all.path().join("a folder"), all.path().join(Record::FILE));
-        std::fs::create_dir(&path).expect("made");
-        for text in ["", "x", "1000", "x /tmp", &format!("1 {}", path.display())] {
+        let file = all.path().join(Record::FILE);
+        let path = make(&new_path().expect("random")).expect("made");
+        let uid = geteuid().as_raw();
+        for text in
+            [String::new(), "x".into(), "1000".into(), "x /tmp".into(), format!("{uid} {path}/x")]
+        {
+            assert_eq!(Record::parse(&text), None, "{text}");
             std::fs::write(&file, text).expect("written");
             Record::remove_of(&file);
-            assert!(path.exists(), "{text}");
         }
-        let uid = nix::unistd::geteuid().as_raw();
+        assert_eq!(Record::parse(&format!("{uid} /tmp")), None);
+        assert!(Path::new(&path).exists());
         std::fs::write(&file, Record { uid, path: path.clone() }.line()).expect("written");
         Record::remove_of(&file);
         Record::remove_of(&all.path().join("none"));
-        assert!(!path.exists());
+        assert!(!Path::new(&path).exists());
+    }
+
+    /// As root.
+    #[test]
+    fn that_of_another_user_is_removed_with_his_rights() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let all = tempfile::tempdir().expect("a folder");
+        let (file, uid) = (all.path().join(Record::FILE), 61_302);
+        let [his, root_s] = [0; 2].map(|_| make(&new_path().expect("random")).expect("made"));
+        std::os::unix::fs::chown(&his, Some(uid), None).expect("ours");
+        for path in [&his, &root_s] {
+            std::fs::write(&file, Record { uid, path: path.clone() }.line()).expect("written");
+            Record::remove_of(&file);
+        }
+        wait(Duration::from_secs(20));
+        assert!(!Path::new(&his).exists() && Path::new(&root_s).exists());
+        remove(Path::new(&root_s), 0);
     }
 }

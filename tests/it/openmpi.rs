@@ -153,7 +153,7 @@ fn behind_an_interpreter_they_meet_too() {
 fn an_abort_is_the_status() {
     let Some(abort) = built("openmpi::an_abort_is_the_status", "abort") else { return };
     let instance = instance(1, 2);
-    // (A code of which a status would be nothing is 1.)
+    // (A code whose low byte is 0 gives status 1.)
     for (code, status) in [("3", 3), ("0", 1), ("256", 1), ("259", 3)] {
         let run = instance.aprun(["-n", "2", &abort, code]).expect(status);
         run.says(&format!("called MPI_Abort({code})"));

@@ -509,4 +509,4 @@ impl Driver {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -214,3 +214,6 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -285,8 +285,10 @@ impl AppDirectory {
     /// There is no room, say, or are no random numbers.
     pub fn new_pmix_folder(&self, uid: u32) -> anyhow::Result<String> {
         let path = pmix_folder::new_path()?;
-        let record = pmix_folder::Record { uid, path: PathBuf::from(&path) };
-        self.keep(pmix_folder::Record::FILE, record.line().as_bytes())?;
+        let record = pmix_folder::Record { uid, path: path.clone() };
+        let file = self.path.join(pmix_folder::Record::FILE);
+        write_whole(&file, record.line().as_bytes())
+            .with_context(|| format!("can't write {}", file.display()))?;
         Ok(path)
     }
 

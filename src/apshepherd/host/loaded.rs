@@ -11,8 +11,6 @@ const MAP_MAX: u64 = 1024 * 1024;
 /// Bytes of maps that are read in one look at all PEs together: the kernel writes them anew for each reader, and a PE may
 /// have many processes of many maps.
 pub const LOOK_MAX: u64 = 16 * MAP_MAX;
-/// Of those, bytes for one PE: the others are looked at, too.
-const PE_MAX: u64 = LOOK_MAX / 4;
 /// Processes of a PE that are looked at: a shell, an interpreter, what it runs.
 const PROCESSES_MAX: usize = 16;
 /// Threads of each whose children are.
@@ -46,14 +44,6 @@ const LAUNCHERS: [&str; 18] = [
 /// The MPI that a process, or one that descends from it, has loaded, launchers and what they run apart; `left`: so many
 /// bytes of maps may still be read.
 pub fn mpi_in(pid: i32, left: &mut u64) -> Mpi {
-    let given = PE_MAX.min(*left);
-    let mut own = given;
-    let mpi = mpi_of_pe(pid, &mut own);
-    *left -= given - own;
-    mpi
-}
-
-fn mpi_of_pe(pid: i32, left: &mut u64) -> Mpi {
     let mut todo = VecDeque::from([pid]);
     for _ in 0..PROCESSES_MAX {
         let Some(pid) = todo.pop_front() else { break };

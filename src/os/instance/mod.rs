@@ -401,9 +401,9 @@ mod tests {
             Sleep::marked(INSTANCE, folder.with_extension("x")),
             Sleep::marked(SOCKET, folder.join(SOCKET_FILE)),
         ];
-        let (application, path) = (folder.join("apps-0/1.1"), base.path().join("pmix"));
+        let application = folder.join("apps-0/1.1");
         fs::create_dir_all(&application).expect("made");
-        fs::create_dir(&path).expect("made");
+        let path = pmix_folder::make(&pmix_folder::new_path().expect("random")).expect("made");
         let uid = rustix::process::geteuid().as_raw();
         let record = pmix_folder::Record { uid, path: path.clone() };
         fs::write(application.join(pmix_folder::Record::FILE), record.line()).expect("written");
@@ -413,7 +413,7 @@ mod tests {
         while clear_stale(&bases, Duration::from_secs(5)) == 0 && Instant::now() < until {
             std::thread::yield_now();
         }
-        assert!(!folder.exists() && !path.exists());
+        assert!(!folder.exists() && !Path::new(&path).exists());
         for child in &mut mine {
             assert!(!child.0.wait().expect("it ended").success());
         }

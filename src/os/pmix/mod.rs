@@ -190,6 +190,7 @@ impl Server {
         });
         let (infos, count) = list(vec![
             string("pmix.srvr.tmpdir", &job.folder),
+            string("pmix.sys.tmpdir", &job.folder),
             string("pmix.srv.nspace", "psched"),
             number("pmix.srv.rank", PROC_RANK, job.own),
         ]);

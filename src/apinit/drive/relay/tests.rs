@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// What is done to other apinits.
 #[derive(Clone, Debug, PartialEq)]
-enum Did {
+pub(in crate::apinit::drive) enum Did {
     Opened(Key, u32),
     Told(Key, u32, ToPeer),
     ClosedPeer(Key, u32),
@@ -27,8 +27,10 @@ enum Did {
 
 /// A host on which all is well, and what is done there.
 #[derive(Default)]
-struct Host {
+pub(in crate::apinit::drive) struct Host {
     did: Vec<Did>,
+    /// What apshepherds were told.
+    pub said: Vec<ToShepherd>,
     warned: Vec<String>,
     /// Bytes of output that might wait for the head that was told something last.
     room: u64,
@@ -69,7 +71,8 @@ impl Outside for Host {
         None
     }
     fn begin(&mut self, _: &Agent, _: Work) {}
-    fn tell_shepherd(&mut self, _: Key, _: ToShepherd) -> bool {
+    fn tell_shepherd(&mut self, _: Key, message: ToShepherd) -> bool {
+        self.said.push(message);
         true
     }
     fn hang_up_shepherd(&mut self, _: Key) -> bool {
@@ -116,15 +119,15 @@ impl Outside for Host {
 }
 
 /// The apinit of node 1, with its host.
-struct Apinit {
-    driver: Driver,
-    host: Host,
+pub(in crate::apinit::drive) struct Apinit {
+    pub driver: Driver,
+    pub host: Host,
 }
 
 const CONN: Conn = Conn(7);
 
 impl Apinit {
-    fn new() -> Apinit {
+    pub fn new() -> Apinit {
         Apinit { driver: Driver::new(linked(&[1])), host: Host::default() }
     }
 
@@ -144,7 +147,7 @@ impl Apinit {
     }
 
     /// An application of five hosts, of which the second is this one.
-    fn placed(&mut self, key: Key) -> Vec<Did> {
+    pub fn placed(&mut self, key: Key) -> Vec<Did> {
         let place = place(key, &[&[0], &[1], &[2], &[3], &[4]]);
         self.hears(placed(own(place, 1)))
     }

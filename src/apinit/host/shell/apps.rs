@@ -24,6 +24,7 @@ use crate::node::groups::{AppGroups, Limits, Seat};
 use crate::node::stuck::{self, Wait};
 use crate::node::yields;
 use crate::os::instance;
+use crate::os::pmix_folder;
 use crate::os::space::Space;
 use crate::variables::Isolation;
 use anyhow::Context;
@@ -577,6 +578,7 @@ impl Shell {
         }
         programs.close();
         runtime.remove();
+        pmix_folder::wait(Duration::from_secs(1));
     }
 }
 

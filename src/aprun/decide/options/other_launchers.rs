@@ -86,7 +86,7 @@ pub const TAKEN: &[Flag] = &[
         Id::NoOversubscribe,
         &["-nooversubscribe", "--nooversubscribe"],
         None,
-        "PEs share no processors, as without --oversubscribe; of both the last counts",
+        "PEs share no processors, as without --oversubscribe; if both are given, the last counts",
     ),
     flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
     flag(Id::TimeLimit, &["-timeout", "--timeout"], Some("SECONDS"), "the same as --time-limit"),

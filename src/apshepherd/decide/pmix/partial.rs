@@ -81,7 +81,7 @@ impl Partial {
             self.ranks += ranks.len();
             if self.sets.len() >= SETS_MAX || self.ranks > RANKS_MAX {
                 return Err(format!(
-                    "has had fences of PMIx of too many sets of PEs: more than {SETS_MAX}, or of {RANKS_MAX} PEs in all"
+                    "has had fences of PMIx of too many sets of PEs: more than {SETS_MAX} sets, or sets of more than {RANKS_MAX} PEs together"
                 ));
             }
         }
@@ -156,7 +156,7 @@ impl Partial {
         let mut end = BytesMut::with_capacity(given as usize);
         arrived.values().for_each(|(_, data)| end.extend_from_slice(data));
         let end = end.freeze();
-        // (With the last it may be as much more as one fence may have.)
+        // (So it may exceed KEPT_MAX by one fence.)
         *kept += given;
         set.end = Some(end.clone());
         Ok(Some((end, arrived.into_values().map(|(whom, _)| whom).collect())))
