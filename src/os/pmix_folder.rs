@@ -43,6 +43,25 @@ pub fn new_path() -> std::io::Result<String> {
     Ok(format!("{PARENT}/{PREFIX}{:016x}", u64::from_ne_bytes(random)))
 }
 
+/// A random path for a new folder in that of the application in which this process runs, with which it goes; without one,
+/// as [`new_path`].
+///
+/// # Errors
+/// There are no random numbers.
+pub fn new_path_inside() -> std::io::Result<String> {
+    let new = new_path()?;
+    let outer = std::env::var("PMIX_SERVER_TMPDIR").ok();
+    let outer = outer.filter(|outer| is_ours(outer) && Path::new(outer).is_dir());
+    Ok(outer.map_or_else(|| new.clone(), |outer| new.replacen(PARENT, &outer, 1)))
+}
+
+/// Whether it is such a path, in one of the two places.
+fn is_ours(path: &str) -> bool {
+    let of = |parent| path.strip_prefix(parent)?.strip_prefix('/')?.strip_prefix(PREFIX);
+    let digits = of(PARENT).or_else(|| of(SPARE)).unwrap_or_default();
+    digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// Makes the folder of such a path, or one in the other place: which one.
 ///
 /// # Errors
@@ -81,9 +100,7 @@ impl Record {
 
     fn parse(line: &str) -> Option<Record> {
         let (uid, path) = line.split_once(' ')?;
-        let digits = Path::new(path).strip_prefix(PARENT).ok()?.to_str()?.strip_prefix(PREFIX)?;
-        let ours = digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        ours.then_some(Record { uid: uid.parse().ok()?, path: path.to_owned() })
+        is_ours(path).then_some(Record { uid: uid.parse().ok()?, path: path.to_owned() })
     }
 
     /// Removes the folder that a file names, if there is such a file. The file must be one that no other user can write.

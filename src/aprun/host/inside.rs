@@ -153,7 +153,7 @@ impl Home {
             bounds: Bounds::default(),
             pmix_name: pmix_name()?,
             host_index: 0,
-            pmix_folder: pmix_folder::new_path().map_err(|e| e.to_string())?,
+            pmix_folder: pmix_folder::new_path_inside().map_err(|e| e.to_string())?,
         })
     }
 

@@ -647,7 +647,10 @@ fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Res
         }
         Id::NoEffect => {}
         Id::Parameter => match value.iter().position(|b| *b == b'=') {
-            Some(1..) => options.environment.push([b"OMPI_MCA_", value].concat()),
+            Some(1..) => match other_launchers::of_launcher(value) {
+                Some(why) => return Err(named(format!("{}: {why}", shown(value)))),
+                None => options.environment.push([b"OMPI_MCA_", value].concat()),
+            },
             _ => return Err(named(format!("{} is not of the form NAME VALUE", shown(value)))),
         },
         Id::BindTo => options.binding = other_launchers::bind_to(value).map_err(named)?,

@@ -12,7 +12,7 @@ use crate::apteam::binding::Binding;
 /// Those that are taken, in the order of `--help`. Each is aprun's own option under other names, or is put into the
 /// words of one.
 pub const TAKEN: &[Flag] = &[
-    flag(Id::Pes, &["-np", "--np", "--ntasks"], Some("PES"), "the same as -n"),
+    flag(Id::Pes, &["-np", "--np", "--n", "--ntasks"], Some("PES"), "the same as -n"),
     flag(
         Id::PerNode,
         &["-ppn", "--ppn", "-perhost", "-npernode", "--npernode"],
@@ -88,7 +88,7 @@ pub const TAKEN: &[Flag] = &[
         None,
         "PEs share no processors, as without --oversubscribe; if both are given, the last counts",
     ),
-    flag(Id::Chdir, &["-wdir", "--wdir", "-wd"], Some("DIR"), "the same as --chdir"),
+    flag(Id::Chdir, &["-wdir", "--wdir", "-wd", "--wd"], Some("DIR"), "the same as --chdir"),
     flag(Id::TimeLimit, &["-timeout", "--timeout"], Some("SECONDS"), "the same as --time-limit"),
     flag(
         Id::Label,
@@ -99,8 +99,9 @@ pub const TAKEN: &[Flag] = &[
 ];
 
 /// Options that belong to one program of several there, and to all of them here.
-pub(super) const OF_ONE_PROGRAM: [&str; 10] =
-    ["-env", "-wdir", "--wdir", "-wd", "-host", "--host", "-mca", "--mca", "-omca", "--omca"];
+pub(super) const OF_ONE_PROGRAM: [&str; 11] = [
+    "-env", "-wdir", "--wdir", "-wd", "--wd", "-host", "--host", "-mca", "--mca", "-omca", "--omca",
+];
 
 /// Why one of these is not taken where there are several programs.
 pub(super) fn of_one_program(name: &str) -> String {
@@ -142,6 +143,23 @@ pub(super) fn counts_pes(id: Id, name: &str, value: &[u8]) -> bool {
         }
         Id::MapBy => value.starts_with(b"ppr:"),
         _ => false,
+    }
+}
+
+/// Why a parameter of Open MPI is not taken: it tells its launcher, which is not run, what aprun has an option for. (Others
+/// that are for the launcher change nothing that its user sees.)
+pub(super) fn of_launcher(parameter: &[u8]) -> Option<&'static str> {
+    let begins = |with: &str| parameter.starts_with(with.as_bytes());
+    if begins("rmaps_") {
+        Some(
+            "it tells mpirun where PEs go, which aprun does: give -N, --nodes, --map-by or --oversubscribe",
+        )
+    } else if begins("hwloc_base_binding_policy") {
+        Some("it tells mpirun how to bind PEs, which aprun does: give -cc or --bind-to")
+    } else if begins("orte_tag_output") {
+        Some("it tells mpirun to label the output: give --label")
+    } else {
+        None
     }
 }
 
@@ -429,6 +447,50 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (
         &["-iface", "--iface"],
         "name the network to the MPI library, as in -e UCX_NET_DEVICES=eth0 (MPICH, Open MPI over UCX)",
+    ),
+    (&["-I"], "give --immediate"),
+    (&["-Q"], "give -q"),
+    (&["--test-only", "-do-not-launch", "--do-not-launch"], "give --dry-run"),
+    (
+        &["-gdb"],
+        "give -g for the stacks of PEs that die, or call apstat --stacks while the application runs",
+    ),
+    (
+        &["--timestamp-output", "-timestamp-output"],
+        "aprun writes no times: pipe the output through ts (moreutils)",
+    ),
+    (&["-W", "--wait"], "aprun ends all PEs when one has ended badly: leave it out"),
+    (
+        &[
+            "--merge-stderr-to-stdout",
+            "-merge-stderr-to-stdout",
+            "--xml",
+            "-xml",
+            "--tv",
+            "-tv",
+            "--enable-recovery",
+            "-enable-recovery",
+            "--max-restarts",
+            "--forward-signals",
+            "--preload-binary",
+            "--show-progress",
+            "--hnp",
+            "--dvm",
+            "-ckpoint-interval",
+            "-gtool",
+            "--jobid",
+            "--exact",
+            "--het-group",
+            "--signal",
+            "--quit-on-interrupt",
+            "--accel-bind",
+            "--prolog",
+            "--begin",
+            "--contiguous",
+            "--resv-ports",
+            "--report-state-on-timeout",
+        ],
+        "aprun has no counterpart; leave it out",
     ),
     (&["-print-all-exitcodes", "--print-all-exitcodes"], "give --report for a table of all PEs"),
     (

@@ -367,6 +367,11 @@ fn refusals() {
         ("-Fe true", "\"-Fe\" is not an option: if it has a value, write -F e"),
         ("-ccnone true", "\"-ccnone\" is not an option: if it has a value, write -cc none"),
         ("-Lh1 true", "\"-Lh1\" is not an option: if it has a value, write -L h1"),
+        (
+            "--mca rmaps_base_mapping_policy ppr:1:node true",
+            "--mca: \"rmaps_base_mapping_policy=ppr:1:node\": it tells mpirun where PEs go, which aprun does: give -N, \
+             --nodes, --map-by or --oversubscribe",
+        ),
         ("-S4 true", "-S (PEs on each NUMA node) is not yet supported: leave it out"),
         (
             "-c4 true",
@@ -534,7 +539,7 @@ fn help_names_every_option_and_value() {
     else {
         panic!("no help");
     };
-    assert!(text.starts_with("usage: mpirun") && text.contains("  -np, --np, --ntasks PES\n"));
+    assert!(text.starts_with("usage: mpirun") && text.contains("  -np, --np, --n, --ntasks PES\n"));
 }
 
 #[test]
