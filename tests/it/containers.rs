@@ -3,7 +3,10 @@
 
 use crate::support::mpi;
 use crate::support::*;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Whether containers can be made by this program here; if not, the test is skipped.
 fn may_be(test: &str, program: &str, options: &str, package: &str) -> bool {
@@ -24,6 +27,29 @@ fn ring_of_two(shared: u32) -> [String; 2] {
 const APART: &str = "apart";
 const BY_TCP: &str = "-q -n 2 --mca btl tcp,self";
 
+/// How long PEs that have met may take to end.
+const ENDS: Duration = Duration::from_secs(10);
+
+/// Two PEs of MPICH that meet with process IDs of their own. UCX then uses TCP, and about one run in fifty does not come
+/// out of MPI_Finalize (under mpiexec.hydra, too): that is not waited for.
+#[track_caller]
+fn meet_by_tcp<S: AsRef<OsStr>>(instance: &Instance, line: impl IntoIterator<Item = S>) {
+    let mut running = Running::start(&mut instance.command("aprun", line));
+    let printed = |running: &Running| running.lines_so_far() == ring_of_two(2);
+    eventually(BOUND, "both have met", || printed(&running) || !running.runs());
+    let until = Instant::now() + ENDS;
+    while running.runs() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    if running.runs() {
+        running.signal(9);
+        running.wait(BOUND);
+        return instance.wait_until_free();
+    }
+    let run = running.wait(BOUND).expect(0);
+    assert_eq!(run.sorted(), ring_of_two(2), "{}", run.stderr);
+}
+
 /// PMI-1 by its descriptor or its port, and PMIx: all reach the inside.
 #[test]
 fn pes_in_bwrap_meet() {
@@ -43,7 +69,12 @@ fn pes_in_bwrap_meet() {
     for container in [dev, tmp, shm, pid] {
         for options in ["-q -n 2", "-q -n 2 --pmi=port"] {
             let line = words(options).chain(words(container));
-            let run = instance.aprun(line.chain([mpich.to_str().expect("text")])).expect(0);
+            let line = line.chain([mpich.to_str().expect("text")]);
+            if container == pid {
+                meet_by_tcp(&instance, line);
+                continue;
+            }
+            let run = instance.aprun(line).expect(0);
             assert_eq!(run.sorted(), ring_of_two(2), "{container} {options}: {}", run.stderr);
         }
         let apart = (0, BY_TCP, Some(APART));
@@ -94,17 +125,16 @@ fn pes_in_podman_meet() {
     }
     let open = mpi::open("containers::pes_in_podman_meet.open", "ring");
     let (Some(mpich), Some(open)) = (mpi::program(test, "ring"), open) else { return };
-    for (options, ring, apart, shared) in
-        [("-q -n 2 --pmi=port", mpich, "", 2), (BY_TCP, open, APART, 0)]
-    {
-        // (The container has /tmp.)
+    // (The container has /tmp.)
+    let line = |options: &str, ring: &Path, apart: &str| {
         let inside = instance.directory().join("ring");
-        copy_program(&ring, &inside);
+        copy_program(ring, &inside);
         let container = container(&format!("{} {apart}", inside.display()));
-        let line = words(options).map(str::to_owned).chain(container);
-        let run = instance.aprun(line).expect(0);
-        assert_eq!(run.sorted(), ring_of_two(shared), "{options}: {}", run.stderr);
-    }
+        words(options).map(str::to_owned).chain(container).collect::<Vec<_>>()
+    };
+    meet_by_tcp(&instance, line("-q -n 2 --pmi=port", &mpich, ""));
+    let run = instance.aprun(line(BY_TCP, &open, APART)).expect(0);
+    assert_eq!(run.sorted(), ring_of_two(0), "{}", run.stderr);
 }
 
 /// firejail closes the descriptor of PMI-1, so that MPICH needs the port.
@@ -117,11 +147,12 @@ fn pes_in_firejail_meet() {
     let open = mpi::open("containers::pes_in_firejail_meet.open", "ring");
     let (Some(mpich), Some(open)) = (mpi::program(test, "ring"), open) else { return };
     let instance = instance(1, 2);
-    let of_open = (BY_TCP, open, Some(APART), 0);
-    for (options, ring, apart, shared) in [("-q -n 2 --pmi=port", mpich, None, 2), of_open] {
-        let line = words(options).chain(words("firejail --quiet --noprofile"));
-        let line = line.chain([ring.to_str().expect("text")]).chain(apart);
-        let run = instance.aprun(line).expect(0);
-        assert_eq!(run.sorted(), ring_of_two(shared), "{options}: {}", run.stderr);
-    }
+    let line = |options: &'static str, ring: PathBuf, apart: Option<&str>| {
+        let ring = [Some(ring.to_str().expect("text")), apart].map(|word| word.map(str::to_owned));
+        let before = words(options).chain(words("firejail --quiet --noprofile"));
+        before.map(str::to_owned).chain(ring.into_iter().flatten()).collect::<Vec<_>>()
+    };
+    meet_by_tcp(&instance, line("-q -n 2 --pmi=port", mpich, None));
+    let run = instance.aprun(line(BY_TCP, open, Some(APART))).expect(0);
+    assert_eq!(run.sorted(), ring_of_two(0), "{}", run.stderr);
 }

@@ -61,6 +61,7 @@ int main(int argc, char **argv)
         shared = cells_of_host();
 
     printf("rank %d of %d appnum %d sum %d shared %d\n", rank, size, flag ? *appnum : -1, sum, shared);
+    fflush(stdout);
     MPI_Finalize();
     return 0;
 }

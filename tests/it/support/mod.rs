@@ -143,6 +143,14 @@ impl Running {
         String::from_utf8_lossy(&self.stderr.so_far()).contains(words)
     }
 
+    /// The lines of its stdout by now, in order.
+    pub fn lines_so_far(&self) -> Vec<String> {
+        let text = String::from_utf8_lossy(&self.stdout.so_far()).into_owned();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    }
+
     /// Whether it still runs.
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().expect("asked").is_none()
