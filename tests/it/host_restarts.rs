@@ -73,8 +73,19 @@ impl Rig {
         run(&mut self.cluster.command(0, "cpr", words(&line))).expect(0);
     }
 
+    /// (Until psched has seen that the host's connection is closed, none of it is down.)
+    #[track_caller]
     fn psmgr(&self, line: &str) {
-        run(&mut self.cluster.command(0, "psmgr", words(line))).expect(0);
+        let psmgr = || run(&mut self.cluster.command(0, "psmgr", words(line)));
+        let mut last = psmgr();
+        eventually(BOUND, "psched has seen it", || {
+            let early = last.stderr.contains("connected, so not down");
+            if early {
+                last = psmgr();
+            }
+            !early
+        });
+        last.expect(0);
     }
 
     /// All processes of a host are gone at once.
