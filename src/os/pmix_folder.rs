@@ -103,12 +103,13 @@ impl Record {
         is_ours(path).then_some(Record { uid: uid.parse().ok()?, path: path.to_owned() })
     }
 
-    /// Removes the folder that a file names, if there is such a file. The file must be one that no other user can write.
+    /// Removes the folder of the record in this directory of an application, if it has one. No other user may be able to
+    /// write in the directory.
     ///
-    /// That of another user is removed by a thread with his rights, which is not waited for: he can make it last (files
-    /// with a lease, or large ones).
-    pub fn remove_of(file: &Path) {
-        let line = std::fs::read_to_string(file).unwrap_or_default();
+    /// A thread with the rights of its owner removes another user's folder, and is not waited for: the owner can make the
+    /// removal last, by leases on files or by large ones.
+    pub fn remove_in(directory: &Path) {
+        let line = std::fs::read_to_string(directory.join(Record::FILE)).unwrap_or_default();
         let Some(Record { uid, path }) = Record::parse(&line) else { return };
         if uid == geteuid().as_raw() {
             remove(Path::new(&path), uid);
@@ -323,13 +324,13 @@ mod tests {
         {
             assert_eq!(Record::parse(&text), None, "{text}");
             std::fs::write(&file, text).expect("written");
-            Record::remove_of(&file);
+            Record::remove_in(all.path());
         }
         assert_eq!(Record::parse(&format!("{uid} /tmp")), None);
         assert!(Path::new(&path).exists());
         std::fs::write(&file, Record { uid, path: path.clone() }.line()).expect("written");
-        Record::remove_of(&file);
-        Record::remove_of(&all.path().join("none"));
+        Record::remove_in(all.path());
+        Record::remove_in(&all.path().join("none"));
         assert!(!Path::new(&path).exists());
     }
 
@@ -345,7 +346,7 @@ mod tests {
         std::os::unix::fs::chown(&his, Some(uid), None).expect("ours");
         for path in [&his, &root_s] {
             std::fs::write(&file, Record { uid, path: path.clone() }.line()).expect("written");
-            Record::remove_of(&file);
+            Record::remove_in(all.path());
         }
         wait(Duration::from_secs(20));
         assert!(!Path::new(&his).exists() && Path::new(&root_s).exists());

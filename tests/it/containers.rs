@@ -4,9 +4,8 @@
 use crate::support::mpi;
 use crate::support::*;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// Whether containers can be made by this program here; if not, the test is skipped.
 fn may_be(test: &str, program: &str, options: &str, package: &str) -> bool {
@@ -27,27 +26,11 @@ fn ring_of_two(shared: u32) -> [String; 2] {
 const APART: &str = "apart";
 const BY_TCP: &str = "-q -n 2 --mca btl tcp,self";
 
-/// How long PEs that have met may take to end.
-const ENDS: Duration = Duration::from_secs(10);
-
-/// Two PEs of MPICH that meet with process IDs of their own. UCX then uses TCP, and about one run in fifty does not come
-/// out of MPI_Finalize (under mpiexec.hydra, too): that is not waited for.
+/// Two PEs of MPICH that meet with process IDs of their own: UCX then uses TCP.
 #[track_caller]
 fn meet_by_tcp<S: AsRef<OsStr>>(instance: &Instance, line: impl IntoIterator<Item = S>) {
-    let mut running = Running::start(&mut instance.command("aprun", line));
-    let printed = |running: &Running| running.lines_so_far() == ring_of_two(2);
-    eventually(BOUND, "both have met", || printed(&running) || !running.runs());
-    let until = Instant::now() + ENDS;
-    while running.runs() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    if running.runs() {
-        running.signal(9);
-        running.wait(BOUND);
-        return instance.wait_until_free();
-    }
-    let run = running.wait(BOUND).expect(0);
-    assert_eq!(run.sorted(), ring_of_two(2), "{}", run.stderr);
+    mpi::meets_by_tcp(&mut instance.command("aprun", line), &ring_of_two(2));
+    instance.wait_until_free();
 }
 
 /// PMI-1 by its descriptor or its port, and PMIx: all reach the inside.
@@ -147,12 +130,9 @@ fn pes_in_firejail_meet() {
     let open = mpi::open("containers::pes_in_firejail_meet.open", "ring");
     let (Some(mpich), Some(open)) = (mpi::program(test, "ring"), open) else { return };
     let instance = instance(1, 2);
-    let line = |options: &'static str, ring: PathBuf, apart: Option<&str>| {
-        let ring = [Some(ring.to_str().expect("text")), apart].map(|word| word.map(str::to_owned));
-        let before = words(options).chain(words("firejail --quiet --noprofile"));
-        before.map(str::to_owned).chain(ring.into_iter().flatten()).collect::<Vec<_>>()
-    };
-    meet_by_tcp(&instance, line("-q -n 2 --pmi=port", mpich, None));
-    let run = instance.aprun(line(BY_TCP, open, Some(APART))).expect(0);
+    let firejail = |options| words(options).chain(words("firejail --quiet --noprofile"));
+    let (mpich, open) = (mpich.to_str().expect("text"), open.to_str().expect("text"));
+    meet_by_tcp(&instance, firejail("-q -n 2 --pmi=port").chain([mpich]));
+    let run = instance.aprun(firejail(BY_TCP).chain([open, APART])).expect(0);
     assert_eq!(run.sorted(), ring_of_two(0), "{}", run.stderr);
 }

@@ -10,7 +10,7 @@ use crate::support::hosts::{Cluster, may_be};
 use crate::support::mpi;
 use crate::support::*;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// An ABI of MPI libraries, by the name that programs look for.
 #[derive(Clone, Copy)]
@@ -157,26 +157,6 @@ impl Library {
         assert_eq!(run.sorted(), ranks(n), "{}", run.stderr);
     }
 
-    /// The same, where the program may hang in MPI_Finalize by a fault of the library.
-    #[track_caller]
-    fn meets_only(&self, programs: &Programs, n: u32, aprun: Command, two: &Cluster) {
-        let printed = two.folder().join("printed");
-        let file = std::fs::File::create(&printed).expect("made");
-        let mut aprun = self.aprun(aprun, &programs.ring, "");
-        let mut aprun = aprun.stdout(file).stderr(Stdio::null()).spawn().expect("aprun starts");
-        eventually(BOUND, "every rank is right", || {
-            let text = std::fs::read_to_string(&printed).unwrap_or_default();
-            let mut lines: Vec<&str> = text.lines().collect();
-            lines.sort_unstable();
-            lines == ranks(n)
-        });
-        // (It may have ended by now.)
-        for row in two.apstat("-a")["applications"].as_array().expect("a list") {
-            run(&mut two.command(0, "apkill", ["-9", &row["apid"].to_string()]));
-        }
-        eventually(BOUND, "aprun ends", || aprun.try_wait().expect("asked").is_some());
-    }
-
     /// PEs that end badly: the status of aprun and what it says.
     #[track_caller]
     fn ends_badly(&self, programs: &Programs, hosts: usize, aprun: impl Fn() -> Command) {
@@ -255,7 +235,10 @@ fn matrix(test: &str, library: Library) {
     let aprun = || two.command(0, "aprun", words("-n 4"));
     library.is_found(&programs, aprun());
     match library.abi {
-        Abi::DebianMpich => library.meets_only(&programs, 2 * SHARED, aprun(), &two),
+        Abi::DebianMpich => {
+            let mut aprun = library.aprun(aprun(), &programs.ring, "");
+            mpi::meets_by_tcp(&mut aprun, &ranks(2 * SHARED));
+        }
         Abi::Mpich | Abi::OpenMpi => {
             library.meets(&programs, 2 * SHARED, aprun());
             library.meets_in_sessions(&programs, 2 * SHARED, aprun());

@@ -203,7 +203,7 @@ impl Paths {
     /// (`far`).
     fn new(directory: &Path, lowest: Nid, far: bool) -> anyhow::Result<Paths> {
         let own = directory.join(format!("apinit-{lowest}.sock"));
-        let apps = directory.join(format!("apps-{lowest}"));
+        let apps = directory.join(format!("{}{lowest}", instance::RUNTIMES));
         // The longest names there can be: 20 digits, a point, 10 digits.
         let longest = apps.join("18446744073709551615.4294967295").join("shepherd.sock");
         let length = longest.as_os_str().len();

@@ -4,6 +4,7 @@ use super::obeyed::Obeyed;
 use crate::apteam::Key;
 use crate::apteam::protocol::node::PlaceCommand;
 use crate::apteam::protocol::turns::SlicePlan;
+use crate::os::instance::RUNTIMES;
 use crate::os::peer::{open_process, process_started};
 use crate::os::pmix_folder;
 use crate::rpc::pb;
@@ -168,7 +169,8 @@ impl Runtime {
     pub fn groups_on_record(&self) -> BTreeSet<PathBuf> {
         let beside = self.path.parent().and_then(|above| fs::read_dir(above).ok());
         let folders = beside.into_iter().flatten().flatten();
-        let runtimes = folders.filter(|e| e.file_name().as_encoded_bytes().starts_with(b"apps-"));
+        let runtimes =
+            folders.filter(|e| e.file_name().as_encoded_bytes().starts_with(RUNTIMES.as_bytes()));
         let applications = runtimes.flat_map(|e| Runtime::at(e.path()).applications());
         applications.filter_map(|(_, directory)| directory.groups()).collect()
     }
@@ -178,7 +180,7 @@ impl Runtime {
         let path = self.path.join(key.to_string());
         match DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                pmix_folder::Record::remove_of(&path.join(pmix_folder::Record::FILE));
+                pmix_folder::Record::remove_in(&path);
                 fs::remove_dir_all(&path)?;
                 DirBuilder::new().mode(0o700).create(&path)?;
             }
@@ -189,9 +191,8 @@ impl Runtime {
 
     /// Removes all of it.
     pub fn remove(&self) {
-        for (_, app) in self.applications() {
-            app.remove();
-        }
+        // (Of each goes what is elsewhere, too.)
+        self.applications().iter().for_each(|(_, app)| app.remove());
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -418,7 +419,7 @@ impl AppDirectory {
         if let Some(images) = self.away() {
             let _ = fs::remove_dir_all(images);
         }
-        pmix_folder::Record::remove_of(&self.path.join(pmix_folder::Record::FILE));
+        pmix_folder::Record::remove_in(&self.path);
         let _ = fs::remove_dir_all(&self.path);
     }
 }

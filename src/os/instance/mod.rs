@@ -69,6 +69,8 @@ pub const SOCKET: &str = "PSCHED_SOCKET";
 /// In the environment of PEs: `<8 hex of the store's id>.<apid>.<incarnation>`.
 pub const APPLICATION: &str = "PSCHED_APPLICATION";
 
+/// How the runtime directories of apinits are called, with a number behind it.
+pub const RUNTIMES: &str = "apps-";
 /// psched's socket in a folder.
 pub const SOCKET_FILE: &str = "psched.sock";
 /// The file that members lock.
@@ -313,15 +315,13 @@ fn clear(folder: &Folder, bound: Duration) {
     claims::clear_dead();
 }
 
-/// The folders of PMIx of which apinits have records, each in FOLDER/apps-.../APPLICATION.
+/// The folders of PMIx of which apinits have records, each in a directory of an application.
 fn remove_pmix_folders(folder: &Path) {
     let inside = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
-    for runtime in inside(folder) {
-        if runtime.file_name().as_encoded_bytes().starts_with(b"apps-") {
-            for application in inside(&runtime.path()) {
-                pmix_folder::Record::remove_of(&application.path().join(pmix_folder::Record::FILE));
-            }
-        }
+    let runtimes = inside(folder)
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(RUNTIMES.as_bytes()));
+    for application in runtimes.flat_map(|runtime| inside(&runtime.path())) {
+        pmix_folder::Record::remove_in(&application.path());
     }
 }
 

@@ -489,17 +489,6 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "--contiguous",
             "--resv-ports",
             "--report-state-on-timeout",
-        ],
-        "aprun has no counterpart; leave it out",
-    ),
-    (&["-print-all-exitcodes", "--print-all-exitcodes"], "give --report for a table of all PEs"),
-    (
-        &["-prepend-pattern", "--prepend-pattern"],
-        "give --label, which puts the rank before each line",
-    ),
-    (&["-localhost", "--localhost"], "psched knows the names of its hosts: leave it out"),
-    (
-        &[
             "-topolib",
             "--topolib",
             "-profile",
@@ -509,6 +498,12 @@ const FOREIGN: &[(&[&str], &str)] = &[
         ],
         "aprun has no counterpart; leave it out",
     ),
+    (&["-print-all-exitcodes", "--print-all-exitcodes"], "give --report for a table of all PEs"),
+    (
+        &["-prepend-pattern", "--prepend-pattern"],
+        "give --label, which puts the rank before each line",
+    ),
+    (&["-localhost", "--localhost"], "psched knows the names of its hosts: leave it out"),
     (&["-usize", "--usize"], "MPI_Comm_spawn is not served: leave it out"),
     (&["-nameserver", "--nameserver"], "MPI_Publish_name needs no server: leave it out"),
     (
