@@ -33,7 +33,8 @@ look() {
     [ "$min" = 0 ] && kept=0 || kept=1
     [ "$above" -ge "$min" ] && above=more || above=less
     seen="$1 frozen $frozen kept $kept above $above swap $swap"
-    [ "$frozen" != "$kept" ]
+    # (Of one with a limit, swap is taken away before its memory is kept and it is let run.)
+    [ "$frozen" != "$kept" ] && { [ "$frozen" = 0 ] || [ "$swap" = max ]; }
 }
 # As it is when no change is being made; before its first turn by a plan nothing of it is kept.
 look_well() {
