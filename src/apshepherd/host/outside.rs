@@ -135,9 +135,10 @@ impl Outside for Shell {
 
     fn look_for_mpi(&mut self, ranks: &[u32]) -> BTreeMap<u32, Mpi> {
         let own = self.pes.named(|rank| ranks.contains(&rank)).into_iter();
-        let mut left = LOOK_MAX;
+        // (Each has its part, so that a PE of many large processes hides no other one.)
+        let each = LOOK_MAX / ranks.len().max(1) as u64;
         let own = own.filter(|pe| pe.pid > 0);
-        let found = own.map(|pe| (pe.rank, mpi_in(pe.pid as i32, &mut left)));
+        let found = own.map(|pe| (pe.rank, mpi_in(pe.pid as i32, &mut { each })));
         found.filter(|(_, mpi)| *mpi != Mpi::None).collect()
     }
 

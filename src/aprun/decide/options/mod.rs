@@ -218,6 +218,9 @@ pub fn parse(
         }
         id => {
             given.take(id, name, value).unwrap_or_else(|| apply(&mut options, id, name, value))?;
+            if let Some(sharing) = given.sharing.take() {
+                options.posting.oversubscribe = sharing;
+            }
             Ok(())
         }
     });
@@ -230,6 +233,12 @@ pub fn parse(
     options.may_be_inside()?;
     apply_environment(&mut options, environment)?;
     let Some(path) = file else {
+        if let (Some(NodeFile { option: "-l", path, .. }), []) = (&options.node_file, ends.rest) {
+            return Err(format!(
+                "no command given: -l takes {} for a file with a list of nodes; for srun's -l give --label",
+                shown(path)
+            ));
+        }
         options.take_parts(all_parts(program, given, &ends)?)?;
         return Ok(Parsed::Run(Box::new(options)));
     };
@@ -622,6 +631,13 @@ fn is_value(rest: Option<&[u8]>) -> bool {
 fn apply(options: &mut Options, id: Id, name: &'static str, value: &[u8]) -> Result<(), String> {
     let named = |error: String| format!("{name}: {error}");
     match id {
+        Id::Memory if other_launchers::is_distribution(value) => {
+            return Err(named(format!(
+                "{} is no amount of memory; as srun's -m it has no counterpart: ranks fill one node after the \
+                 other; give the PEs on each node with -N, or spread them with --nodes",
+                shown(value)
+            )));
+        }
         Id::Memory => options.posting.memory_per_pe = Some(values::size(value).map_err(named)?),
         Id::Binding => options.binding = values::binding(value).map_err(named)?,
         Id::Siblings if value == b"1" => {}

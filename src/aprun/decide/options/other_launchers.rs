@@ -8,6 +8,7 @@
 use super::table::{Flag, Id, flag};
 use super::values::{self, PER_NODE_MAX, shown};
 use crate::apteam::binding::Binding;
+use crate::apteam::oversubscribe::Oversubscribe;
 
 /// Those that are taken, in the order of `--help`. Each is aprun's own option under other names, or is put into the
 /// words of one.
@@ -42,7 +43,8 @@ pub const TAKEN: &[Flag] = &[
         Id::MapBy,
         &["-map-by", "--map-by"],
         Some("slot|core|hwthread|ppr:PES:node"),
-        "slot, core, hwthread: as without it; ppr:PES:node: as -N; with :PE=DEPTH behind it: as -d",
+        "slot, core, hwthread: as without it; ppr:PES:node: as -N; behind it :PE=DEPTH: as -d, \
+         :OVERSUBSCRIBE: as --oversubscribe",
     ),
     flag(
         Id::BindTo,
@@ -229,6 +231,12 @@ pub(super) fn hosts_of_file(text: &str) -> Result<String, String> {
     }
 }
 
+/// Whether this is what srun's -m takes: an order of ranks.
+pub(super) fn is_distribution(value: &[u8]) -> bool {
+    let first = value.split(|byte| b":,=".contains(byte)).next().unwrap_or_default();
+    [&b"block"[..], b"cyclic", b"plane", b"arbitrary"].contains(&first)
+}
+
 /// The binding that `--bind-to` asks for.
 ///
 /// # Errors
@@ -246,11 +254,22 @@ pub(super) fn bind_to(value: &[u8]) -> Result<Binding, String> {
     }
 }
 
-/// What `--map-by` asks for: PEs on each node, and processors for each PE.
+/// What `--map-by` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct MapBy {
+    /// PEs on each node.
+    pub per_node: Option<u32>,
+    /// Processors for each PE.
+    pub depth: Option<u32>,
+    /// Whether PEs may share processors.
+    pub sharing: Option<Oversubscribe>,
+}
+
+/// Reads the value of `--map-by`: what is counted, and behind a colon how (`slot`, `ppr:2:node:PE=3`, `:OVERSUBSCRIBE`).
 ///
 /// # Errors
 /// psched does not number ranks in this order.
-pub(super) fn map_by(value: &[u8]) -> Result<(Option<u32>, Option<u32>), String> {
+pub(super) fn map_by(value: &[u8]) -> Result<MapBy, String> {
     let refused = || {
         format!(
             "{} is not supported: ranks fill one node after the other; give slot, core or ppr:PES:node, or \
@@ -259,25 +278,33 @@ pub(super) fn map_by(value: &[u8]) -> Result<(Option<u32>, Option<u32>), String>
         )
     };
     let text = std::str::from_utf8(value).map_err(|_| refused())?;
-    let (text, depth) = match text.rsplit_once(':') {
-        Some((text, last)) if last.get(..3).is_some_and(|key| key.eq_ignore_ascii_case("PE=")) => {
-            (text, Some(last.get(3..).unwrap_or_default()))
-        }
-        _ => (text, None),
-    };
     let count = |digits: &str, what: &str| {
         let count = values::count(digits.as_bytes(), what, u64::from(PER_NODE_MAX))?;
         Ok::<u32, String>(u32::try_from(count).unwrap_or(PER_NODE_MAX))
     };
-    let depth = depth.map(|digits| count(digits, "processors for each PE")).transpose()?;
-    let per_node = match text {
-        "slot" | "core" | "hwthread" => None,
-        _ => {
-            let pes = text.strip_prefix("ppr:").and_then(|rest| rest.strip_suffix(":node"));
-            Some(count(pes.ok_or_else(refused)?, "PEs on each node")?)
+    let mut map = MapBy::default();
+    let mut words = text.split(':');
+    match words.next() {
+        Some("slot" | "core" | "hwthread") => {}
+        Some("") if text.starts_with(':') => {}
+        Some("ppr") => {
+            let pes = words.next().filter(|pes| !pes.is_empty());
+            let (Some(pes), Some("node")) = (pes, words.next()) else { return Err(refused()) };
+            map.per_node = Some(count(pes, "PEs on each node")?);
         }
-    };
-    Ok((per_node, depth))
+        _ => return Err(refused()),
+    }
+    for word in words.flat_map(|words| words.split(',')) {
+        match word.to_ascii_uppercase().as_str() {
+            "OVERSUBSCRIBE" => map.sharing = Some(Oversubscribe::Allowed),
+            "NOOVERSUBSCRIBE" => map.sharing = Some(Oversubscribe::No),
+            upper => {
+                let digits = upper.strip_prefix("PE=").ok_or_else(refused)?;
+                map.depth = Some(count(digits, "processors for each PE")?);
+            }
+        }
+    }
+    Ok(map)
 }
 
 /// Those that are refused, by what they are for: how the other launchers write them, and what to do instead.
@@ -589,19 +616,23 @@ mod tests {
 
     #[test]
     fn maps_that_mean_the_same_here() {
+        let (of, yes, no) = (MapBy::default(), Oversubscribe::Allowed, Oversubscribe::No);
         for (text, seen) in [
-            ("slot", (None, None)),
-            ("core", (None, None)),
-            ("hwthread", (None, None)),
-            ("slot:PE=4", (None, Some(4))),
-            ("ppr:8:node", (Some(8), None)),
-            ("ppr:2:node:pe=3", (Some(2), Some(3))),
+            ("slot", of),
+            ("core", of),
+            ("hwthread", of),
+            ("slot:PE=4", MapBy { depth: Some(4), ..of }),
+            ("ppr:8:node", MapBy { per_node: Some(8), ..of }),
+            ("ppr:2:node:pe=3", MapBy { per_node: Some(2), depth: Some(3), ..of }),
+            (":OVERSUBSCRIBE", MapBy { sharing: Some(yes), ..of }),
+            ("slot:nooversubscribe", MapBy { sharing: Some(no), ..of }),
+            ("core:PE=2,NOOVERSUBSCRIBE", MapBy { depth: Some(2), sharing: Some(no), ..of }),
         ] {
             assert_eq!(map_by(text.as_bytes()), Ok(seen), "{text}");
         }
-        for wrong in
-            ["node", "socket", "ppr:2:socket", "ppr::node:x", "", "slot:OVERSUBSCRIBE", "\u{e4}"]
-        {
+        for wrong in [
+            "node", "socket", "ppr:2:socket", "ppr:2", "ppr::node:x", "", ":", "slot:", "slot:SPAN", "slot:PE", "\u{e4}",
+        ] {
             let said = map_by(wrong.as_bytes()).expect_err(wrong);
             assert!(said.contains("ranks fill one node after the other"), "{said}");
         }

@@ -18,6 +18,7 @@ use super::values::{self, PER_NODE_MAX, WIDTH_MAX};
 use super::{Program, find, other_launchers};
 use crate::apteam::launch::PARTS_MAX;
 use crate::apteam::layout::Layout;
+use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::shape::Shape;
 
 /// One program, and how its PEs are to be laid out.
@@ -44,6 +45,8 @@ pub(super) struct Given {
     pub counts_elsewhere: Option<&'static str>,
     /// An option by which another launcher means one program of several.
     pub of_one: Option<&'static str>,
+    /// What `--map-by` says of sharing processors, until it is applied: it is not of one program only.
+    pub sharing: Option<Oversubscribe>,
 }
 
 impl Given {
@@ -57,9 +60,10 @@ impl Given {
         }
         if id == Id::MapBy {
             let asked = other_launchers::map_by(value).map_err(|error| format!("{name}: {error}"));
-            return Some(asked.map(|(per_node, depth)| {
-                self.per_node = per_node.or(self.per_node);
-                self.depth = depth.or(self.depth);
+            return Some(asked.map(|asked| {
+                self.per_node = asked.per_node.or(self.per_node);
+                self.depth = asked.depth.or(self.depth);
+                self.sharing = asked.sharing.or(self.sharing);
             }));
         }
         let (field, what, max) = match id {
@@ -195,7 +199,8 @@ pub(super) fn read<'a>(
     let mut given = Given::default();
     let ends = read_options(program, words, |flag, name, value| {
         let whole = || format!("{name} applies to the whole application: {cure}");
-        given.take(flag.id, name, value).unwrap_or_else(|| Err(whole()))
+        given.take(flag.id, name, value).unwrap_or_else(|| Err(whole()))?;
+        if given.sharing.is_some() { Err(whole()) } else { Ok(()) }
     })?;
     let (command, more) = if colons { split(&ends) } else { (ends.rest, None) };
     check_command(command)?;

@@ -163,6 +163,10 @@ fn options_of_other_launchers_mean_what_they_say() {
         ("--bind-to numa", "-cc numa_node"),
         ("--cpus-per-task 2", "-d 2"),
         ("-oversubscribe -np 9", "--oversubscribe -n 9"),
+        ("--map-by :OVERSUBSCRIBE -np 9", "--oversubscribe -n 9"),
+        ("--map-by ppr:2:node:PE=3 -n 2", "-N 2 -d 3 -n 2"),
+        ("--map-by slot:OVERSUBSCRIBE -n 2 --nooversubscribe", "-n 2"),
+        ("--oversubscribe -n 2 --map-by core:NOOVERSUBSCRIBE", "-n 2"),
         ("--oversubscribe -n 2 --nooversubscribe", "-n 2"),
         ("-nooversubscribe -n 9 --oversubscribe", "--oversubscribe -n 9"),
         ("-x A=1", "-e A=1"),
@@ -277,6 +281,19 @@ fn options_of_other_launchers_mean_what_they_say() {
 fn refusals() {
     for (line, said) in [
         ("", "no command given: name the program to run after the options"),
+        (
+            "-n 2 -l hostname",
+            "no command given: -l takes \"hostname\" for a file with a list of nodes; for srun's -l give --label",
+        ),
+        (
+            "-m cyclic:block a.out",
+            "-m: \"cyclic:block\" is no amount of memory; as srun's -m it has no counterpart: ranks fill one \
+             node after the other; give the PEs on each node with -N, or spread them with --nodes",
+        ),
+        (
+            "-n 1 a : --map-by :OVERSUBSCRIBE -n 9 b",
+            "part 2: --map-by applies to the whole application: give it before the first command",
+        ),
         ("-n 4", "no command given: name the program to run after the options"),
         ("-n 4 --", "no command given: name the program to run after the options"),
         ("-n", "-n needs a value: -n PES"),
