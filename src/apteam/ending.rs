@@ -30,6 +30,8 @@ pub enum Cause {
     /// The PEs of an MPI program can't find one another, or can't go on with that: what about this PE. The text goes on
     /// from "PE 3".
     NotMet { rank: u32, nid: Nid, text: String },
+    /// A program that this PE has spawned (MPI_Comm_spawn) ended with a code other than 0, or 128 and its signal.
+    SpawnedEnd { rank: u32, nid: Nid, code: u8 },
     /// apkill, by this user.
     Kill { signal: i32, uid: u32 },
     /// The time limit of the posting.
@@ -98,6 +100,7 @@ impl Cause {
         | Cause::NoFinalize { nid, .. }
         | Cause::Garbage { nid, .. }
         | Cause::NotMet { nid, .. }
+        | Cause::SpawnedEnd { nid, .. }
         | Cause::OverMemory { nid, .. }
         | Cause::HostMemory { nid, .. } = &mut self
         {
@@ -117,7 +120,7 @@ impl Cause {
     pub fn status(&self) -> u8 {
         let by_signal = |signal: i32| 128u8.saturating_add(u8::try_from(signal).unwrap_or(127));
         match self {
-            Cause::PeExit { code, .. } => *code,
+            Cause::PeExit { code, .. } | Cause::SpawnedEnd { code, .. } => *code,
             Cause::PeSignal { signal, .. } | Cause::Kill { signal, .. } => by_signal(*signal),
             Cause::Abort { code, .. } => (code.rem_euclid(256) as u8).max(1),
             Cause::NoFinalize { code, .. } => (*code).max(1),
@@ -224,6 +227,10 @@ impl std::fmt::Display for Cause {
                 "PE {rank} on NID {nid} sent something on its PMI connection that is not PMI-1: {text}"
             ),
             Cause::NotMet { rank, nid, text } => write!(f, "PE {rank} on NID {nid} {text}"),
+            Cause::SpawnedEnd { rank, nid, code } => write!(
+                f,
+                "a program that PE {rank} on NID {nid} has spawned ended with code {code}"
+            ),
             Cause::Kill { .. } | Cause::Purge { .. } | Cause::Checkpointed { .. } => {
                 f.write_str(&self.words(|_| None))
             }
@@ -270,6 +277,9 @@ impl Cause {
                 format!("PE {rank} sent something on its PMI connection that is not PMI-1: {text}"),
             ),
             Cause::NotMet { rank, nid, text } => (nid, format!("PE {rank} {text}")),
+            Cause::SpawnedEnd { rank, nid, code } => {
+                (nid, format!("a program that PE {rank} has spawned ended with code {code}"))
+            }
             Cause::OverMemory { nid, pes, per_pe, largest } => {
                 (nid, over_memory(*nid, *pes, *per_pe, *largest))
             }

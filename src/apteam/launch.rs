@@ -15,6 +15,7 @@
 
 use super::binding::Binding;
 use super::launcher_variables::Rendezvous;
+use super::protocol::peers::PmiEntry;
 use std::time::Duration;
 
 /// A file as it was when aprun opened it: one that has changed since is not executed.
@@ -147,6 +148,8 @@ pub struct Launch {
     /// A folder that all hosts are to have, in which a host without a copy finds each executable as PART/NAME; empty:
     /// none. An older shepherd does not know of it.
     pub instead: Vec<u8>,
+    /// PEs may share processors (`--oversubscribe`), and so may what they spawn. An older shepherd does not know of it.
+    pub shares: bool,
     /// Where PEs can meet, if they get the variables of other launchers ([`super::launcher_variables`]); None: they get
     /// none of these. An older aprun does not know of it.
     pub rendezvous: Option<Rendezvous>,
@@ -321,4 +324,55 @@ pub struct HostLaunch {
     /// A path that no other user can guess, for the folder of files of PMIx. The sender removes the folder at the end if the
     /// apshepherd could not. Empty: the apshepherd chooses one.
     pub pmix_folder: String,
+    /// PEs of another program have spawned this one (MPI_Comm_spawn).
+    pub spawned: Option<Spawned>,
+}
+
+/// What PEs find by PMI-1 that were spawned.
+///
+/// ```
+/// # use psched_pure::apteam::{launch::Spawned, protocol::peers::PmiEntry};
+/// let spawned = Spawned { entries: vec![PmiEntry { key: "PORT".into(), value: "tag#0$a=b".into() }] };
+/// let text = spawned.text(true);
+/// assert_eq!(text, b"shares\nPORT=tag#0$a=b\n");
+/// assert_eq!(Spawned::parse(&text), Some((spawned, true)));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Spawned {
+    /// Keys and values that are there from the beginning: how to reach the PE that has spawned them, at most
+    /// [`Spawned::ENTRIES_MAX`].
+    pub entries: Vec<PmiEntry>,
+}
+
+impl Spawned {
+    /// MPICH gives one.
+    pub const ENTRIES_MAX: usize = 64;
+    /// By this variable an apshepherd tells an aprun of it; PEs never have it.
+    pub const VARIABLE: &str = "PSCHED_SPAWNED";
+
+    /// Its value; `shares`: what is spawned may share processors with what that spawns.
+    pub fn text(&self, shares: bool) -> Vec<u8> {
+        let mut text = if shares { b"shares\n".to_vec() } else { b"own\n".to_vec() };
+        for PmiEntry { key, value } in &self.entries {
+            text.extend([&key[..], b"=", value, b"\n"].concat());
+        }
+        text
+    }
+
+    /// It, and whether it may share, from that value.
+    pub fn parse(text: &[u8]) -> Option<(Spawned, bool)> {
+        let mut lines = text.strip_suffix(b"\n")?.split(|byte| *byte == b'\n');
+        let shares = match lines.next()? {
+            b"shares" => true,
+            b"own" => false,
+            _ => return None,
+        };
+        let entry = |line: &[u8]| {
+            let cut = line.iter().position(|byte| *byte == b'=')?;
+            let (key, value) = (line[..cut].to_vec(), line[cut + 1..].to_vec());
+            Some(PmiEntry { key: key.into(), value: value.into() })
+        };
+        let entries: Vec<PmiEntry> = lines.map(entry).collect::<Option<_>>()?;
+        (entries.len() <= Spawned::ENTRIES_MAX).then_some((Spawned { entries }, shares))
+    }
 }

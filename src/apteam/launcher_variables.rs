@@ -13,7 +13,7 @@
 //! # let host = HostLaunch { key: Key::default(), width: 4, depth: 4, launch, pes: vec![pe(2), pe(3)],
 //! #     process_mapping: String::new(), alone: false, cpu_limit: None, stdin: false, kill_grace: Default::default(),
 //! #     marker: String::new(), memory_per_pe: None, pids_max: None, bounds: Default::default(), host_index: 1,
-//! #     pmix_name: String::new(), pmix_folder: String::new() };
+//! #     pmix_name: String::new(), pmix_folder: String::new(), spawned: None };
 //! let set = of(&host, &host.pes[1]);
 //! for item in ["RANK=3", "WORLD_SIZE=4", "LOCAL_RANK=1", "NODE_RANK=1", "MASTER_PORT=20012", "OMP_NUM_THREADS=4"] {
 //!     assert!(set.iter().any(|(name, value)| format!("{name}={value}") == item), "{item}");
@@ -200,6 +200,7 @@ mod tests {
             bounds: Bounds::default(),
             host_index: 1,
             pmix_folder: String::new(),
+            spawned: None,
             pmix_name: String::new(),
         }
     }

@@ -408,6 +408,8 @@ impl LaunchForm {
             // (It is restored on the hosts that have it.)
             copies: false,
             instead: Vec::new(),
+            // (What runs knows it.)
+            shares: false,
             strace: match self.strace {
                 Some(options) => Some(Strace { options: bytes(&options)? }),
                 None => None,

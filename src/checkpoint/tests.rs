@@ -392,6 +392,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                 copies: false,
                 rendezvous: whole_lines.then(Rendezvous::default),
                 instead: Vec::new(),
+                shares: false,
                 identity,
                 more: second.into_iter().map(part).collect(),
             }

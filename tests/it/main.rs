@@ -75,6 +75,7 @@ mod silent_hosts;
 mod simulate;
 mod slow_readers;
 mod snflv;
+mod spawns;
 mod stacks;
 mod start;
 mod stopped;

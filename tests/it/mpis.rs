@@ -180,7 +180,7 @@ const SUM: &str = "import sys; from mpi4py import MPI; w = MPI.COMM_WORLD; \
                    sys.stdout.write(f'rank {w.rank} of {w.size} sum {sum} {library}\\n')";
 
 /// Where mpi4py is; `None` without it, or without the Python that it was built for, and that part is skipped.
-fn mpi4py(test: &str) -> Option<PathBuf> {
+pub fn mpi4py(test: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis/mpi4py-4.1.2");
     if !folder.is_dir() {
         skip(test, "there is no mpi4py (tests/it/mpis/fetch fetches it)");
@@ -194,7 +194,7 @@ fn mpi4py(test: &str) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// What aprun(1) advises where MPI_Comm_spawn is not served: PE 0 has the others for workers.
+/// What aprun(1) advises for programs that are to do without MPI_Comm_spawn: PE 0 has the others for workers.
 const POOL: &str = r#"
 from mpi4py.futures import MPIPoolExecutor
 if __name__ == "__main__":

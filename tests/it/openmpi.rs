@@ -554,7 +554,7 @@ fn spawning_is_refused_clearly() {
     let Some(spawn) = built(test, "spawn") else { return };
     let run = instance(1, 2).aprun(["-q", "-n", "1", &spawn]);
     assert_ne!(run.status, 0);
-    run.says("called MPI_Comm_spawn, which psched does not support");
+    run.says("called MPI_Comm_spawn, which psched does not support for Open MPI");
 }
 
 /// Open MPI 4 ends by itself where it finds ALPS_APP_ID and no server, and speaks of ALPS.

@@ -105,6 +105,7 @@ impl Agent {
             // The shell's to fill in: it keeps under which store the application was made, and the folder.
             marker: String::new(),
             pmix_folder: String::new(),
+            spawned: None,
             memory_per_pe: place.memory_per_pe,
             pids_max: place.pids_max,
             bounds: place.bounds,

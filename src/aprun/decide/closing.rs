@@ -190,6 +190,7 @@ fn cause_line(apid: Apid, cause: &Cause, stamp: &str, ended: &Ended) -> Line {
         | Cause::NoFinalize { .. }
         | Cause::Garbage { .. }
         | Cause::NotMet { .. }
+        | Cause::SpawnedEnd { .. }
         | Cause::OverMemory { .. }
         | Cause::HostMemory { .. }
         | Cause::Kill { .. }

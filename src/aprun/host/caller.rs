@@ -1,7 +1,7 @@
 //! What a PE is given of its caller: environment, directory, mask, limits.
 
 use super::Failure;
-use crate::apteam::launch::Limit;
+use crate::apteam::launch::{Limit, Spawned};
 use crate::apteam::{Apid, Key, launcher_variables, library_variables};
 use crate::os::instance;
 use nix::sys::resource::{Resource, getrlimit};
@@ -22,6 +22,7 @@ const NOT_OURS: &[&str] = &[
     "ALPS_APP_PE",
     "ALPS_APP_DEPTH",
     "ALPS_APP_ID",
+    Spawned::VARIABLE,
     instance::APPLICATION,
     instance::INSTANCE,
 ];

@@ -16,15 +16,17 @@ use crate::apteam::binding::Binding;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::ending::{Cause, Decisive, HostEnd};
 use crate::apteam::fault::Fault;
-use crate::apteam::launch::{HostLaunch, Launch, LocalPe};
+use crate::apteam::launch::{HostLaunch, Launch, LocalPe, Spawned};
 use crate::apteam::launcher_variables::{Rendezvous, THREADS};
 use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::place::{HostPart, Place, PlacementList};
 use crate::apteam::protocol::attach::{FromApinit, FrontReason, ToApinit};
 use crate::apteam::protocol::shepherd::{FromShepherd, ToShepherd, misfit};
+use crate::apteam::protocol::stacks::{Made, Placed};
 use crate::os::host::monotonic_ns;
 use crate::os::pmix_folder;
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -56,6 +58,8 @@ pub struct Home {
     within: Within,
     place: Place,
     cpu_limit: Option<Duration>,
+    /// A PE of the application has spawned what is to be started; whether that may share processors with what it spawns.
+    spawned: Option<(Spawned, bool)>,
 }
 
 impl Home {
@@ -73,7 +77,9 @@ impl Home {
             within.depth,
         );
         let place = place.map_err(Failure::failed)?;
-        Ok(Home { within, place, cpu_limit: options.posting.cpu_limit })
+        let spawned = std::env::var_os(Spawned::VARIABLE);
+        let spawned = spawned.and_then(|text| Spawned::parse(text.as_bytes()));
+        Ok(Home { within, place, cpu_limit: options.posting.cpu_limit, spawned })
     }
 
     /// As psched would say it.
@@ -100,7 +106,10 @@ impl Home {
 
     /// What the apshepherd is to do.
     fn launch(&self, mut launch: Launch) -> Result<HostLaunch, String> {
-        let Home { within, place, cpu_limit } = self;
+        let Home { within, place, cpu_limit, spawned } = self;
+        if let Some((_, shares)) = spawned {
+            launch.shares = *shares;
+        }
         let list = PlacementList([place.clone()].into());
         launch.binding.fits(&list)?;
         let depth = place.depth();
@@ -154,6 +163,7 @@ impl Home {
             pmix_name: pmix_name()?,
             host_index: 0,
             pmix_folder: pmix_folder::new_path_inside().map_err(|e| e.to_string())?,
+            spawned: spawned.as_ref().map(|(spawned, _)| spawned.clone()),
         })
     }
 
@@ -245,6 +255,11 @@ impl Home {
                     if cause.ends_application() {
                         shepherd.say(ToShepherd::Terminate { cause, kill_after: KILL_GRACE });
                     }
+                }
+                // (It is where it belongs: this process is in the group of the node.)
+                FromShepherd::DebuggerMade(Made { number, spawned: true, .. }) => {
+                    let placed = Placed { number, why_not: String::new(), spawned: true };
+                    shepherd.say(ToShepherd::DebuggerPlaced(placed));
                 }
                 FromShepherd::Output(output) => tell(FromApinit::Output(output)).await,
                 FromShepherd::StdinCredit(credit) => tell(FromApinit::StdinCredit(credit)).await,

@@ -34,6 +34,7 @@ use crate::apteam::Apid;
 use crate::apteam::ending::STATUS_FAILED;
 use crate::apteam::launch::{self, LAUNCH_MAX, Launch};
 use crate::apteam::launcher_variables::{Rendezvous, THREADS, set_for_all};
+use crate::apteam::oversubscribe::Oversubscribe;
 use crate::apteam::posting::Posting;
 use crate::console::stderr::complain;
 use crate::console::stdout::write_out;
@@ -322,6 +323,7 @@ fn launch(options: &Options, found: &[program::Program]) -> Result<Launch, Failu
         stacks: options.stacks,
         copies: !options.bypass,
         instead: Vec::new(),
+        shares: options.posting.oversubscribe != Oversubscribe::No,
         // (Where PEs meet is known with their places.)
         rendezvous: options.launcher_variables.then(Rendezvous::default),
     };

@@ -1,6 +1,7 @@
 //! What goes into a [`super::Shepherd`] and what comes out.
 
 use super::left::Left;
+use super::pmi::Request;
 use super::pmix::{FromMix, ToMix};
 use super::stacks::Looked;
 use crate::apteam::Key;
@@ -84,6 +85,10 @@ pub enum Event {
     /// The debugger of this question has ended: what it has written (and whether there was more of it), or why it
     /// has not written stacks.
     DebuggerEnded { number: u64, said: Result<(String, bool), String> },
+    /// Answer to [`Action::Spawn`]: its process waits for its place.
+    SpawnMade { number: u64, nid: Nid, pid: u32 },
+    /// What was spawned has ended; an Err: it could not be made or executed, in words.
+    SpawnEnded { number: u64, end: Result<PeEnd, String> },
     /// The time that was asked for has come.
     Tick,
     /// Whoever keeps this instance alive is gone, or the shepherd was told to end (SIGTERM).
@@ -147,6 +152,12 @@ pub enum Action {
     EndDebugger(u64),
     /// It has been told to end and does not: its end is waited for no more.
     LeaveDebugger(u64),
+    /// Make the process of what this PE spawns; answered by [`Event::SpawnMade`] or [`Event::SpawnEnded`].
+    Spawn { number: u64, rank: u32, request: Request },
+    /// It is where it belongs: let it become aprun. [`Event::SpawnEnded`] follows.
+    LetSpawnedRun(u64),
+    /// Kill it; answered by [`Event::SpawnEnded`].
+    EndSpawned(u64),
     /// It goes on as this application, by whose number people are told of it.
     Rekeyed(Key),
     /// It is over.

@@ -51,6 +51,7 @@ pub mod output;
 mod pe_ends;
 pub mod pmi;
 pub mod pmix;
+mod spawn;
 mod stacks;
 mod stuck;
 #[cfg(test)]
@@ -133,6 +134,10 @@ struct Pe {
     ended: bool,
     /// stdout and stderr may still bring something.
     open: [bool; 2],
+    /// Real processors, ascending; empty: not bound.
+    cpus: Vec<u32>,
+    /// How many are its own.
+    depth: u32,
 }
 
 /// The state of one apshepherd. (A checkpoint has a copy of it, as of all memory.)
@@ -186,6 +191,7 @@ pub struct Shepherd {
     memory: MemoryLimit,
     stuck: stuck::Stuck,
     stacks: stacks::Stacks,
+    spawned: spawn::Spawned,
     unmet: unmet::Unmet,
     /// How many processes each node may have, and of which it is told already that it has them.
     pids_max: Option<u64>,
@@ -243,6 +249,7 @@ impl Shepherd {
             memory: MemoryLimit::default(),
             stuck: stuck::Stuck::default(),
             stacks: stacks::Stacks::default(),
+            spawned: spawn::Spawned::default(),
             unmet: unmet::Unmet::default(),
             pids_max: None,
             pids_told: BTreeSet::new(),
@@ -321,6 +328,8 @@ impl Shepherd {
             Event::DebuggerEnded { number, said } => {
                 self.stacks.ended(number, said, &mut self.actions);
             }
+            Event::SpawnMade { number, nid, pid } => self.spawn_made(now_ns, number, nid, pid),
+            Event::SpawnEnded { number, end } => self.spawn_ended(now_ns, number, end),
             Event::Tick => self.tick(now_ns),
             Event::LifelineGone => self.leave(now_ns),
         }
@@ -367,6 +376,7 @@ impl Shepherd {
             self.stacks.look_at(),
             self.unmet.look_at,
             self.asks.due_ns(),
+            self.spawned.due_ns(),
             self.pmix.as_ref().and_then(Pmix::due_ns).filter(|_| !self.limits_asked),
         ]);
         let timer = deadlines.flatten().min();
@@ -405,6 +415,7 @@ impl Shepherd {
         }
         self.send_letters(now_ns);
         self.stacks.tick(now_ns, &mut self.actions);
+        self.spawns_late(now_ns);
         if self.memory.tell_at().is_some_and(|at| at <= now_ns) {
             self.tell_memory(now_ns);
         }
@@ -490,6 +501,9 @@ impl Shepherd {
             ToShepherd::StacksWithdrawn(number) => {
                 self.stacks.withdrawn(now_ns, number, &mut self.actions);
             }
+            ToShepherd::DebuggerPlaced(placed) if placed.spawned => {
+                self.spawn_placed(now_ns, placed);
+            }
             ToShepherd::DebuggerPlaced(placed) => {
                 self.stacks.placed(now_ns, placed, &mut self.actions);
             }
@@ -528,6 +542,7 @@ impl Shepherd {
         let barriers = self.pmi.as_ref().map(Pmi::barriers).unwrap_or_default();
         missed.extend(barriers.into_iter().map(FromShepherd::BarrierIn));
         self.asks.begin_again();
+        missed.extend(self.spawned.wait());
         missed.extend(self.asks.next(now_ns).into_iter().map(FromShepherd::Letter));
         if !self.stuck.list.is_empty() && !self.ended {
             missed.push(FromShepherd::Stuck(self.stuck.list.clone()));
@@ -550,7 +565,15 @@ impl Shepherd {
         self.memory.per_pe = launch.memory_per_pe;
         self.pids_max = launch.pids_max;
         for pe in &launch.pes {
-            let new = Pe { nid: pe.nid, stopped: false, ended: false, open: [true; 2] };
+            let depth = if pe.depth == 0 { launch.depth } else { pe.depth };
+            let new = Pe {
+                nid: pe.nid,
+                stopped: false,
+                ended: false,
+                open: [true; 2],
+                cpus: pe.cpus.clone(),
+                depth: depth.max(1),
+            };
             self.pes.insert(pe.rank, new);
         }
         let first = launch.pes.first().map_or(0, |pe| pe.rank);
@@ -595,12 +618,17 @@ impl Shepherd {
         // (Fences of PMIx go through its barriers.)
         if launch.launch.pmi || self.pmix.is_some() {
             let Key { apid, incarnation } = self.key;
-            let name = format!("psched_{apid}_{}", incarnation.0);
+            // (MPI takes two worlds of one name for one; a spawned one is in the application of another.)
+            let own = launch.spawned.as_ref().map(|_| format!("_{}", now_ns));
+            let name = format!("psched_{apid}_{}{}", incarnation.0, own.unwrap_or_default());
             let mapping = launch.process_mapping.clone();
             let ranks = self.pes.keys().copied();
             let space_max = launch.bounds.pmi;
             let pmi = Pmi::new(name, launch.width, mapping, launch.alone, space_max, ranks);
-            self.pmi = Some(pmi.with_appnums(|rank| launch.launch.part_of(rank)));
+            let entries = launch.spawned.as_ref().map_or(&[][..], |spawned| &spawned.entries);
+            let pmi = pmi.with_appnums(|rank| launch.launch.part_of(rank));
+            self.pmi = Some(pmi.with_entries(entries));
+            self.spawned.shares = launch.launch.shares;
         }
         self.actions.push(Action::Fork(launch));
         self.grant_stdin();

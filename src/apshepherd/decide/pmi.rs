@@ -34,13 +34,18 @@
 //! that waits for an answer to something that nobody understands would wait for ever. Everything is
 //! bounded: lines, keys, values, and the whole space.
 
+mod spawn;
+
 use super::pmix;
 use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
 use crate::variables::raise;
 use crate::variables::units::{about, format_size};
 use bytes::Bytes;
+use spawn::{Reading, Reads};
 use std::collections::BTreeMap;
+
+pub use spawn::{Program, Request};
 
 /// The longest line that is read, in bytes. MPICH's own are at most 4,096.
 pub const LINE_MAX: usize = 16 * 1024;
@@ -53,13 +58,11 @@ pub const VALUE_MAX: usize = 1024;
 /// Bytes of keys and values (as [`PmiEntry::cost`] has them) that the PEs of one host may put
 /// between two barriers: they must fit in a frame.
 pub const FRESH_MAX: usize = 4 * 1024 * 1024;
-/// Lines of one `mcmd` block: more is no spawn of anybody's.
-const BLOCK_LINES_MAX: u32 = 65_536;
 /// Why a barrier of the one while a fence of the other waits can't be served.
 const BOTH: &str = "a barrier of PMI-1 and a fence of PMIx at the same time";
-/// What is said of a PE that calls MPI_Comm_spawn. (An application has the processors of its PEs and no others.)
-pub const SPAWNS: &str = "called MPI_Comm_spawn, which psched does not support: start all PEs with the application \
-                          (-n), and for MPIPoolExecutor run python3 -m mpi4py.futures SCRIPT";
+/// What is said of a PE that calls MPI_Comm_spawn by PMIx.
+pub const SPAWNS: &str = "called MPI_Comm_spawn, which psched does not support for Open MPI: start all PEs with the \
+                          application (-n), and for MPIPoolExecutor run python3 -m mpi4py.futures SCRIPT";
 /// What is said of a PE that asks for another version.
 const VERSION: &str = "asked for a PMI that psched does not serve (PMI-2): if it goes on, it is a world of its own (its MPI \
                        library has to use PMI-1 or PMIx)";
@@ -97,6 +100,8 @@ pub enum Effect {
     Ask { rank: u32, text: LetterText },
     /// The answer to another host's question.
     Answer(Letter),
+    /// MPI_Comm_spawn, which [`Pmi::spawned`] answers.
+    Spawn { rank: u32, request: Request },
 }
 
 /// One PE's connection.
@@ -111,7 +116,10 @@ struct Client {
     waits: bool,
     /// It has sent garbage.
     dead: bool,
-    block: Option<Block>,
+    /// A request to spawn programs has begun.
+    request: Option<Reading>,
+    /// A request waits for its answer.
+    spawns: bool,
     /// It waits for what PE 0's host says about a name.
     asks: Option<NameQuestion>,
 }
@@ -122,15 +130,6 @@ enum NameQuestion {
     Publish,
     LookUp,
     Unpublish,
-}
-
-/// An `mcmd` block under way: lines up to `endcmd`.
-#[derive(Clone, Debug, Default)]
-struct Block {
-    lines: u32,
-    /// Blocks of this request, and which one this is; a request is answered after its last.
-    total: u32,
-    so_far: u32,
 }
 
 /// The server of one host's part of an application.
@@ -213,6 +212,16 @@ impl Pmi {
     pub fn with_appnums(mut self, appnum: impl Fn(u32) -> usize) -> Pmi {
         for (rank, client) in &mut self.clients {
             client.appnum = appnum(*rank);
+        }
+        self
+    }
+
+    /// The same, whose key-value space has these from the beginning.
+    #[must_use]
+    pub fn with_entries(mut self, entries: &[PmiEntry]) -> Pmi {
+        for PmiEntry { key, value } in entries {
+            // (An Err: there is no room. The PE that asks for it is told.)
+            let _ = self.insert(key.clone(), value.clone());
         }
         self
     }
@@ -355,22 +364,21 @@ impl Pmi {
 
     fn line(&mut self, rank: u32, line: &[u8], effects: &mut Vec<Effect>) -> Result<(), String> {
         let Some(client) = self.clients.get_mut(&rank) else { return Ok(()) };
-        if let Some(block) = &mut client.block {
-            if block_line(block, line)? {
-                let last = block.so_far >= block.total;
-                client.block = None;
-                if last {
-                    let answer = "cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n";
-                    effects.push(Effect::Reply(rank, answer.into()));
-                    effects.push(Effect::Notice { rank, text: SPAWNS.into() });
-                }
+        if let Some(reading) = &mut client.request {
+            if reading.line(line)? == Reads::All {
+                let request = client.request.take().map(Reading::end).unwrap_or_default();
+                client.spawns = true;
+                effects.push(Effect::Spawn { rank, request });
             }
             return Ok(());
         }
         let words = Words::parse(line)?;
         match (words.first, words.command) {
             (b"mcmd", b"spawn") => {
-                client.block = Some(Block { lines: 0, total: 1, so_far: 1 });
+                if client.spawns {
+                    return Err("a spawn before the last one was answered".into());
+                }
+                client.request = Some(Reading::default());
                 Ok(())
             }
             (b"cmd", command) => self.command(rank, command, &words, effects),
@@ -584,6 +592,20 @@ impl Pmi {
         vec![Effect::Answer(Letter { to: from, from: to, number, text })]
     }
 
+    /// What a PE wanted to spawn runs (its codes are then all 0), or does not.
+    pub fn spawned(&mut self, rank: u32, runs: bool) -> Vec<Effect> {
+        let waits = self.clients.get_mut(&rank).map(|client| std::mem::take(&mut client.spawns));
+        let answer = match runs {
+            true => "cmd=spawn_result rc=0\n",
+            false => "cmd=spawn_result rc=-1 msg=not_spawned\n",
+        };
+        waits
+            .filter(|waits| *waits)
+            .map(|_| Effect::Reply(rank, answer.into()))
+            .into_iter()
+            .collect()
+    }
+
     /// PE 0's host has answered this PE's question.
     pub fn answered(&mut self, rank: u32, status: i32, port: &[u8]) -> Vec<Effect> {
         let question = self.clients.get_mut(&rank).and_then(|client| client.asks.take());
@@ -668,30 +690,6 @@ impl NameQuestion {
 
 /// The key-value space holds as many bytes as it may.
 struct Full;
-
-/// Takes a line of an `mcmd` block; whether it was the last one.
-fn block_line(block: &mut Block, line: &[u8]) -> Result<bool, String> {
-    if line == b"endcmd" {
-        return Ok(true);
-    }
-    block.lines += 1;
-    if block.lines > BLOCK_LINES_MAX {
-        return Err(format!("a spawn of more than {BLOCK_LINES_MAX} lines"));
-    }
-    // Values here may hold blanks: argN=what the user gave.
-    let cut = line.iter().position(|b| *b == b'=');
-    let (key, value) = match cut {
-        Some(cut) => (&line[..cut], &line[cut + 1..]),
-        None => return Err(format!("{} within a spawn", shown(line))),
-    };
-    let number = || std::str::from_utf8(value).ok().and_then(|v| v.trim().parse().ok());
-    match key {
-        b"totspawns" => block.total = number().ok_or("totspawns is not a number")?,
-        b"spawnssofar" => block.so_far = number().ok_or("spawnssofar is not a number")?,
-        _ => {}
-    }
-    Ok(false)
-}
 
 /// A line, taken apart.
 struct Words<'a> {

@@ -286,7 +286,7 @@ impl Stacks {
 
     /// apinit has put a debugger where it belongs, or could not.
     pub fn placed(&mut self, now_ns: u64, placed: Placed, out: &mut Vec<Action>) {
-        let Placed { number, why_not } = placed;
+        let Placed { number, why_not, .. } = placed;
         let mut all = self.asked.iter_mut();
         let Some(asked) = all.find(|asked| asked.question.number == number) else { return };
         let waits = |debugger: &&mut Debugger| !debugger.placed && debugger.ends.is_none();
@@ -486,7 +486,7 @@ mod tests {
 
     fn placed(stacks: &mut Stacks, number: u64, why_not: &str) -> Vec<Action> {
         let mut out = Vec::new();
-        stacks.placed(0, Placed { number, why_not: why_not.to_owned() }, &mut out);
+        stacks.placed(0, Placed { number, why_not: why_not.to_owned(), spawned: false }, &mut out);
         out
     }
 

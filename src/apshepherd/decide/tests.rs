@@ -1,5 +1,6 @@
 mod mpi;
 mod restart;
+mod spawn;
 
 use super::*;
 use crate::apteam::bounds::Bounds;
@@ -40,6 +41,7 @@ fn launch(width: u32) -> HostLaunch {
         pmix_name: String::new(),
         host_index: 0,
         pmix_folder: String::new(),
+        spawned: None,
     }
 }
 
@@ -160,7 +162,7 @@ fn stacks_are_had_of_pes_that_run() {
     assert_eq!(shepherd.apply(MS, asks(1)), looks);
     let begins = Action::StartDebugger { number: 5, rank: 1 };
     assert_eq!(shepherd.apply(MS, looked()), std::slice::from_ref(&begins));
-    let placed = Placed { number: 5, why_not: String::new() };
+    let placed = Placed { number: 5, why_not: String::new(), spawned: false };
     let placed = Event::Frame(ToShepherd::DebuggerPlaced(placed));
     assert_eq!(shepherd.apply(MS, placed), [Action::LetDebuggerWork(5)]);
     let again = [Action::LookAtPes(vec![1]), Action::SetTimer(Some(41 * MS))];

@@ -42,6 +42,7 @@ impl Shepherd {
                 }
                 Effect::Ask { rank, text } => self.ask(now_ns, (rank, 0), text, Asker::Pe(rank)),
                 Effect::Answer(letter) => self.send(|_| FromShepherd::Letter(letter)),
+                Effect::Spawn { rank, request } => self.spawn(now_ns, rank, request),
             }
         }
     }

@@ -117,6 +117,9 @@ impl Driver {
             Action::LetDebuggerWork(number) => out.let_debugger_work(number),
             Action::EndDebugger(number) => out.end_debugger(number),
             Action::LeaveDebugger(number) => out.leave_debugger(number),
+            Action::Spawn { number, rank, request } => out.spawn(number, rank, request),
+            Action::LetSpawnedRun(number) => out.let_spawned_run(number),
+            Action::EndSpawned(number) => out.end_spawned(number),
             Action::Rekeyed(key) => out.rekeyed(key),
             Action::Hangup => {
                 if out.hang_up() {

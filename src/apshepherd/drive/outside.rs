@@ -1,5 +1,6 @@
 //! What apshepherd's driver needs of the world: one trait.
 
+use crate::apshepherd::decide::pmi::Request;
 use crate::apshepherd::decide::pmix::ToMix;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apteam::Key;
@@ -70,6 +71,16 @@ pub trait Outside {
 
     /// It was killed and does not end: nothing is to be heard of it any more.
     fn leave_debugger(&mut self, number: u64);
+
+    /// Makes a process on the processors of this PE that will be what the PE spawns: [`Event::SpawnMade`], or
+    /// [`Event::SpawnEnded`]. It waits for [`Outside::let_spawned_run`].
+    fn spawn(&mut self, number: u64, rank: u32, request: Request);
+
+    /// It is in the control group of its node: lets it run. [`Event::SpawnEnded`] follows.
+    fn let_spawned_run(&mut self, number: u64);
+
+    /// Kills it.
+    fn end_spawned(&mut self, number: u64);
 
     /// Kills every process that descends from this one.
     fn kill_everything(&mut self);

@@ -379,7 +379,7 @@ impl Shell {
         }
         let pid = made.pid.as_raw().unsigned_abs();
         self.debuggers.running.insert(slot, made);
-        self.tell(FromShepherd::DebuggerMade(Made { number, nid, pid }));
+        self.tell(FromShepherd::DebuggerMade(Made { number, nid, pid, spawned: false }));
         Ok(())
     }
 

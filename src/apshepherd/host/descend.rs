@@ -30,16 +30,21 @@ struct Stat {
 /// The living descendants of this process, and what else is in these control groups.
 pub fn descendants(groups: &[(Nid, OwnedFd)]) -> Vec<Pid> {
     let own = std::process::id() as i32;
-    let mut found = match Path::new(&format!("/proc/{own}/task/{own}/children")).exists() {
-        true => listed_family(own),
-        false => family(own, &all()),
-    };
+    let mut found = descendants_of(own);
     let known: BTreeSet<Pid> = found.iter().copied().collect();
     let in_groups: BTreeSet<Pid> = groups.iter().flat_map(|(_, group)| members(group)).collect();
     // (One of another PID namespace has the number 0, which would mean our own process group.)
     let others = in_groups.into_iter().filter(|pid| pid.as_raw() > 0 && pid.as_raw() != own);
     found.extend(others.filter(|pid| !known.contains(pid)));
     found
+}
+
+/// The living descendants of a process.
+pub fn descendants_of(pid: i32) -> Vec<Pid> {
+    match Path::new(&format!("/proc/{pid}/task/{pid}/children")).exists() {
+        true => listed_family(pid),
+        false => family(pid, &all()),
+    }
 }
 
 /// Sends a signal to every living descendant; which there were. Repeated until a round finds

@@ -38,6 +38,7 @@ mod pes;
 mod pmi_port;
 mod processes;
 mod program;
+mod spawned;
 mod streams;
 mod tracers;
 
@@ -69,6 +70,7 @@ use nix::unistd::Uid;
 use options::Options;
 use pes::{Got, Pes, read_some, write_some};
 use pmi_port::PmiPort;
+use spawned::Spawned;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -195,6 +197,7 @@ struct Shell {
     /// PEs that stand and are not traced yet, each since when.
     tracing: Vec<(usize, u64)>,
     debuggers: Debuggers,
+    spawned: Spawned,
     mix: Mix,
     pmi_port: Option<PmiPort>,
     /// (Without a child.) The outputs of PEs before this one are closed.
@@ -302,6 +305,7 @@ impl Shell {
             pes: Pes::default(),
             tracing: Vec::new(),
             debuggers: Debuggers::default(),
+            spawned: Spawned::default(),
             mix: Mix::default(),
             pmi_port: None,
             drained: 0,

@@ -2,6 +2,7 @@
 
 use super::loaded::{LOOK_MAX, mpi_in};
 use super::{Shell, descend};
+use crate::apshepherd::decide::pmi::Request;
 use crate::apshepherd::decide::pmix::ToMix;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
@@ -89,6 +90,18 @@ impl Outside for Shell {
 
     fn leave_debugger(&mut self, number: u64) {
         self.leaves_debugger(number);
+    }
+
+    fn spawn(&mut self, number: u64, rank: u32, request: Request) {
+        self.spawns(number, rank, &request);
+    }
+
+    fn let_spawned_run(&mut self, number: u64) {
+        self.spawned.let_run(number);
+    }
+
+    fn end_spawned(&mut self, number: u64) {
+        self.spawned.end(number);
     }
 
     fn kill_everything(&mut self) {

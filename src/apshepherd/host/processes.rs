@@ -174,6 +174,9 @@ impl Shell {
         if self.mix.is_it(child.pid) {
             return self.mix_ended(child.change);
         }
+        if self.spawned.is_one(child.pid) {
+            return self.spawned_ended(child.pid, child.change);
+        }
         let killed = child.change == Change::Died(Signal::SIGKILL as i32);
         let Some(index) = self.pes.of_pid(child.pid) else {
             // Somebody's child that has come to us; it has ended, and that is all.
@@ -338,6 +341,7 @@ impl Shell {
                 let _ = killpg(pe.pid, Signal::SIGCONT);
             }
         }
+        self.spawned.signal(signal);
     }
 
     /// What descends from this process and lives. Its session tells whose it is, if it has not made

@@ -34,7 +34,7 @@ use std::rc::Rc;
 /// From a PE's soft limit of CPU time (XCPU) to the hard one (KILL).
 const CPU_GRACE_S: u64 = 5;
 /// Names that the shepherd gives to PEs, and those by which an outer PMI server would be found.
-const OWN_NAMES: [&str; 11] = [
+const OWN_NAMES: [&str; 12] = [
     "ALPS_APP_PE",
     "ALPS_APP_DEPTH",
     "ALPS_APP_ID",
@@ -44,6 +44,7 @@ const OWN_NAMES: [&str; 11] = [
     "PMI_PORT",
     "PMI_ID",
     "PMI_SPAWNED",
+    launch::Spawned::VARIABLE,
     instance::APPLICATION,
     instance::INSTANCE,
 ];
@@ -145,7 +146,7 @@ pub fn prepare(
     soft_files: u64,
 ) -> Result<BTreeMap<usize, Program>, (u32, Refusal)> {
     let first = first_of_parts(launch);
-    let Launch { environment, directory, .. } = &launch.launch;
+    let directory = &launch.launch.directory;
     let of_all = |refusal| (launch.pes.first().map_or(0, |pe| pe.rank), refusal);
     if let (Err(e), Some(pe)) =
         (std::fs::metadata(OsStr::from_bytes(directory)), launch.pes.first())
@@ -153,14 +154,7 @@ pub fn prepare(
         let errno = e.raw_os_error().unwrap_or(Errno::EINVAL as i32);
         return Err(of_all(explain(launch, pe, Step::Directory, errno)));
     }
-    let ours = |item: &&Vec<u8>| {
-        OWN_NAMES.iter().any(|name| {
-            item.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
-        }) || mix::NAMES.iter().any(|name| item.starts_with(name.as_bytes()))
-    };
-    let theirs = environment.iter().filter(|item| !ours(item));
-    let environment: Rc<[CString]> =
-        theirs.map(|item| no_null(item)).collect::<Result<_, _>>().map_err(of_all)?;
+    let environment = environment_of_all(&launch.launch).map_err(of_all)?;
     let limits = limits(launch, soft_files);
     let one = |part: usize| -> Result<Program, Refusal> {
         let launch::Program { executable, arguments, .. } = launch.launch.program(part);
@@ -183,6 +177,37 @@ pub fn prepare(
         Err(refusal) => Err((rank, refusal)),
     });
     all.collect()
+}
+
+/// What PEs have of the user's environment.
+fn environment_of_all(launch: &Launch) -> Result<Rc<[CString]>, Refusal> {
+    let ours = |item: &&Vec<u8>| {
+        OWN_NAMES.iter().any(|name| {
+            item.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+        }) || mix::NAMES.iter().any(|name| item.starts_with(name.as_bytes()))
+    };
+    let theirs = launch.environment.iter().filter(|item| !ours(item));
+    theirs.map(|item| no_null(item)).collect()
+}
+
+/// Another program as PEs of this launch run theirs: in their environment and directory, within their limits.
+///
+/// # Errors
+/// A null byte.
+pub fn in_place_of(
+    launch: &HostLaunch,
+    executable: &Path,
+    arguments: &[Vec<u8>],
+    soft_files: u64,
+) -> Result<Program, Refusal> {
+    Ok(Program {
+        executable: no_null(executable.as_os_str().as_bytes())?,
+        arguments: arguments.iter().map(|item| no_null(item)).collect::<Result<_, _>>()?,
+        environment: environment_of_all(&launch.launch)?,
+        directory: no_null(&launch.launch.directory)?,
+        umask: launch.launch.umask,
+        limits: limits(launch, soft_files),
+    })
 }
 
 /// This host may have a program that was posted on another host under another device number, or a file of its own
@@ -265,6 +290,9 @@ pub fn own_environment(launch: &HostLaunch, pe: &LocalPe) -> Vec<CString> {
     ];
     if launch.launch.pmi && !launch.launch.pmi_port {
         own.push(format!("PMI_FD={PMI_FD}"));
+    }
+    if launch.spawned.is_some() {
+        own.push("PMI_SPAWNED=1".to_owned());
     }
     if is_met(launch) {
         own.push(format!("ALPS_APP_ID={}", launch.key.apid));
@@ -583,6 +611,7 @@ mod tests {
                 bounds: Bounds::default(),
                 host_index: 0,
                 pmix_folder: String::new(),
+                spawned: None,
                 pmix_name: String::new(),
             };
             let mix = [c"PMIX_NAMESPACE=name".to_owned()];

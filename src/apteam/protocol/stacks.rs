@@ -55,6 +55,8 @@ pub struct Made {
     pub nid: Nid,
     /// Its process, as the apshepherd numbers it.
     pub pid: u32,
+    /// It is no debugger, but will be a program that a PE spawns, and of no question: the number is the apshepherd's.
+    pub spawned: bool,
 }
 
 /// Whether the debugger of a question is in the control group of its node.
@@ -64,6 +66,8 @@ pub struct Placed {
     pub number: u64,
     /// Why it is not, in words that follow `PE 3: `; empty: it is.
     pub why_not: String,
+    /// As in [`Made::spawned`].
+    pub spawned: bool,
 }
 
 /// There, or why that can't be said.

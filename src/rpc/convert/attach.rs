@@ -128,6 +128,7 @@ message! {
     stacks: Same,
     copies: Same,
     instead: CString,
+    shares: Same,
     rendezvous: Optional,
     identity: Optional,
     more = parts: List(PARTS_MAX - 1),

@@ -146,6 +146,7 @@ flat! {
     NoFinalize { rank: Same, nid: NodeId, code: ExitCode },
     Garbage { rank: Same, nid: NodeId, text: Cut(TEXT_MAX) },
     NotMet { rank: Same, nid: NodeId, text: Cut(TEXT_MAX) },
+    SpawnedEnd { rank: Same, nid: NodeId, code: ExitCode },
     Kill { signal: SIGNAL, uid: Same },
     TimeLimit { limit = limit_ms: Millis },
     FrontGone,

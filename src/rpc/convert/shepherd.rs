@@ -7,7 +7,7 @@ use super::codec::{
 };
 use super::table::{message, variants};
 use super::{Field, LONG_LIST_MAX, Malformed};
-use crate::apteam::launch::{HostLaunch, LocalPe, PARTS_MAX};
+use crate::apteam::launch::{HostLaunch, LocalPe, PARTS_MAX, Spawned};
 use crate::apteam::protocol::node::STUCK_MAX;
 use crate::apteam::protocol::processes::{Answer, PeProcess, Question, RANKS_MAX};
 use crate::apteam::protocol::programs::{GivenProgram, WantedProgram};
@@ -45,7 +45,13 @@ message! {
     pmix_name: Text,
     host_index: Same,
     pmix_folder: Text,
+    spawned: Optional,
     checked by ranks_below_width,
+}
+
+message! {
+    Spawned = Spawned;
+    entries: List(Spawned::ENTRIES_MAX),
 }
 
 fn ranks_below_width(launch: HostLaunch) -> Result<HostLaunch, Malformed> {
@@ -170,12 +176,14 @@ message! {
     number: Same,
     nid: NodeId,
     pid: Same,
+    spawned: Same,
 }
 
 message! {
     Placed = DebuggerPlaced;
     number: Same,
     why_not: Text,
+    spawned: Same,
 }
 
 message! {

@@ -9,7 +9,7 @@ use crate::apteam::choice::Choice;
 use crate::apteam::ending::{Cause, Decisive, EndCount, HostEnd, PeEnd, PeReport, Usage};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::{
-    FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part, ServePmix, Strace,
+    FileIdentity, HostLaunch, Launch, Limit, LocalPe, Part, ServePmix, Spawned, Strace,
 };
 use crate::apteam::launcher_variables::Rendezvous;
 use crate::apteam::layout::Layout;
@@ -151,6 +151,7 @@ fn cause() -> impl Strategy<Value = Cause> {
         (pe(), any::<u8>()).prop_map(|((rank, nid), code)| Cause::NoFinalize { rank, nid, code }),
         (pe(), text()).prop_map(|((rank, nid), text)| Cause::Garbage { rank, nid, text }),
         (pe(), text()).prop_map(|((rank, nid), text)| Cause::NotMet { rank, nid, text }),
+        (pe(), any::<u8>()).prop_map(|((rank, nid), code)| Cause::SpawnedEnd { rank, nid, code }),
         (signal(), any::<u32>()).prop_map(|(signal, uid)| Cause::Kill { signal, uid }),
         millis().prop_map(|limit| Cause::TimeLimit { limit }),
         Just(Cause::FrontGone),
@@ -349,6 +350,7 @@ fn launch() -> impl Strategy<Value = Launch> {
                 .0
                 .then(|| Rendezvous { address: "n1".to_owned(), port: rest.1.1.into() }),
             instead: rest.5,
+            shares: rest.1.2,
             identity: rest.2,
             more: rest.3,
         },
@@ -360,8 +362,17 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
     let pe = pe.prop_map(|(rank, nid, cpus, nice, depth)| LocalPe { rank, nid, cpus, nice, depth });
     let numbers = (key(), 9..=u32::MAX, 1..=u32::MAX);
     let most = (option::of(1..=u64::MAX), option::of(1..=u64::MAX));
-    let rest =
-        (any::<bool>(), limit(), any::<bool>(), millis(), text(), most, bounds(), [text(), text()]);
+    let rest = (
+        any::<bool>(),
+        limit(),
+        any::<bool>(),
+        millis(),
+        text(),
+        most,
+        bounds(),
+        [text(), text()],
+        option::of(entries()),
+    );
     (numbers, launch(), vec(pe, 0..5), text(), rest).prop_map(
         |((key, width, depth), launch, pes, process_mapping, rest)| HostLaunch {
             key,
@@ -381,6 +392,7 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             pmix_name: rest.7[0].clone(),
             host_index: width - 1,
             pmix_folder: rest.7[1].clone(),
+            spawned: rest.8.map(|entries| Spawned { entries }),
         },
     )
 }
@@ -1034,8 +1046,8 @@ fn to_shepherd() -> impl Strategy<Value = ToShepherd> {
             ToShepherd::Stacks(stacks::Question { number, key, rank, uid, administrator })
         }),
         any::<u64>().prop_map(ToShepherd::StacksWithdrawn),
-        (any::<u64>(), text()).prop_map(|(number, why_not)| {
-            ToShepherd::DebuggerPlaced(stacks::Placed { number, why_not })
+        (any::<(u64, bool)>(), text()).prop_map(|((number, spawned), why_not)| {
+            ToShepherd::DebuggerPlaced(stacks::Placed { number, why_not, spawned })
         }),
     ]
 }
@@ -1066,8 +1078,8 @@ fn from_shepherd() -> impl Strategy<Value = FromShepherd> {
                 FromShepherd::Stacks(answer)
             }
         ),
-        any::<(u64, u32, u32)>().prop_map(|(number, nid, pid)| {
-            FromShepherd::DebuggerMade(stacks::Made { number, nid: Nid(nid), pid })
+        any::<(u64, u32, u32, bool)>().prop_map(|(number, nid, pid, spawned)| {
+            FromShepherd::DebuggerMade(stacks::Made { number, nid: Nid(nid), pid, spawned })
         }),
         host_end().prop_map(|end| FromShepherd::Ended(Box::new(end))),
         vec((any::<u32>(), any::<u64>(), word()), 0..3).prop_map(|programs| {

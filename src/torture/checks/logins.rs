@@ -3,6 +3,7 @@
 //! `login_host_away`, and none that is dead leaves anything behind.
 
 use super::Checks;
+use super::allowed_failures::Why;
 use crate::apteam::Apid;
 use crate::psched::decide::login_hosts::LeftBehind;
 use crate::torture::SECOND;
@@ -89,6 +90,8 @@ impl Checks {
                 ));
             }
             self.logins.long.insert(host, now);
+            // (It may get a place in this very moment, from another one that ends.)
+            self.happened(*apid, Why::Front);
         }
     }
 

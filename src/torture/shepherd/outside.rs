@@ -1,6 +1,7 @@
 //! What is around an apshepherd's driver in the cluster. It may be killed before each call that changes something.
 
 use super::Shep;
+use crate::apshepherd::decide::pmi::Request;
 use crate::apshepherd::decide::pmix::ToMix;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
@@ -158,6 +159,13 @@ impl Outside for Around<'_> {
     fn end_debugger(&mut self, _: u64) {}
 
     fn leave_debugger(&mut self, _: u64) {}
+
+    /// (No program of the cluster spawns others.)
+    fn spawn(&mut self, _: u64, _: u32, _: Request) {}
+
+    fn let_spawned_run(&mut self, _: u64) {}
+
+    fn end_spawned(&mut self, _: u64) {}
 
     fn kill_everything(&mut self) {
         if self.steps().is_some() {

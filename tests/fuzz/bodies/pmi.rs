@@ -28,7 +28,7 @@ const OTHERS: [&str; 8] = [
     "cmd=publish_name service=x port=y\n",
     "cmd=barrier_in\n",
     "cmd=abort exitcode=7\n",
-    "mcmd=spawn\nnprocs=2\ntotspawns=1\nspawnssofar=1\nendcmd\n",
+    "mcmd=spawn\nnprocs=2\nexecname=a\ntotspawns=1\nspawnssofar=1\nendcmd\n",
     "rubbish\n",
     "cmd=put key=\n",
     "cmd=",
@@ -115,6 +115,12 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
                 | Effect::Abort { rank, .. }
                 | Effect::Garbage { rank, .. }
                 | Effect::Notice { rank, .. } => assert!(*rank < RANKS),
+                Effect::Spawn { rank, request } => {
+                    assert!(*rank < RANKS && request.pes() > 0);
+                    let runs = u.arbitrary()?;
+                    let answer = whole.spawned(*rank, runs);
+                    assert_eq!((answer.len(), &answer), (1, &cut.spawned(*rank, runs)));
+                }
                 Effect::Ask { .. } | Effect::Answer(_) => panic!("PE 0 is here, and nobody asks"),
             }
         }

@@ -69,6 +69,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
         host_index: 0,
         pmix_name: String::new(),
         pmix_folder: String::new(),
+        spawned: None,
     })
 }
 

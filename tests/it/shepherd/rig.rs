@@ -292,6 +292,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
         bounds: Default::default(),
         host_index: 0,
         pmix_folder: String::new(),
+        spawned: None,
     }
 }
 

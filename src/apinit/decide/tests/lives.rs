@@ -49,6 +49,7 @@ fn a_whole_life() {
                     pmix_name: pmix_name(key, &TICKET),
                     host_index: 0,
                     pmix_folder: String::new(),
+                    spawned: None,
                 }))
             ),
         ]

@@ -112,16 +112,17 @@ impl Shell {
         numbers.into_iter().for_each(|number| self.stacks_withdrawn(number));
     }
 
-    /// An apshepherd has made a debugger, which waits: it gets its place.
+    /// An apshepherd has made a debugger, or what a PE spawns, which waits: it gets its place.
     pub(super) fn debugger_made(&mut self, key: Key, made: Made) {
-        let Made { number, .. } = made;
-        if self.stacks_asked.0.get(&number).is_none_or(|waiting| waiting.key != key) {
+        let Made { number, spawned, .. } = made;
+        let of_question = self.stacks_asked.0.get(&number).is_some_and(|asked| asked.key == key);
+        if !spawned && !of_question {
             return;
         }
         let why_not = self.place_debugger(key, made).err().unwrap_or_default();
         let shepherd = self.apps.get(&key).and_then(|app| app.shepherd.as_ref());
         if let Some(shepherd) = shepherd {
-            shepherd.send(ToShepherd::DebuggerPlaced(Placed { number, why_not }));
+            shepherd.send(ToShepherd::DebuggerPlaced(Placed { number, why_not, spawned }));
         }
     }
 
@@ -138,10 +139,10 @@ impl Shell {
         let nid = born(groups.born(), made.nid).ok_or("its node is not one of its host")?;
         // An apshepherd is its user's: what it names is believed to be its fork only as the kernel says so.
         if pid <= 0 || !is_forming(groups, shepherd, pid) {
-            return Err("its debugger is not where its apshepherd has made it: ask again".into());
+            return Err("its process is not where its apshepherd has made it: ask again".into());
         }
         groups.put(nid, pid).map_err(|error| {
-            format!("its debugger can't be put into the control group of its node: {error}")
+            format!("its process can't be put into the control group of its node: {error}")
         })
     }
 

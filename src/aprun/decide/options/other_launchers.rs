@@ -531,7 +531,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "give --label, which puts the rank before each line",
     ),
     (&["-localhost", "--localhost"], "psched knows the names of its hosts: leave it out"),
-    (&["-usize", "--usize"], "MPI_Comm_spawn is not served: leave it out"),
+    (
+        &["-usize", "--usize"],
+        "PEs spawn others on their own processors: give each PE enough with -d",
+    ),
     (&["-nameserver", "--nameserver"], "MPI_Publish_name needs no server: leave it out"),
     (
         &[
@@ -631,7 +634,17 @@ mod tests {
             assert_eq!(map_by(text.as_bytes()), Ok(seen), "{text}");
         }
         for wrong in [
-            "node", "socket", "ppr:2:socket", "ppr:2", "ppr::node:x", "", ":", "slot:", "slot:SPAN", "slot:PE", "\u{e4}",
+            "node",
+            "socket",
+            "ppr:2:socket",
+            "ppr:2",
+            "ppr::node:x",
+            "",
+            ":",
+            "slot:",
+            "slot:SPAN",
+            "slot:PE",
+            "\u{e4}",
         ] {
             let said = map_by(wrong.as_bytes()).expect_err(wrong);
             assert!(said.contains("ranks fill one node after the other"), "{said}");

@@ -223,7 +223,7 @@ fn options_of_other_launchers_mean_what_they_say() {
     for (line, said) in [
         (
             "-usize 4 a",
-            "-usize is not an option of aprun: MPI_Comm_spawn is not served: leave it out",
+            "-usize is not an option of aprun: PEs spawn others on their own processors: give each PE enough with -d",
         ),
         ("--mca", "--mca needs a value: --mca NAME VALUE"),
         ("--mca=pml ob1 a", "--mca: \"pml\" is not of the form NAME VALUE"),

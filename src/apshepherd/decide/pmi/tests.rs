@@ -175,15 +175,32 @@ fn more_than_all_hosts_may_put_is_refused_clearly() {
 }
 
 #[test]
-fn spawn_is_refused_after_its_last_block() {
+fn a_spawn_is_asked_for_after_its_last_block_and_answered_once() {
     let mut pmi = server(true);
     let block = "mcmd=spawn\nnprocs=1\nexecname=./a b\ntotspawns=2\nspawnssofar=1\nendcmd\n";
-    assert_eq!(pmi.read(0, block.as_bytes()), []);
-    let effects = pmi.read(0, block.replace("sofar=1", "sofar=2").as_bytes());
-    let [Effect::Reply(0, answer), Effect::Notice { rank: 0, .. }] = &effects[..] else {
-        panic!("{effects:?}");
-    };
-    assert_eq!(&answer[..], b"cmd=spawn_result rc=-1 msg=spawn_is_not_supported\n");
+    assert_eq!(pmi.spawned(0, true), []);
+    for (runs, said) in
+        [(false, "cmd=spawn_result rc=-1 msg=not_spawned\n"), (true, "cmd=spawn_result rc=0\n")]
+    {
+        assert_eq!(pmi.read(0, block.as_bytes()), []);
+        let effects = pmi.read(0, block.replace("sofar=1", "sofar=2").as_bytes());
+        let [Effect::Spawn { rank: 0, request }] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!((request.pes(), request.programs[1].command.as_slice()), (2, &b"./a b"[..]));
+        assert_eq!(pmi.spawned(0, runs), [Effect::Reply(0, said.into())]);
+        assert_eq!(pmi.spawned(0, runs), []);
+    }
+    let twice = [block, block].concat().replace("totspawns=2", "totspawns=1");
+    let effects = pmi.read(0, twice.as_bytes());
+    let text = "a spawn before the last one was answered".into();
+    assert_eq!(effects.last(), Some(&Effect::Garbage { rank: 0, text }));
+}
+
+#[test]
+fn who_was_spawned_finds_what_was_put_for_him() {
+    let entries = [PmiEntry { key: "PARENT_ROOT_PORT_NAME".into(), value: "tag#0$x".into() }];
+    let mut pmi = server(true).with_entries(&entries);
+    let found = "cmd=get_result rc=0 msg=success value=tag#0$x";
+    assert_eq!(ask(&mut pmi, 1, "cmd=get key=PARENT_ROOT_PORT_NAME"), found);
 }
 
 #[test]

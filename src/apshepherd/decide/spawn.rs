@@ -1,0 +1,230 @@
+//! Programs that PEs spawn (MPI_Comm_spawn).
+//!
+//! # Problem
+//! An application has the processors of its PEs and no others, and no other application is moved for what one PE wants to
+//! start.
+//!
+//! # Approach
+//! What a PE spawns is a program inside the application ([`crate::aprun::decide::inside`]), on processors of that PE: an
+//! `aprun --inside` that is a child of this apshepherd, and a world of MPI of its own, which finds how to reach the PE in its
+//! key-value space. It has the output of the PE and is frozen with it.
+//!
+//! A PE has room for as many as it has processors beside the one on which it runs (`-d`). PEs that may run on the same
+//! processors (`-cc none`) have together what they all do not need. With `--oversubscribe` the number is not limited here.
+//!
+//! The process gets its place as a debugger does ([`crate::apteam::protocol::stacks`]): it is made, apinit puts it into the
+//! control group of its node, and then it becomes aprun.
+//!
+//! ```text
+//!            made               placed
+//!  Making ----------> Waiting ----------> Running ----> ended: badly, and the application ends
+//!     |                  |
+//!     | can't be made    | no place, or no answer within PLACED: refused
+//! ```
+//!
+//! The application lasts until what was spawned has ended.
+
+use super::pmi::Request;
+use super::{Action, Shepherd, after};
+use crate::apteam::ending::{Cause, PeEnd};
+use crate::apteam::protocol::notice::Seen;
+use crate::apteam::protocol::shepherd::FromShepherd;
+use crate::apteam::protocol::stacks::{Made, Placed};
+use crate::machine::Nid;
+use crate::variables::units::count;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Programs that PEs of one host have spawned and that have not ended.
+const PROGRAMS_MAX: usize = 64;
+/// How long an apinit may take to put one into its group: it may be restarted meanwhile.
+const PLACED: Duration = Duration::from_secs(30);
+
+/// One that has not ended.
+#[derive(Clone, Debug)]
+struct Program {
+    /// Which PE has spawned it.
+    rank: u32,
+    pes: u64,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Making,
+    /// apinit is to place it, until then.
+    Waiting(Made, u64),
+    Running,
+    /// It was refused, and is being ended.
+    Ending,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spawned {
+    last: u64,
+    programs: BTreeMap<u64, Program>,
+    /// PEs may share processors.
+    pub shares: bool,
+}
+
+impl Spawned {
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.programs.is_empty()
+    }
+
+    /// When one has waited for too long.
+    pub fn due_ns(&self) -> Option<u64> {
+        let until = |program: &Program| match program.stage {
+            Stage::Waiting(_, until) => Some(until),
+            _ => None,
+        };
+        self.programs.values().filter_map(until).min()
+    }
+
+    /// What apinit has to be asked (again).
+    pub fn wait(&self) -> impl Iterator<Item = FromShepherd> {
+        self.programs.values().filter_map(|program| match program.stage {
+            Stage::Waiting(made, _) => Some(FromShepherd::DebuggerMade(made)),
+            _ => None,
+        })
+    }
+}
+
+impl Shepherd {
+    /// A PE wants this.
+    pub(super) fn spawn(&mut self, now_ns: u64, rank: u32, request: Request) {
+        if let Err(why) = self.may_spawn(rank, &request) {
+            return self.refuse_spawn(now_ns, rank, &why);
+        }
+        self.spawned.last += 1;
+        let number = self.spawned.last;
+        let program = Program { rank, pes: request.pes(), stage: Stage::Making };
+        self.spawned.programs.insert(number, program);
+        self.actions.push(Action::Spawn { number, rank, request });
+    }
+
+    fn refuse_spawn(&mut self, now_ns: u64, rank: u32, why: &str) {
+        let effects = self.pmi.as_mut().map(|pmi| pmi.spawned(rank, false));
+        self.pmi_effects(now_ns, effects.unwrap_or_default());
+        let text = format!("called MPI_Comm_spawn in vain: {why}");
+        self.notice(self.nid(rank), Seen::Pmi { rank, text });
+    }
+
+    fn may_spawn(&self, rank: u32, request: &Request) -> Result<(), String> {
+        if self.ending || self.leaving {
+            return Err("the application ends".to_owned());
+        }
+        if self.spawned.programs.len() >= PROGRAMS_MAX {
+            return Err(format!(
+                "PEs of its host have spawned {PROGRAMS_MAX} programs that have not ended, the maximum"
+            ));
+        }
+        let (wanted, room) = (request.pes(), self.room_to_spawn(rank));
+        if wanted <= room {
+            return Ok(());
+        }
+        let room = match room {
+            0 => "no processor but those on which PEs run".to_owned(),
+            room => format!("{} beside those on which PEs run", count(room, "processor")),
+        };
+        Err(format!(
+            "{} for which it has {room}: give each PE as many as it needs, with its own (-d), or let PEs share \
+             processors (--oversubscribe)",
+            match wanted {
+                1 => "a process".to_owned(),
+                wanted => format!("{wanted} processes"),
+            }
+        ))
+    }
+
+    /// How many PEs this one may spawn.
+    fn room_to_spawn(&self, rank: u32) -> u64 {
+        let Some(own) = self.pes.get(&rank).filter(|_| !self.spawned.shares) else {
+            return u64::MAX;
+        };
+        let beside = |other: &super::Pe| {
+            other.nid == own.nid && other.cpus.iter().any(|cpu| own.cpus.binary_search(cpu).is_ok())
+        };
+        let mut room = u64::from(own.depth) - u64::from(!own.ended);
+        for (_, pe) in self.pes.iter().filter(|(other, pe)| **other != rank && beside(pe)) {
+            room += u64::from(pe.depth) - u64::from(!pe.ended);
+        }
+        let near = |program: &&Program| {
+            program.rank == rank || self.pes.get(&program.rank).is_some_and(beside)
+        };
+        let spawned: u64 =
+            self.spawned.programs.values().filter(near).map(|program| program.pes).sum();
+        room.saturating_sub(spawned)
+    }
+
+    /// Its process waits to become aprun.
+    pub(super) fn spawn_made(&mut self, now_ns: u64, number: u64, nid: Nid, pid: u32) {
+        let Some(program) = self.spawned.programs.get_mut(&number) else { return };
+        let made = Made { number, nid, pid, spawned: true };
+        program.stage = Stage::Waiting(made, after(now_ns, PLACED));
+        self.send(|_| FromShepherd::DebuggerMade(made));
+    }
+
+    /// apinit has put it into its group, or could not.
+    pub(super) fn spawn_placed(&mut self, now_ns: u64, placed: Placed) {
+        let Placed { number, why_not, .. } = placed;
+        let Some(program) = self.spawned.programs.get_mut(&number) else { return };
+        if !matches!(program.stage, Stage::Waiting(..)) {
+            return;
+        }
+        let rank = program.rank;
+        if !why_not.is_empty() {
+            program.stage = Stage::Ending;
+            self.actions.push(Action::EndSpawned(number));
+            return self.refuse_spawn(now_ns, rank, &why_not);
+        }
+        program.stage = Stage::Running;
+        self.actions.push(Action::LetSpawnedRun(number));
+        let effects = self.pmi.as_mut().map(|pmi| pmi.spawned(rank, true));
+        self.pmi_effects(now_ns, effects.unwrap_or_default());
+    }
+
+    /// The time is over of those that wait for their place.
+    pub(super) fn spawns_late(&mut self, now_ns: u64) {
+        let late = |program: &Program| matches!(program.stage, Stage::Waiting(_, until) if until <= now_ns);
+        let late: Vec<u64> = self
+            .spawned
+            .programs
+            .iter()
+            .filter(|(_, program)| late(program))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in late {
+            let why_not = format!(
+                "the apinit of its host has not put it into its control group within {} s: it may be of an older \
+                 release",
+                PLACED.as_secs()
+            );
+            self.spawn_placed(now_ns, Placed { number, why_not, spawned: true });
+        }
+    }
+
+    /// It has ended; an Err: it could not be made, or could not become aprun.
+    pub(super) fn spawn_ended(&mut self, now_ns: u64, number: u64, end: Result<PeEnd, String>) {
+        let Some(program) = self.spawned.programs.remove(&number) else { return };
+        let (rank, nid) = (program.rank, self.nid(program.rank));
+        let cause = match (program.stage, end) {
+            (Stage::Ending, _) | (Stage::Running, Ok(PeEnd::Exit(0))) => return,
+            (Stage::Running, Ok(PeEnd::Exit(code))) => Cause::SpawnedEnd { rank, nid, code },
+            (Stage::Running, Ok(PeEnd::Signal(signal))) => {
+                let code = 128u8.saturating_add(u8::try_from(signal).unwrap_or(127));
+                Cause::SpawnedEnd { rank, nid, code }
+            }
+            (Stage::Running, Err(why)) => {
+                Cause::NotMet { rank, nid, text: format!("can't run what it has spawned: {why}") }
+            }
+            (Stage::Making | Stage::Waiting(..), end) => {
+                let why = end.err().unwrap_or_else(|| "its process was killed".to_owned());
+                return self.refuse_spawn(now_ns, rank, &why);
+            }
+        };
+        self.bad(now_ns, cause);
+    }
+}

@@ -1,0 +1,216 @@
+//! Programs that PEs spawn.
+
+use super::*;
+use crate::apshepherd::decide::pmi::Request;
+use crate::apteam::launch::Spawned;
+use crate::apteam::protocol::peers::PmiEntry;
+use crate::apteam::protocol::stacks::{Made, Placed};
+
+/// PEs of this depth, of the processors that each may run on.
+fn deep(depth: u32, cpus: &[&[u32]]) -> HostLaunch {
+    let mut launch = mpi_launch(cpus.len() as u32);
+    for (pe, cpus) in launch.pes.iter_mut().zip(cpus) {
+        (pe.nid, pe.cpus, pe.depth) = (Nid(7), cpus.to_vec(), depth);
+    }
+    launch
+}
+
+/// PE `rank` spawns so many.
+fn spawn(shepherd: &mut Shepherd, rank: u32, pes: u32) -> Vec<Action> {
+    let text =
+        format!("mcmd=spawn\nnprocs={pes}\nexecname=./a\ntotspawns=1\nspawnssofar=1\nendcmd\n");
+    shepherd.apply(MS, Event::Pmi { rank, data: text.into() })
+}
+
+fn spawned(actions: &[Action]) -> Option<(u64, Request)> {
+    actions.iter().find_map(|action| match action {
+        Action::Spawn { number, request, .. } => Some((*number, request.clone())),
+        _ => None,
+    })
+}
+
+fn answer(rank: u32, runs: bool) -> Action {
+    let line =
+        if runs { "cmd=spawn_result rc=0\n" } else { "cmd=spawn_result rc=-1 msg=not_spawned\n" };
+    Action::PmiSend { rank, data: line.into() }
+}
+
+fn notice(actions: &[Action]) -> String {
+    let text = |action: &Action| match action {
+        Action::Notice { what: Seen::Pmi { text, .. }, .. } => Some(text.clone()),
+        _ => None,
+    };
+    actions.iter().find_map(text).unwrap_or_default()
+}
+
+fn placed(number: u64, why_not: &str) -> Event {
+    Event::Frame(ToShepherd::DebuggerPlaced(Placed {
+        number,
+        why_not: why_not.into(),
+        spawned: true,
+    }))
+}
+
+/// Spawned, made, placed, and runs.
+fn runs(shepherd: &mut Shepherd, rank: u32, pes: u32) -> u64 {
+    let (number, _) = spawned(&spawn(shepherd, rank, pes)).expect("there is room");
+    shepherd.apply(MS, Event::SpawnMade { number, nid: Nid(7), pid: 99 });
+    let actions = shepherd.apply(MS, placed(number, ""));
+    assert_eq!(actions[..2], [Action::LetSpawnedRun(number), answer(rank, true)]);
+    number
+}
+
+#[test]
+fn what_is_spawned_runs_when_it_has_its_place() {
+    let mut shepherd = going(deep(4, &[&[0, 1, 2, 3]]));
+    let (number, request) = spawned(&spawn(&mut shepherd, 0, 3)).expect("there is room");
+    assert_eq!((number, request.pes()), (1, 3));
+    let made = Made { number, nid: Nid(7), pid: 99, spawned: true };
+    let asks = Action::Send(FromShepherd::DebuggerMade(made));
+    assert_eq!(shepherd.apply(MS, Event::SpawnMade { number, nid: Nid(7), pid: 99 })[0], asks);
+    // apinit is another one before it has answered.
+    shepherd.apply(MS, Event::Disconnected);
+    shepherd.apply(MS, Event::Connected);
+    assert!(shepherd.apply(MS, hello()).contains(&asks));
+    assert_eq!(
+        shepherd.apply(MS, placed(number, ""))[..2],
+        [Action::LetSpawnedRun(number), answer(0, true)]
+    );
+    assert_eq!(shepherd.apply(MS, placed(number, "")), [], "said twice");
+}
+
+#[test]
+fn there_is_room_beside_the_pes() {
+    let none = "called MPI_Comm_spawn in vain: a process for which it has no processor but those on which PEs run: \
+                give each PE as many as it needs, with its own (-d), or let PEs share processors (--oversubscribe)";
+    let mut one = going(deep(1, &[&[0], &[1]]));
+    let actions = spawn(&mut one, 0, 1);
+    assert_eq!((&actions[0], notice(&actions)), (&answer(0, false), none.to_owned()));
+    // With -d each has its own.
+    let mut own = going(deep(3, &[&[0, 1, 2], &[3, 4, 5]]));
+    assert!(
+        notice(&spawn(&mut own, 0, 3))
+            .contains("3 processes for which it has 2 processors beside those")
+    );
+    let first = runs(&mut own, 0, 2);
+    assert!(notice(&spawn(&mut own, 0, 1)).contains("no processor but"));
+    runs(&mut own, 1, 2);
+    own.apply(MS, Event::SpawnEnded { number: first, end: Ok(PeEnd::Exit(0)) });
+    runs(&mut own, 0, 1);
+    // PEs that are not bound (-cc none) have together what is left.
+    let all = [0, 1, 2, 3];
+    let mut common = going(deep(2, &[&all, &all]));
+    runs(&mut common, 0, 1);
+    assert!(notice(&spawn(&mut common, 1, 2)).contains("it has 1 processor beside those"));
+    // One that has ended needs none.
+    common.apply(MS, ended(0, PeEnd::Exit(0)));
+    runs(&mut common, 1, 2);
+    // With --oversubscribe there is no limit.
+    let mut shares = deep(1, &[&[0]]);
+    shares.launch.shares = true;
+    runs(&mut going(shares), 0, 1000);
+}
+
+#[test]
+fn what_does_not_come_to_run_is_refused() {
+    let mut shepherd = going(deep(2, &[&[0, 1]]));
+    let refused = |actions: Vec<Action>, why: &str| {
+        assert!(actions.contains(&answer(0, false)), "{actions:?}");
+        assert_eq!(notice(&actions), format!("called MPI_Comm_spawn in vain: {why}"));
+    };
+    let (number, _) = spawned(&spawn(&mut shepherd, 0, 1)).expect("there is room");
+    let end = Err("there is no aprun".to_owned());
+    refused(shepherd.apply(MS, Event::SpawnEnded { number, end }), "there is no aprun");
+    let waits = |shepherd: &mut Shepherd| {
+        let (number, _) = spawned(&spawn(shepherd, 0, 1)).expect("there is room");
+        shepherd.apply(MS, Event::SpawnMade { number, nid: Nid(7), pid: 99 });
+        number
+    };
+    let number = waits(&mut shepherd);
+    let actions = shepherd.apply(MS, placed(number, "no group"));
+    assert_eq!(actions[0], Action::EndSpawned(number));
+    refused(actions, "no group");
+    assert!(
+        notice(&spawn(&mut shepherd, 0, 1)).contains("no processor but"),
+        "it has not ended yet"
+    );
+    shepherd.apply(MS, Event::SpawnEnded { number, end: Ok(PeEnd::Signal(9)) });
+    // An apinit that does not answer.
+    let number = waits(&mut shepherd);
+    let actions = shepherd.apply(MS + 30 * SECOND, Event::Tick);
+    assert!(
+        actions.contains(&Action::EndSpawned(number)) && notice(&actions).contains("within 30 s")
+    );
+    shepherd.apply(31 * SECOND, Event::SpawnEnded { number, end: Ok(PeEnd::Signal(9)) });
+    // It is killed before it has its place.
+    let number = waits(&mut shepherd);
+    let end = Ok(PeEnd::Signal(9));
+    refused(shepherd.apply(MS, Event::SpawnEnded { number, end }), "its process was killed");
+}
+
+#[test]
+fn programs_that_were_spawned_have_a_bound() {
+    let mut launch = deep(1, &[&[0]]);
+    launch.launch.shares = true;
+    let mut shepherd = going(launch);
+    (0..64).for_each(|_| {
+        runs(&mut shepherd, 0, 1);
+    });
+    assert!(
+        notice(&spawn(&mut shepherd, 0, 1))
+            .contains("64 programs that have not ended, the maximum")
+    );
+}
+
+#[test]
+fn an_application_lasts_until_what_it_has_spawned_has_ended() {
+    let mut shepherd = going(deep(2, &[&[0, 1]]));
+    let number = runs(&mut shepherd, 0, 1);
+    let actions = shepherd.apply(SECOND, ended(0, PeEnd::Exit(0)));
+    let lingers = Action::SetTimer(Some(SECOND + LINGER.as_nanos() as u64));
+    assert!(!actions.contains(&lingers), "{actions:?}");
+    let end = Ok(PeEnd::Exit(0));
+    let actions = shepherd.apply(SECOND, Event::SpawnEnded { number, end });
+    assert!(actions.contains(&lingers), "{actions:?}");
+}
+
+#[test]
+fn a_bad_end_of_what_was_spawned_ends_the_application() {
+    let (rank, nid) = (0, Nid(7));
+    for (end, cause) in [
+        (Ok(PeEnd::Exit(3)), Cause::SpawnedEnd { rank, nid, code: 3 }),
+        (Ok(PeEnd::Signal(9)), Cause::SpawnedEnd { rank, nid, code: 137 }),
+        (
+            Err("there is none".to_owned()),
+            Cause::NotMet {
+                rank,
+                nid,
+                text: "can't run what it has spawned: there is none".into(),
+            },
+        ),
+    ] {
+        let mut shepherd = going(deep(2, &[&[0, 1]]));
+        let number = runs(&mut shepherd, 0, 1);
+        let actions = shepherd.apply(SECOND, Event::SpawnEnded { number, end });
+        assert_eq!(actions[0], Action::Send(FromShepherd::Decisive(decisive(SECOND, cause))));
+        assert!(actions.contains(&Action::Signal(15)), "{actions:?}");
+        assert!(notice(&spawn(&mut shepherd, 0, 1)).contains("the application ends"));
+    }
+}
+
+#[test]
+fn who_was_spawned_is_a_world_of_another_name() {
+    let name = |spawned: Option<Spawned>| {
+        let mut shepherd = going(HostLaunch { spawned, ..mpi_launch(1) });
+        let said = |shepherd: &mut Shepherd, line| match &shepherd.apply(MS, pmi(0, line))[..] {
+            [Action::PmiSend { data, .. }] => String::from_utf8_lossy(data).into_owned(),
+            other => panic!("{other:?}"),
+        };
+        (said(&mut shepherd, "cmd=get_my_kvsname\n"), said(&mut shepherd, "cmd=get key=PORT\n"))
+    };
+    let (own, nothing) = name(None);
+    let entries = vec![PmiEntry { key: "PORT".into(), value: "x".into() }];
+    let (other, port) = name(Some(Spawned { entries }));
+    assert_ne!(own, other);
+    assert!(nothing.contains("key_not_found") && port.ends_with(" value=x\n"));
+}

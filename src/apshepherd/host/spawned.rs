@@ -1,0 +1,215 @@
+//! What PEs spawn, as processes: each an `aprun --inside`, which starts the new PEs.
+//!
+//! It runs as a PE would: in the environment, the directory and the limits of the launch, on the processors of the PE that
+//! has spawned it. What it and its PEs write goes where that PE's output goes, into the same pipes. Until it is in the
+//! control group of the PE's node, it waits ([`super::attaching`]).
+
+use super::attaching::{self, Attaching, Waiting};
+use super::pes::pipe;
+use super::program;
+use super::*;
+use crate::apshepherd::decide::pmi::Request;
+use crate::apteam::launch::Spawned as World;
+use crate::apteam::protocol::peers::PmiEntry;
+use crate::os::fork::Failure;
+use nix::unistd::{AccessFlags, Pid, access};
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// The program.
+const PROGRAM: &str = "aprun";
+
+/// Those that have not ended, by number.
+#[derive(Debug, Default)]
+pub(super) struct Spawned(BTreeMap<u64, One>);
+
+#[derive(Debug)]
+struct One {
+    pid: Pid,
+    /// It waits there; `None`: no more.
+    gate: Option<OwnedFd>,
+    /// Where it says why it could not be executed.
+    failure: OwnedFd,
+}
+
+impl Spawned {
+    /// Whether this process is one.
+    pub fn is_one(&self, pid: i32) -> bool {
+        self.0.values().any(|one| one.pid.as_raw() == pid)
+    }
+
+    /// Lets it become aprun.
+    pub fn let_run(&mut self, number: u64) {
+        if let Some(gate) = self.0.get_mut(&number).and_then(|one| one.gate.take()) {
+            attaching::open(gate);
+        }
+    }
+
+    /// Kills it.
+    pub fn end(&mut self, number: u64) {
+        if let Some(one) = self.0.get(&number) {
+            let _ = kill(one.pid, Signal::SIGKILL);
+        }
+    }
+
+    /// Passes a signal on, which aprun passes on to its PEs. What stops it would stop it alone: all have that.
+    pub fn signal(&self, signal: Signal) {
+        for one in self.0.values() {
+            let _ = kill(one.pid, signal);
+            if matches!(signal, Signal::SIGSTOP | Signal::SIGCONT) {
+                for pid in descend::descendants_of(one.pid.as_raw()) {
+                    let _ = kill(pid, signal);
+                }
+            }
+        }
+    }
+}
+
+/// The program itself: beside this one, or in PATH of the PEs.
+fn find(launch: &HostLaunch) -> Option<PathBuf> {
+    let path = launch.launch.environment.iter().find_map(|item| item.strip_prefix(b"PATH="));
+    let folders = std::env::split_paths(OsStr::from_bytes(path.unwrap_or_default()));
+    let beside = std::env::current_exe().ok().map(|own| own.with_file_name(PROGRAM));
+    let mut all = beside.into_iter().chain(folders.map(|folder| folder.join(PROGRAM)));
+    all.find(|file| file.is_file() && access(file, AccessFlags::X_OK).is_ok())
+}
+
+/// The command line for a request.
+///
+/// # Errors
+/// It can't be written as one; in words.
+fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, String> {
+    let wireup = if launch.launch.pmi_port { "--pmi=port" } else { "--pmi=pmi1" };
+    // (How many there may be the apshepherd has decided.)
+    let options = [PROGRAM, "--inside", "-q", "--oversubscribe", wireup];
+    let mut words: Vec<Vec<u8>> = options.iter().map(|word| word.as_bytes().to_vec()).collect();
+    if launch.launch.rendezvous.is_none() {
+        words.push(b"--env=none".to_vec());
+    }
+    let first = request.programs.first();
+    if let Some(folder) = first.and_then(|program| program.info(b"wdir").or(program.info(b"wd"))) {
+        words.extend([b"--chdir".to_vec(), folder.to_vec()]);
+    }
+    for (index, program) in request.programs.iter().enumerate() {
+        if index > 0 {
+            words.push(b":".to_vec());
+        }
+        words.extend([b"-n".to_vec(), program.pes.to_string().into_bytes()]);
+        if request.programs.len() == 1 {
+            words.push(b"--".to_vec());
+        } else if program.command.starts_with(b"-")
+            || program.arguments.iter().any(|word| word == b":")
+        {
+            return Err("one of several programs has a name that begins with -, or a lone colon for an argument".into());
+        }
+        words.push(program.command.clone());
+        words.extend_from_slice(&program.arguments);
+    }
+    Ok(words)
+}
+
+/// Another writing end of a pipe of output; of one that is at its end, /dev/null.
+fn writing_end(pipe: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    let path = match pipe {
+        Some(pipe) => format!("/proc/self/fd/{}", pipe.as_raw_fd()),
+        None => "/dev/null".to_owned(),
+    };
+    high(File::options().write(true).open(path)?.into())
+}
+
+impl Shell {
+    pub(super) fn spawns(&mut self, number: u64, rank: u32, request: &Request) {
+        let event = match self.try_spawn(number, rank, request) {
+            Ok((nid, pid)) => Event::SpawnMade { number, nid, pid },
+            Err(why) => Event::SpawnEnded { number, end: Err(why) },
+        };
+        self.happened.push(event);
+    }
+
+    fn try_spawn(
+        &mut self,
+        number: u64,
+        rank: u32,
+        request: &Request,
+    ) -> Result<(Nid, u32), String> {
+        let launch = self.launch.as_deref().ok_or("it has not been launched")?;
+        let local = launch.pes.iter().find(|pe| pe.rank == rank).ok_or("it is not on this host")?;
+        let (_, pe) = self.pes.of_rank(rank).filter(|(_, pe)| !pe.ended).ok_or("it has ended")?;
+        let path = find(launch).ok_or("its host has no aprun beside its apshepherd or in PATH")?;
+        let words = command(launch, request)?;
+        let mut program = program::in_place_of(launch, &path, &words, self.soft_files)
+            .map_err(|refusal| refusal.text)?;
+        if let Some(folder) = request.programs.first().and_then(|program| program.info(b"path")) {
+            program.environment = with_path(&program.environment, folder)?;
+        }
+        let entries: Vec<PmiEntry> = request.entries.clone();
+        let world = World { entries }.text(launch.launch.shares);
+        let world = [World::VARIABLE.as_bytes(), b"=", &world].concat();
+        let mut environment = program::own_environment(launch, local);
+        environment.push(CString::new(world).map_err(|_| "a null byte in a value".to_owned())?);
+        let (cpus, nid) = (crate::os::affinity::get(pe.pid.as_raw()).unwrap_or_default(), pe.nid);
+        let cpus: Vec<u32> = cpus.into_iter().collect();
+        let made = || -> io::Result<One> {
+            let (failure, fails) = pipe()?;
+            super::pes::nonblocking(&failure)?;
+            let null = high(File::options().read(true).open("/dev/null")?.into())?;
+            let [stdout, stderr] = &pe.output;
+            let (stdout, stderr) =
+                (writing_end(stdout.fd.as_ref())?, writing_end(stderr.fd.as_ref())?);
+            let attaching = Attaching {
+                index: 0,
+                environment,
+                cpus: &cpus,
+                nice: local.nice,
+                stdio: [null.as_fd(), stdout.as_fd(), stderr.as_fd()],
+                group: None,
+                placing: None,
+                failures: fails.as_fd(),
+            };
+            let Waiting { pid, gate } = attaching.start(&program)?;
+            Ok(One { pid, gate: Some(gate), failure })
+        };
+        let one = made().map_err(|e| format!("no process can be started: {e}"))?;
+        let pid = one.pid.as_raw().unsigned_abs();
+        self.spawned.0.insert(number, one);
+        Ok((nid, pid))
+    }
+
+    /// It has been waited for.
+    pub(super) fn spawned_ended(&mut self, pid: i32, change: Change) {
+        let end = match change {
+            Change::Stopped(_) => return,
+            Change::Exited(code) => PeEnd::Exit(code),
+            Change::Died(signal) => PeEnd::Signal(signal),
+        };
+        let number =
+            self.spawned.0.iter().find(|(_, one)| one.pid.as_raw() == pid).map(|(n, _)| *n);
+        let Some((number, one)) = number.and_then(|n| Some((n, self.spawned.0.remove(&n)?))) else {
+            return;
+        };
+        let mut record = [0; Failure::SIZE];
+        let failed = nix::unistd::read(&one.failure, &mut record) == Ok(Failure::SIZE);
+        let end = match Failure::parse(&record).filter(|_| failed) {
+            Some(failure) => {
+                Err(format!("aprun can't be executed: {}", Errno::from_raw(failure.errno).desc()))
+            }
+            None => Ok(end),
+        };
+        self.happens(Event::SpawnEnded { number, end });
+    }
+}
+
+/// An environment with this folder (or several, with colons) before the others in PATH.
+fn with_path(environment: &[CString], folder: &[u8]) -> Result<std::rc::Rc<[CString]>, String> {
+    let path = |item: &CString| Some(item.as_bytes().strip_prefix(b"PATH=")?.to_vec());
+    let own = environment.iter().find_map(path).unwrap_or_default();
+    let whole = [b"PATH=", folder, b":", &own].concat();
+    let whole = CString::new(whole).map_err(|_| "a null byte in a path".to_owned())?;
+    let others = environment.iter().filter(|item| path(item).is_none()).cloned();
+    Ok(others.chain([whole]).collect())
+}

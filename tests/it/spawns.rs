@@ -1,0 +1,183 @@
+//! MPI_Comm_spawn: programs that PEs start, with libraries of MPICH whose network has it. (Debian's, over UCX, has not.)
+
+use super::mpis::mpi4py;
+use crate::support::hosts::{Cluster, may_be};
+use crate::support::mpi;
+use crate::support::*;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The libraries.
+const LIBRARIES: [&str; 2] = ["mpich-4.3.2", "mpich-5.0.2"];
+
+/// A program of a library's ABI, and where the library is; `None` without one, and the test is skipped.
+fn built(test: &str, library: &str) -> Option<(String, PathBuf)> {
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(library).join("lib");
+    if !folder.is_dir() {
+        skip(test, &format!("there is no {library} (tests/it/mpis/fetch fetches it)"));
+        return None;
+    }
+    let program = mpi::of_abi(test, "family", &folder.join("libmpi.so.12"))?;
+    Some((program.to_str().expect("text").to_owned(), folder))
+}
+
+/// aprun of that program, the words of its options and of its arguments.
+fn family(mut aprun: Command, (program, library): &(String, PathBuf), arguments: &str) -> Command {
+    aprun.env("LD_LIBRARY_PATH", library).arg(program).args(words(arguments));
+    aprun
+}
+
+/// What parents and children say that have met, sorted.
+fn met(parents: u32, children: u32) -> Vec<String> {
+    let all = parents + children;
+    let sum = all * (all + 1) / 2;
+    let child =
+        |rank| format!("child rank {rank} of {all} sum {sum} an argument: a = b in its group");
+    let parent = |rank| format!("parent rank {rank} of {all} sum {sum}  in its group");
+    (parents..all).map(child).chain((0..parents).map(parent)).collect()
+}
+
+#[test]
+fn pes_meet_those_that_they_spawn() {
+    let test = "spawns::pes_meet_those_that_they_spawn";
+    let instance = instance(1, 8);
+    for library in LIBRARIES {
+        let Some(program) = built(test, library) else { return };
+        let aprun = |line: &str| instance.command("aprun", words(line));
+        let run = run(&mut family(aprun("-q -n 2 -d 3"), &program, "2")).expect(0);
+        assert_eq!(run.sorted(), met(2, 2), "{library}: {}", run.stderr);
+        assert_eq!(run.stderr, "");
+    }
+    instance.wait_until_free();
+}
+
+#[test]
+fn several_programs_are_spawned_by_a_port_and_in_another_folder() {
+    let test = "spawns::several_programs_are_spawned_by_a_port_and_in_another_folder";
+    let Some(program) = built(test, LIBRARIES[0]) else { return };
+    let instance = instance(1, 8);
+    let aprun = |line: &str| instance.command("aprun", words(line));
+    let two = run(&mut family(aprun("-q -n 1 -d 3"), &program, "1 two")).expect(0);
+    assert_eq!(two.sorted(), met(1, 2), "{}", two.stderr);
+    let port = run(&mut family(aprun("-q -n 1 -d 2 --pmi=port"), &program, "1")).expect(0);
+    assert_eq!(port.sorted(), met(1, 1), "{}", port.stderr);
+    let folder = run(&mut family(aprun("-q -n 1 -d 2"), &program, "1 wdir")).expect(0);
+    assert!(folder.out().contains("its group/\n"), "{}", folder.out());
+    // What is spawned speaks for its parent.
+    let label = run(&mut family(aprun("-q -n 1 -d 2 --label"), &program, "1")).expect(0);
+    assert!(label.out().lines().all(|line| line.starts_with("0: ")), "{}", label.out());
+    instance.wait_until_free();
+}
+
+#[test]
+fn there_is_room_beside_the_pes() {
+    let test = "spawns::there_is_room_beside_the_pes";
+    let Some(program) = built(test, LIBRARIES[0]) else { return };
+    let instance = instance(1, 4);
+    let aprun = |line: &str| instance.command("aprun", words(line));
+    let none = run(&mut family(aprun("-q -n 2"), &program, "1"));
+    none.expect(3).says(
+        "called MPI_Comm_spawn in vain: a process for which it has no processor but those on which",
+    );
+    let shared = run(&mut family(aprun("-q -n 2 --oversubscribe"), &program, "2")).expect(0);
+    assert_eq!(shared.sorted(), met(2, 2), "{}", shared.stderr);
+    let common = run(&mut family(aprun("-q -n 2 -d 2 -cc none"), &program, "2")).expect(0);
+    assert_eq!(common.sorted(), met(2, 2), "{}", common.stderr);
+    instance.wait_until_free();
+}
+
+#[test]
+fn an_application_lasts_until_what_it_has_spawned_has_ended() {
+    let test = "spawns::an_application_lasts_until_what_it_has_spawned_has_ended";
+    let Some(program) = built(test, LIBRARIES[0]) else { return };
+    let instance = instance(1, 2);
+    let run =
+        run(&mut family(instance.command("aprun", words("-q -n 1 -d 2")), &program, "1 later"));
+    assert!(run.expect(0).out().ends_with("child has the last word\n"));
+    instance.wait_until_free();
+}
+
+/// Whatever ends badly, nothing is left.
+#[test]
+fn bad_ends_end_parents_and_children() {
+    let test = "spawns::bad_ends_end_parents_and_children";
+    let Some(program) = built(test, LIBRARIES[0]) else { return };
+    let instance = instance(1, 2);
+    let aprun = |line: &str| instance.command("aprun", words(line));
+    let abort = run(&mut family(aprun("-q -n 1 -d 2"), &program, "1 abort"));
+    abort.expect(7).says("a program that PE 0 has spawned ended with code 7");
+    let missing = run(&mut family(aprun("-q -n 1 -d 2"), &program, "1 - ./no-such-program"));
+    missing.expect(127).says("no-such-program").says("that PE 0 has spawned ended with code 127");
+    // ^C, with both waiting.
+    let waits = Running::start(&mut family(aprun("-q -n 1 -d 2"), &program, "1 wait"));
+    eventually(BOUND, "both wait", || waits.lines_so_far() == ["child waits", "parent waits"]);
+    assert!(!processes_with(&program.0).is_empty());
+    waits.signal(libc::SIGINT);
+    waits.wait(BOUND).expect(128 + libc::SIGINT);
+    instance.wait_until_free();
+    assert_eq!(processes_with(&program.0), []);
+}
+
+/// What a user of mpi4py writes.
+#[test]
+fn a_pool_of_mpi4py_spawns_its_workers() {
+    const POOL: &str = "from mpi4py.futures import MPIPoolExecutor as P\n\
+                        if __name__ == '__main__':\n\
+                        \x20   with P(max_workers=2) as pool:\n\
+                        \x20       print(sum(pool.map(abs, range(-10, 1))))\n";
+    let test = "spawns::a_pool_of_mpi4py_spawns_its_workers";
+    let Some((_, library)) = built(test, LIBRARIES[0]) else { return };
+    let Some(mpi4py) = mpi4py(test) else { return };
+    let instance = instance(1, 4);
+    let pool = instance.directory().join("pool.py");
+    std::fs::write(&pool, POOL).expect("written");
+    let mut aprun = instance.command("aprun", words("-q -n 1 -d 3 python3"));
+    aprun.arg(&pool).env("PYTHONPATH", mpi4py).env("MPI4PY_MPIABI", "mpich");
+    assert_eq!(run(aprun.env("LD_LIBRARY_PATH", library)).expect(0).out(), "55\n");
+    instance.wait_until_free();
+}
+
+/// apkill stops what was spawned, too, and lets it go on.
+#[test]
+fn what_was_spawned_is_stopped_and_ended_with_its_application() {
+    let test = "spawns::what_was_spawned_is_stopped_and_ended_with_its_application";
+    let Some(program) = built(test, LIBRARIES[0]) else { return };
+    let instance = instance(1, 2);
+    let aprun = instance.command("aprun", words("-q -n 1 -d 2"));
+    let waits = Running::start(&mut family(aprun, &program, "1 wait"));
+    eventually(BOUND, "both wait", || waits.lines_so_far() == ["child waits", "parent waits"]);
+    let states = || {
+        let all = processes_with(&program.0).into_iter();
+        // (aprun and psched start have the name among their arguments.)
+        let own = all.filter(|(_, line)| line.starts_with(&program.0));
+        let stat =
+            own.filter_map(|(pid, _)| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+        stat.filter_map(|stat| stat.rsplit_once(") ")?.1.chars().next()).collect::<String>()
+    };
+    let [apid] = instance.apids("running")[..] else { panic!("one runs") };
+    let apkill = |signal: &str| instance.run("apkill", ["-s", signal, &apid.to_string()]).expect(0);
+    apkill("STOP");
+    eventually(BOUND, "both are stopped", || states() == "TT");
+    apkill("CONT");
+    eventually(BOUND, "both go on", || states().len() == 2 && !states().contains('T'));
+    apkill("TERM");
+    waits.wait(BOUND).expect(128 + libc::SIGTERM);
+    instance.wait_until_free();
+    assert_eq!(processes_with(&program.0), []);
+}
+
+/// The PE that spawns is on the second host.
+#[test]
+fn a_pe_of_another_host_spawns() {
+    let test = "spawns::a_pe_of_another_host_spawns";
+    let Some(program) = built(test, LIBRARIES[1]) else { return };
+    if !may_be(test) {
+        return;
+    }
+    let two = Cluster::start(2, 1);
+    let aprun = two.command(0, "aprun", words("-q -n 2 -d 2 -N 1"));
+    let run = run(&mut family(aprun, &program, "1")).expect(0);
+    assert_eq!(run.sorted(), met(2, 1), "{}", run.stderr);
+    two.wait_until_up();
+}
