@@ -15,8 +15,8 @@
 //!  5. is traced by its parent, so that it stops when execve has succeeded, before its first
 //!     instruction.
 //!
-//! A process that is to trace a PE is made in the same way, in the PE's group: it waits at a gate instead
-//! of 5, until the PE stands.
+//! A process that is to trace a PE, and what a PE spawns, is made in the same way: it waits at a gate instead
+//! of 5, until the PE stands, or it is in the PE's group.
 //!
 //! Signals that the parent blocks are unblocked right before execve. One that comes there stops the
 //! child, which is traced, and the parent keeps it for later.
@@ -165,7 +165,7 @@ pub struct PeSetup<'a> {
     pub group: Option<BorrowedFd<'a>>,
     /// The caller's right to put it there, where the group is root's and the caller is not.
     pub placing: Option<&'a Placing>,
-    /// It is to trace a PE, and is none: it executes once this pipe has a byte, and is not traced itself.
+    /// It is no PE (it is to trace one, or to start what one spawns): it executes once this pipe has a byte, and is not traced itself.
     pub gate: Option<BorrowedFd<'a>>,
     /// What descends from the caller is to trace it, also where the kernel lets ancestors only.
     pub lends: bool,

@@ -161,6 +161,8 @@ fn what_was_spawned_is_stopped_and_ended_with_its_application() {
     eventually(BOUND, "both are stopped", || states() == "TT");
     apkill("CONT");
     eventually(BOUND, "both go on", || states().len() == 2 && !states().contains('T'));
+    apkill("STOP");
+    eventually(BOUND, "both are stopped", || states() == "TT");
     apkill("TERM");
     waits.wait(BOUND).expect(128 + libc::SIGTERM);
     instance.wait_until_free();

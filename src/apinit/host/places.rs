@@ -16,8 +16,8 @@
 //! Later it is looked again, once a [`PERIOD`] ([`Look`]): at these groups, and at the children of
 //! the shepherd, which lists them without a look at all processes. What is found outside goes back
 //! to the group in which it was seen before; what was never seen in one is killed. A fork of the shepherd
-//! that has executed nothing may be beside it for [`FORMING`]: a debugger that this apinit is about to put
-//! into the group of its node. Where processors
+//! that has executed nothing may be beside it for [`FORMING`]: a debugger, or what a PE spawns, that this
+//! apinit is about to put into the group of its node. Where processors
 //! are not enforced, each thread that may run on others than its application's on that node is
 //! bound to those again. One round takes [`BUDGET`] at most, and the next goes on where it ended:
 //! many applications are looked at less often, never for longer.
@@ -41,7 +41,7 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// How long one round may take: one part in 200 of a processor.
 const BUDGET: Duration = Duration::from_millis(5);
 
-/// How long a fork of the shepherd may be beside it.
+/// How long a fork of the shepherd may be beside it. (The shepherd gives up what is to be spawned before that.)
 const FORMING: Duration = Duration::from_secs(10);
 
 /// Where the processes of an application belong.
@@ -159,7 +159,7 @@ impl Look {
         found
     }
 
-    /// It is a debugger on its way to its node.
+    /// It is a debugger, or what a PE spawns, on its way to its node.
     fn forms(&self, pid: i32) -> bool {
         is_forming(&self.groups, self.shepherd, pid)
     }
@@ -230,6 +230,13 @@ pub(super) fn is_forming(groups: &AppGroups, shepherd: i32, pid: i32) -> bool {
     process_tracking::parent(pid) == Some(shepherd)
         && process_tracking::is_fork(pid)
         && groups.shepherds().contains(&pid)
+}
+
+/// The same of one that is in the group of a node already.
+pub(super) fn has_formed(groups: &AppGroups, shepherd: i32, born: Nid, pid: i32) -> bool {
+    process_tracking::parent(pid) == Some(shepherd)
+        && process_tracking::is_fork(pid)
+        && groups.left_by_birth().contains(&(born, pid))
 }
 
 /// Whether a process is the appmix of this shepherd: its child, and of the file beside this program, or of one that an

@@ -192,7 +192,7 @@ impl Shepherd {
 
     /// When the last PE has ended and others are left, they are given a moment to go by themselves.
     pub(super) fn wait_for_leavings(&mut self, now_ns: u64) {
-        let gone = self.alive == 0 && (self.spawned.is_empty() || self.ending);
+        let gone = self.alive == 0 && self.spawned.is_empty();
         let left = self.stage == Stage::Going && gone && self.empty_at.is_none();
         if left && !self.swept && self.linger_until.is_none() {
             self.linger_until = Some(after(now_ns, LINGER));

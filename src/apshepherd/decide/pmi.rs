@@ -149,6 +149,8 @@ pub struct Pmi {
     clients: BTreeMap<u32, Client>,
     space: BTreeMap<Bytes, Bytes>,
     space_bytes: usize,
+    /// Bytes of requests that have begun and are not whole.
+    requests_bytes: usize,
     /// Put since the last barrier.
     fresh: BTreeMap<Bytes, Bytes>,
     fresh_bytes: usize,
@@ -194,6 +196,7 @@ impl Pmi {
             clients: ranks.into_iter().map(|r| (r, Client::default())).collect(),
             space: BTreeMap::new(),
             space_bytes: 0,
+            requests_bytes: 0,
             fresh: BTreeMap::new(),
             fresh_bytes: 0,
             names: BTreeMap::new(),
@@ -365,7 +368,14 @@ impl Pmi {
     fn line(&mut self, rank: u32, line: &[u8], effects: &mut Vec<Effect>) -> Result<(), String> {
         let Some(client) = self.clients.get_mut(&rank) else { return Ok(()) };
         if let Some(reading) = &mut client.request {
-            if reading.line(line)? == Reads::All {
+            let before = reading.bytes();
+            let read = reading.line(line)?;
+            self.requests_bytes += reading.bytes() - before;
+            if self.requests_bytes as u64 > self.space_max {
+                return Err("a spawn that is too large beside those of other PEs".into());
+            }
+            if read == Reads::All {
+                self.requests_bytes -= reading.bytes();
                 let request = client.request.take().map(Reading::end).unwrap_or_default();
                 client.spawns = true;
                 effects.push(Effect::Spawn { rank, request });

@@ -37,8 +37,8 @@ use std::time::Duration;
 
 /// Programs that PEs of one host have spawned and that have not ended.
 const PROGRAMS_MAX: usize = 64;
-/// How long an apinit may take to put one into its group: it may be restarted meanwhile.
-const PLACED: Duration = Duration::from_secs(30);
+/// How long an apinit may take to put one into its group. (After 10 s it ends what waits beside the apshepherd.)
+const PLACED: Duration = Duration::from_secs(8);
 
 /// One that has not ended.
 #[derive(Clone, Debug)]
@@ -210,6 +210,14 @@ impl Shepherd {
     pub(super) fn spawn_ended(&mut self, now_ns: u64, number: u64, end: Result<PeEnd, String>) {
         let Some(program) = self.spawned.programs.remove(&number) else { return };
         let (rank, nid) = (program.rank, self.nid(program.rank));
+        let of_memory = |shepherd: &mut Shepherd, end| {
+            !shepherd.ending && shepherd.killed_for_memory(now_ns, rank, nid, end)
+        };
+        if let (Stage::Running, Ok(end)) = (program.stage, &end)
+            && of_memory(self, *end)
+        {
+            return;
+        }
         let cause = match (program.stage, end) {
             (Stage::Ending, _) | (Stage::Running, Ok(PeEnd::Exit(0))) => return,
             (Stage::Running, Ok(PeEnd::Exit(code))) => Cause::SpawnedEnd { rank, nid, code },

@@ -1,4 +1,5 @@
-//! Processes that are to attach to a PE: strace and gdb, for `aprun --strace`, `aprun -g` and `apstat --stacks`.
+//! Processes that are to attach to a PE: strace and gdb, for `aprun --strace`, `aprun -g` and `apstat --stacks`; and those
+//! that are to start what a PE spawns ([`super::spawned`]).
 //!
 //! # Problem
 //! What traces a PE is to be frozen with it and bound by its node's limits. Had it executed its program elsewhere,

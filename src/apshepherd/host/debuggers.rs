@@ -209,7 +209,7 @@ fn is_over(state: u8) -> bool {
     matches!(state, b'Z' | b'X')
 }
 
-fn threads_of(pid: Pid) -> impl Iterator<Item = Pid> {
+pub(super) fn threads_of(pid: Pid) -> impl Iterator<Item = Pid> {
     let all = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     all.filter_map(|thread| thread.file_name().to_str()?.parse().ok()).map(Pid::from_raw)
 }

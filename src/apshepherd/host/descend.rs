@@ -39,6 +39,11 @@ pub fn descendants(groups: &[(Nid, OwnedFd)]) -> Vec<Pid> {
     found
 }
 
+/// The children of a process, where the kernel lists them.
+pub fn children_of(pid: i32) -> Vec<i32> {
+    listed(pid)
+}
+
 /// The living descendants of a process.
 pub fn descendants_of(pid: i32) -> Vec<Pid> {
     match Path::new(&format!("/proc/{pid}/task/{pid}/children")).exists() {

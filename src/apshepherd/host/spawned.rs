@@ -11,18 +11,37 @@ use super::*;
 use crate::apshepherd::decide::pmi::Request;
 use crate::apteam::launch::Spawned as World;
 use crate::apteam::protocol::peers::PmiEntry;
+use crate::os::affinity;
 use crate::os::fork::Failure;
 use nix::unistd::{AccessFlags, Pid, access};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 /// The program.
 const PROGRAM: &str = "aprun";
+/// Variables that are options of an aprun: they were the outer one's.
+const OPTIONS: [&str; 3] = ["APRUN_LABEL", "APRUN_SYNC_TTY", "MPIEXEC_TIMEOUT"];
+/// Signals that aprun passes on to its PEs (aprun(1), SIGNALS).
+const PASSED_ON: [Signal; 9] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGABRT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGURG,
+    Signal::SIGWINCH,
+];
+
+/// Threads of a PE of which it is looked where they may run.
+const THREADS_MAX: usize = 256;
 
 /// Those that have not ended, by number.
 #[derive(Debug, Default)]
@@ -31,6 +50,7 @@ pub(super) struct Spawned(BTreeMap<u64, One>);
 #[derive(Debug)]
 struct One {
     pid: Pid,
+    nid: Nid,
     /// It waits there; `None`: no more.
     gate: Option<OwnedFd>,
     /// Where it says why it could not be executed.
@@ -57,14 +77,31 @@ impl Spawned {
         }
     }
 
-    /// Passes a signal on, which aprun passes on to its PEs. What stops it would stop it alone: all have that.
+    /// Passes a signal on: aprun gets what it passes on itself, and its PEs the others.
     pub fn signal(&self, signal: Signal) {
         for one in self.0.values() {
-            let _ = kill(one.pid, signal);
-            if matches!(signal, Signal::SIGSTOP | Signal::SIGCONT) {
-                for pid in descend::descendants_of(one.pid.as_raw()) {
-                    let _ = kill(pid, signal);
+            let (aprun, all) = (one.pid.as_raw(), || descend::descendants_of(one.pid.as_raw()));
+            let to = match signal {
+                // (It is no aprun yet, and would die of it.)
+                _ if one.gate.is_some() => match signal {
+                    Signal::SIGTERM => vec![one.pid],
+                    _ => Vec::new(),
+                },
+                Signal::SIGSTOP | Signal::SIGCONT => all().into_iter().chain([one.pid]).collect(),
+                signal if PASSED_ON.contains(&signal) => vec![one.pid],
+                _ => {
+                    let children = descend::children_of(aprun).into_iter();
+                    children.flat_map(descend::descendants_of).collect()
                 }
+            };
+            let mut both: Vec<(Pid, Signal)> = to.into_iter().map(|pid| (pid, signal)).collect();
+            if signal == Signal::SIGTERM {
+                // Those that are stopped hear it only when they go on.
+                let go_on = all().into_iter().chain([one.pid]);
+                both.extend(go_on.map(|pid| (pid, Signal::SIGCONT)));
+            }
+            for (pid, signal) in both {
+                let _ = kill(pid, signal);
             }
         }
     }
@@ -85,8 +122,9 @@ fn find(launch: &HostLaunch) -> Option<PathBuf> {
 /// It can't be written as one; in words.
 fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, String> {
     let wireup = if launch.launch.pmi_port { "--pmi=port" } else { "--pmi=pmi1" };
-    // (How many there may be the apshepherd has decided.)
-    let options = [PROGRAM, "--inside", "-q", "--oversubscribe", wireup];
+    // (How many there may be the apshepherd has decided. What is spawned at different times is to be on different
+    // processors: Linux chooses them.)
+    let options = [PROGRAM, "--inside", "-q", "--oversubscribe", "-cc", "none", wireup];
     let mut words: Vec<Vec<u8>> = options.iter().map(|word| word.as_bytes().to_vec()).collect();
     if launch.launch.rendezvous.is_none() {
         words.push(b"--env=none".to_vec());
@@ -144,16 +182,17 @@ impl Shell {
         let words = command(launch, request)?;
         let mut program = program::in_place_of(launch, &path, &words, self.soft_files)
             .map_err(|refusal| refusal.text)?;
-        if let Some(folder) = request.programs.first().and_then(|program| program.info(b"path")) {
-            program.environment = with_path(&program.environment, folder)?;
-        }
+        let folder = request.programs.first().and_then(|program| program.info(b"path"));
+        program.environment = for_aprun(&program.environment, folder)?;
         let entries: Vec<PmiEntry> = request.entries.clone();
         let world = World { entries }.text(launch.launch.shares);
         let world = [World::VARIABLE.as_bytes(), b"=", &world].concat();
         let mut environment = program::own_environment(launch, local);
         environment.push(CString::new(world).map_err(|_| "a null byte in a value".to_owned())?);
-        let (cpus, nid) = (crate::os::affinity::get(pe.pid.as_raw()).unwrap_or_default(), pe.nid);
-        let cpus: Vec<u32> = cpus.into_iter().collect();
+        let (cpus, nid) = (processors(pe.pid.as_raw(), &local.cpus), pe.nid);
+        if cpus.is_empty() {
+            return Err("it has ended".to_owned());
+        }
         let made = || -> io::Result<One> {
             let (failure, fails) = pipe()?;
             super::pes::nonblocking(&failure)?;
@@ -172,7 +211,7 @@ impl Shell {
                 failures: fails.as_fd(),
             };
             let Waiting { pid, gate } = attaching.start(&program)?;
-            Ok(One { pid, gate: Some(gate), failure })
+            Ok(One { pid, nid, gate: Some(gate), failure })
         };
         let one = made().map_err(|e| format!("no process can be started: {e}"))?;
         let pid = one.pid.as_raw().unsigned_abs();
@@ -192,6 +231,10 @@ impl Shell {
         let Some((number, one)) = number.and_then(|n| Some((n, self.spawned.0.remove(&n)?))) else {
             return;
         };
+        let killed = end == PeEnd::Signal(Signal::SIGKILL as i32);
+        if let Some(over_limit) = killed.then(|| self.limits.memory_kill(one.nid)).flatten() {
+            self.happens(Event::MemoryKill { nid: one.nid, over_limit });
+        }
         let mut record = [0; Failure::SIZE];
         let failed = nix::unistd::read(&one.failure, &mut record) == Ok(Failure::SIZE);
         let end = match Failure::parse(&record).filter(|_| failed) {
@@ -204,12 +247,61 @@ impl Shell {
     }
 }
 
-/// An environment with this folder (or several, with colons) before the others in PATH.
-fn with_path(environment: &[CString], folder: &[u8]) -> Result<std::rc::Rc<[CString]>, String> {
-    let path = |item: &CString| Some(item.as_bytes().strip_prefix(b"PATH=")?.to_vec());
-    let own = environment.iter().find_map(path).unwrap_or_default();
-    let whole = [b"PATH=", folder, b":", &own].concat();
-    let whole = CString::new(whole).map_err(|_| "a null byte in a path".to_owned())?;
-    let others = environment.iter().filter(|item| path(item).is_none()).cloned();
-    Ok(others.chain([whole]).collect())
+/// Those of a PE: what its threads may run on. A program that has bound all of them to some of its processors may run what
+/// it spawns on the others. (It may have been moved since its launch: then they are none of `launched`.)
+fn processors(pid: i32, launched: &[u32]) -> Vec<u32> {
+    let threads = debuggers::threads_of(Pid::from_raw(pid)).take(THREADS_MAX);
+    let own = threads.filter_map(|tid| affinity::get(tid.as_raw()).ok()).flatten();
+    let own: BTreeSet<u32> = own.collect();
+    match !own.is_empty() && own.iter().all(|cpu| launched.contains(cpu)) {
+        true => launched.to_vec(),
+        false => own.into_iter().collect(),
+    }
+}
+
+/// An environment without what is an option of aprun's, and with this folder (or several, with colons) before the others
+/// in PATH.
+fn for_aprun(environment: &[CString], folder: Option<&[u8]>) -> Result<Rc<[CString]>, String> {
+    let is = |item: &CString, name: &str| {
+        item.as_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+    };
+    let (mut paths, mut others): (Vec<CString>, Vec<CString>) = environment
+        .iter()
+        .filter(|item| !OPTIONS.iter().any(|name| is(item, name)))
+        .cloned()
+        .partition(|item| is(item, "PATH"));
+    if let Some(folder) = folder {
+        let own = paths.pop().map(|path| [b":", &path.as_bytes()["PATH=".len()..]].concat());
+        let whole = [b"PATH=", folder, &own.unwrap_or_default()].concat();
+        paths = vec![CString::new(whole).map_err(|_| "a null byte in a path".to_owned())?];
+    }
+    others.extend(paths);
+    Ok(others.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aprun_has_the_environment_of_the_pe_but_for_options() {
+        let all = |items: &[&str]| -> Vec<CString> {
+            items.iter().map(|item| CString::new(*item).expect("text")).collect()
+        };
+        let own = all(&["PATH=/bin", "APRUN_LABEL=1", "APRUN_LABELS=1", "A=1"]);
+        let of = |folder: Option<&[u8]>| for_aprun(&own, folder).expect("no null byte").to_vec();
+        assert_eq!(of(None), all(&["APRUN_LABELS=1", "A=1", "PATH=/bin"]));
+        assert_eq!(of(Some(b"/a:/b")), all(&["APRUN_LABELS=1", "A=1", "PATH=/a:/b:/bin"]));
+        assert_eq!(for_aprun(&[], Some(b"/a")).expect("good").to_vec(), all(&["PATH=/a"]));
+    }
+
+    #[test]
+    fn a_pe_has_the_processors_of_its_launch_unless_it_was_moved() {
+        let own = std::process::id() as i32;
+        let all = affinity::get(own).expect("it lives");
+        let more: Vec<u32> = all.iter().copied().chain([100_000]).collect();
+        assert_eq!(processors(own, &more), more);
+        assert_eq!(processors(own, &[100_000]), all);
+        assert_eq!(processors(-1, &all), [0; 0]);
+    }
 }

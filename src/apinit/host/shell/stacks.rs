@@ -7,7 +7,7 @@
 //! A question has its place until it is answered or psched withdraws it. No user has more than [`USER_MAX`] of
 //! them, and those of administrators take none away from users, nor the other way round.
 
-use super::super::places::is_forming;
+use super::super::places::{has_formed, is_forming};
 use super::Shell;
 use crate::apinit::decide::Agent;
 use crate::apteam::Key;
@@ -138,6 +138,11 @@ impl Shell {
         let pid = i32::try_from(pid).unwrap_or(0);
         let nid = born(groups.born(), made.nid).ok_or("its node is not one of its host")?;
         // An apshepherd is its user's: what it names is believed to be its fork only as the kernel says so.
+        // (What is spawned may be there already: an apinit before this one has put it there.)
+        let is_there = || made.spawned && has_formed(groups, shepherd, nid, pid);
+        if pid > 0 && is_there() {
+            return Ok(());
+        }
         if pid <= 0 || !is_forming(groups, shepherd, pid) {
             return Err("its process is not where its apshepherd has made it: ask again".into());
         }

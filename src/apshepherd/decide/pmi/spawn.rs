@@ -27,6 +27,8 @@ use bytes::Bytes;
 
 /// Bytes of a whole request, names and values: a command line that the kernel takes has at most 2 MiB.
 pub const BYTES_MAX: usize = 2 << 20;
+/// What a line takes in memory beside its bytes, rounded up.
+const LINE_COST: usize = 64;
 
 /// What PEs want to have spawned.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -103,7 +105,7 @@ impl Reading {
     /// # Errors
     /// It does not belong there; in words.
     pub fn line(&mut self, line: &[u8]) -> Result<Reads, String> {
-        self.bytes += line.len() + 1;
+        self.bytes += line.len() + LINE_COST;
         if self.bytes > BYTES_MAX {
             return Err(format!("a spawn of more than {BYTES_MAX} bytes"));
         }
@@ -168,6 +170,11 @@ impl Reading {
         self.request.programs.push(program);
         self.between = so_far < total;
         Ok(if self.between { Reads::More } else { Reads::All })
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// All of it.

@@ -195,6 +195,28 @@ fn a_spawn_is_asked_for_after_its_last_block_and_answered_once() {
     assert_eq!(effects.last(), Some(&Effect::Garbage { rank: 0, text }));
 }
 
+/// Requests that are never whole take no more than the space of keys may.
+#[test]
+fn requests_to_spawn_have_a_bound_together() {
+    let mut pmi = Pmi::new("x".into(), 4, String::new(), true, 1 << 20, 0..4);
+    let line = format!("arg1={}\n", "x".repeat(8000));
+    let mut taken = 0;
+    for rank in 0..4 {
+        pmi.read(rank, b"mcmd=spawn\n");
+        while taken < 1000 {
+            match &pmi.read(rank, line.as_bytes())[..] {
+                [] => taken += 1,
+                [Effect::Garbage { text, .. }] => {
+                    assert_eq!(text, "a spawn that is too large beside those of other PEs");
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!((120..=131).contains(&taken), "{taken}");
+}
+
 #[test]
 fn who_was_spawned_finds_what_was_put_for_him() {
     let entries = [PmiEntry { key: "PARENT_ROOT_PORT_NAME".into(), value: "tag#0$x".into() }];

@@ -137,11 +137,11 @@ fn what_does_not_come_to_run_is_refused() {
     shepherd.apply(MS, Event::SpawnEnded { number, end: Ok(PeEnd::Signal(9)) });
     // An apinit that does not answer.
     let number = waits(&mut shepherd);
-    let actions = shepherd.apply(MS + 30 * SECOND, Event::Tick);
+    let actions = shepherd.apply(MS + 8 * SECOND, Event::Tick);
     assert!(
-        actions.contains(&Action::EndSpawned(number)) && notice(&actions).contains("within 30 s")
+        actions.contains(&Action::EndSpawned(number)) && notice(&actions).contains("within 8 s")
     );
-    shepherd.apply(31 * SECOND, Event::SpawnEnded { number, end: Ok(PeEnd::Signal(9)) });
+    shepherd.apply(9 * SECOND, Event::SpawnEnded { number, end: Ok(PeEnd::Signal(9)) });
     // It is killed before it has its place.
     let number = waits(&mut shepherd);
     let end = Ok(PeEnd::Signal(9));
@@ -196,6 +196,37 @@ fn a_bad_end_of_what_was_spawned_ends_the_application() {
         assert!(actions.contains(&Action::Signal(15)), "{actions:?}");
         assert!(notice(&spawn(&mut shepherd, 0, 1)).contains("the application ends"));
     }
+}
+
+/// What PEs have to do after TERM, those that were spawned have, too.
+#[test]
+fn what_was_spawned_has_the_grace_of_the_pes() {
+    let mut shepherd = going(deep(2, &[&[0, 1]]));
+    let number = runs(&mut shepherd, 0, 1);
+    let (cause, kill_after) = (Cause::Kill { signal: 15, uid: 1 }, Duration::from_secs(5));
+    shepherd.apply(SECOND, Event::Frame(ToShepherd::Terminate { cause, kill_after }));
+    shepherd.apply(SECOND, ended(0, PeEnd::Signal(15)));
+    let actions = shepherd.apply(2 * SECOND, Event::Tick);
+    assert!(!actions.contains(&Action::SignalLeft(15)), "{actions:?}");
+    assert!(shepherd.apply(6 * SECOND, Event::Tick).contains(&Action::KillEverything));
+    shepherd.apply(6 * SECOND, Event::SpawnEnded { number, end: Ok(PeEnd::Signal(9)) });
+}
+
+/// aprun may be killed with the PEs for want of memory, and be waited for first.
+#[test]
+fn a_kill_for_want_of_memory_is_told_as_such() {
+    let mut shepherd = going(deep(2, &[&[0, 1]]));
+    let number = runs(&mut shepherd, 0, 1);
+    let (nid, end) = (Nid(7), Ok(PeEnd::Signal(9)));
+    shepherd.apply(SECOND, Event::MemoryKill { nid, over_limit: false });
+    let mut actions = shepherd.apply(SECOND, Event::SpawnEnded { number, end });
+    actions.extend(shepherd.apply(SECOND, ended(0, PeEnd::Signal(9))));
+    actions.extend(shepherd.apply(SECOND, Event::NodeReaped(nid)));
+    let causes = actions.iter().filter_map(|action| match action {
+        Action::Send(FromShepherd::Decisive(decisive)) => Some(decisive.cause.clone()),
+        _ => None,
+    });
+    assert_eq!(Vec::from_iter(causes), [Cause::HostMemory { rank: 0, nid }]);
 }
 
 #[test]
