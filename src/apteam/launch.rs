@@ -332,9 +332,10 @@ pub struct HostLaunch {
 ///
 /// ```
 /// # use psched_pure::apteam::{launch::Spawned, protocol::peers::PmiEntry};
-/// let spawned = Spawned { entries: vec![PmiEntry { key: "PORT".into(), value: "tag#0$a=b".into() }] };
+/// let entries = vec![PmiEntry { key: "PORT".into(), value: "tag#0$a=b".into() }];
+/// let spawned = Spawned { entries, pmix: vec![b"PMIX_A=1".to_vec()] };
 /// let text = spawned.text(true);
-/// assert_eq!(text, b"shares\nPORT=tag#0$a=b\n");
+/// assert_eq!(text, b"shares\nPORT=tag#0$a=b\n\tPMIX_A=1\n");
 /// assert_eq!(Spawned::parse(&text), Some((spawned, true)));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -342,6 +343,8 @@ pub struct Spawned {
     /// Keys and values that are there from the beginning: how to reach the PE that has spawned them, at most
     /// [`Spawned::ENTRIES_MAX`].
     pub entries: Vec<PmiEntry>,
+    /// Variables (NAME=VALUE) by which they find the appmix of the PE that has spawned them; empty: they are served PMI-1.
+    pub pmix: Vec<Vec<u8>>,
 }
 
 impl Spawned {
@@ -355,6 +358,9 @@ impl Spawned {
         let mut text = if shares { b"shares\n".to_vec() } else { b"own\n".to_vec() };
         for PmiEntry { key, value } in &self.entries {
             text.extend([&key[..], b"=", value, b"\n"].concat());
+        }
+        for variable in &self.pmix {
+            text.extend([b"\t", &variable[..], b"\n"].concat());
         }
         text
     }
@@ -372,7 +378,10 @@ impl Spawned {
             let (key, value) = (line[..cut].to_vec(), line[cut + 1..].to_vec());
             Some(PmiEntry { key: key.into(), value: value.into() })
         };
-        let entries: Vec<PmiEntry> = lines.map(entry).collect::<Option<_>>()?;
-        (entries.len() <= Spawned::ENTRIES_MAX).then_some((Spawned { entries }, shares))
+        let (of_pmix, others): (Vec<&[u8]>, Vec<&[u8]>) =
+            lines.partition(|line| line.starts_with(b"\t"));
+        let entries: Vec<PmiEntry> = others.into_iter().map(entry).collect::<Option<_>>()?;
+        let pmix = of_pmix.into_iter().map(|line| line[1..].to_vec()).collect();
+        (entries.len() <= Spawned::ENTRIES_MAX).then_some((Spawned { entries, pmix }, shares))
     }
 }

@@ -549,12 +549,12 @@ fn assert_they_took_turns(psview: &Run) {
 }
 
 #[test]
-fn spawning_is_refused_clearly() {
-    let test = "openmpi::spawning_is_refused_clearly";
+fn a_spawn_without_room_is_refused_clearly() {
+    let test = "openmpi::a_spawn_without_room_is_refused_clearly";
     let Some(spawn) = built(test, "spawn") else { return };
     let run = instance(1, 2).aprun(["-q", "-n", "1", &spawn]);
     assert_ne!(run.status, 0);
-    run.says("called MPI_Comm_spawn, which psched does not support for Open MPI");
+    run.says("called MPI_Comm_spawn in vain: a process for which it has no processor");
 }
 
 /// Open MPI 4 ends by itself where it finds ALPS_APP_ID and no server, and speaks of ALPS.

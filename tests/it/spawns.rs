@@ -25,6 +25,9 @@ fn built(test: &str, library: &str) -> Option<(String, PathBuf)> {
 /// aprun of that program, the words of its options and of its arguments.
 fn family(mut aprun: Command, (program, library): &(String, PathBuf), arguments: &str) -> Command {
     aprun.env("LD_LIBRARY_PATH", library).arg(program).args(words(arguments));
+    if let Some(root) = library.parent() {
+        aprun.env("OPAL_PREFIX", root);
+    }
     aprun
 }
 
@@ -167,6 +170,41 @@ fn what_was_spawned_is_stopped_and_ended_with_its_application() {
     waits.wait(BOUND).expect(128 + libc::SIGTERM);
     instance.wait_until_free();
     assert_eq!(processes_with(&program.0), []);
+}
+
+/// The program for Open MPI, and the folder of each library: Debian's, and those that were fetched.
+fn open_mpi(test: &str) -> Option<(String, Vec<PathBuf>)> {
+    let program = mpi::open(test, "family")?;
+    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis");
+    let mut libraries = vec![PathBuf::new()];
+    for name in ["openmpi-4.1.8", "openmpi-5.0.11"] {
+        match all.join(name).join("lib") {
+            folder if folder.is_dir() => libraries.push(folder),
+            _ => skip(test, &format!("there is no {name} (tests/it/mpis/fetch fetches it)")),
+        }
+    }
+    Some((program.to_str().expect("text").to_owned(), libraries))
+}
+
+#[test]
+fn open_mpi_spawns() {
+    let test = "spawns::open_mpi_spawns";
+    let Some((program, libraries)) = open_mpi(test) else { return };
+    let instance = instance(1, 8);
+    for library in libraries {
+        let of = (program.clone(), library);
+        let aprun = |line: &str| instance.command("aprun", words(line));
+        let one = run(&mut family(aprun("-q -n 2 -d 3"), &of, "2")).expect(0);
+        assert_eq!(one.sorted(), met(2, 2), "{:?}: {}", of.1, one.stderr);
+        let two = run(&mut family(aprun("-q -n 1 -d 3"), &of, "1 two")).expect(0);
+        assert_eq!(two.sorted(), met(1, 2), "{:?}: {}", of.1, two.stderr);
+        let none = run(&mut family(aprun("-q -n 1"), &of, "1"));
+        none.expect(3)
+            .says("called MPI_Comm_spawn in vain: a process for which it has no processor");
+        let abort = run(&mut family(aprun("-q -n 1 -d 2"), &of, "1 abort"));
+        abort.expect(7).says("that PE 0 has spawned ended with code 7");
+    }
+    instance.wait_until_free();
 }
 
 /// The PE that spawns is on the second host.

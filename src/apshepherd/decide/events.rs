@@ -1,8 +1,8 @@
 //! What goes into a [`super::Shepherd`] and what comes out.
 
 use super::left::Left;
-use super::pmi::Request;
 use super::pmix::{FromMix, ToMix};
+use super::spawn::Request;
 use super::stacks::Looked;
 use crate::apteam::Key;
 use crate::apteam::ending::{PeEnd, Usage};

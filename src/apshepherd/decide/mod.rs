@@ -51,7 +51,7 @@ pub mod output;
 mod pe_ends;
 pub mod pmi;
 pub mod pmix;
-mod spawn;
+pub mod spawn;
 mod stacks;
 mod stuck;
 #[cfg(test)]
@@ -629,6 +629,8 @@ impl Shepherd {
             let pmi = pmi.with_appnums(|rank| launch.launch.part_of(rank));
             self.pmi = Some(pmi.with_entries(entries));
             self.spawned.shares = launch.launch.shares;
+            self.spawned.alone = launch.alone;
+            self.spawned.pmix_name = launch.pmix_name.clone();
         }
         self.actions.push(Action::Fork(launch));
         self.grant_stdin();

@@ -37,6 +37,7 @@
 mod spawn;
 
 use super::pmix;
+use super::spawn::Request;
 use crate::apteam::protocol::letters::{Letter, LetterText};
 use crate::apteam::protocol::peers::{BarrierIn, BarrierOut, PMI_ENTRY_COST, PmiEntry};
 use crate::variables::raise;
@@ -44,8 +45,6 @@ use crate::variables::units::{about, format_size};
 use bytes::Bytes;
 use spawn::{Reading, Reads};
 use std::collections::BTreeMap;
-
-pub use spawn::{Program, Request};
 
 /// The longest line that is read, in bytes. MPICH's own are at most 4,096.
 pub const LINE_MAX: usize = 16 * 1024;
@@ -60,9 +59,6 @@ pub const VALUE_MAX: usize = 1024;
 pub const FRESH_MAX: usize = 4 * 1024 * 1024;
 /// Why a barrier of the one while a fence of the other waits can't be served.
 const BOTH: &str = "a barrier of PMI-1 and a fence of PMIx at the same time";
-/// What is said of a PE that calls MPI_Comm_spawn by PMIx.
-pub const SPAWNS: &str = "called MPI_Comm_spawn, which psched does not support for Open MPI: start all PEs with the \
-                          application (-n), and for MPIPoolExecutor run python3 -m mpi4py.futures SCRIPT";
 /// What is said of a PE that asks for another version.
 const VERSION: &str = "asked for a PMI that psched does not serve (PMI-2): if it goes on, it is a world of its own (its MPI \
                        library has to use PMI-1 or PMIx)";

@@ -25,7 +25,8 @@ mod partial;
 mod published;
 
 use super::asks::Asker;
-use super::pmi::{Progress, SPAWNS, too_much};
+use super::pmi::{Progress, too_much};
+use super::spawn::Program;
 use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText};
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::variables::raise;
@@ -50,6 +51,8 @@ const LOOKED_UP_MAX: usize = 64 * 1024;
 
 /// PMIx's word for success.
 pub const SUCCESS: i32 = 0;
+/// Its word for a program that can't be spawned (any error).
+pub const SPAWN_FAILED: i32 = -1;
 /// Its word for what is not there.
 pub const NOT_FOUND: i32 = -46;
 /// Its word for what did not come in time.
@@ -98,8 +101,31 @@ pub enum FromMix {
         /// What they give.
         data: Bytes,
     },
-    /// A PE has called MPI_Comm_spawn, and was refused.
-    Spawn(u32),
+    /// A PE has called MPI_Comm_spawn.
+    Spawn {
+        /// By which it is answered.
+        number: u64,
+        /// Which.
+        rank: u32,
+        /// What it wants.
+        programs: Vec<Program>,
+    },
+    /// The answer to [`ToMix::Prepare`].
+    Prepared {
+        /// Of which program.
+        number: u64,
+        /// By these variables (NAME=VALUE) its PEs find appmix, that of the rank apart.
+        environment: Vec<Vec<u8>>,
+        /// Why they can't; empty: they can.
+        why_not: String,
+    },
+    /// A PE of what was spawned has called MPI_Abort.
+    SpawnedAbort {
+        /// Of which program.
+        number: u64,
+        /// With this code.
+        code: i32,
+    },
     /// What this PE of another host has put is asked for.
     Modex {
         /// By which it is answered.
@@ -207,6 +233,30 @@ pub enum ToMix {
         /// What was looked up.
         data: Bytes,
     },
+    /// This will be spawned, and its PEs will be its own, too; answered by [`FromMix::Prepared`].
+    Prepare {
+        /// By which the apshepherd knows it.
+        number: u64,
+        /// The name of its namespace.
+        name: String,
+        /// Its PEs.
+        width: u32,
+        /// The first PE of each program but the first.
+        firsts: Vec<u32>,
+        /// The PE that spawns it.
+        parent: u32,
+    },
+    /// The answer to [`FromMix::Spawn`].
+    Spawned {
+        /// Of which question.
+        number: u64,
+        /// How it went, in PMIx's numbers.
+        status: i32,
+        /// The name of its namespace.
+        name: String,
+    },
+    /// What had this namespace has ended.
+    Forget(String),
 }
 
 /// What follows from what appmix says.
@@ -308,8 +358,9 @@ impl Pmix {
             FromMix::Connected(rank) => self.is_now(rank, Progress::Inside),
             FromMix::Finalized(rank) => self.is_now(rank, Progress::Finalized),
             FromMix::Abort { rank, code } => vec![Effect::Abort { rank, code }],
-            FromMix::Spawn(rank) => {
-                vec![Effect::Notice { rank, text: SPAWNS.to_owned() }]
+            // (The apshepherd's own.)
+            FromMix::Spawn { .. } | FromMix::Prepared { .. } | FromMix::SpawnedAbort { .. } => {
+                Vec::new()
             }
             FromMix::Fence { number, ranks, data } => self.fence(number, &ranks, data),
             FromMix::Modex { number, rank } => {

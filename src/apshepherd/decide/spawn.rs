@@ -12,6 +12,10 @@
 //! A PE has room for as many as it has processors beside the one on which it runs (`-d`). PEs that may run on the same
 //! processors (`-cc none`) have together what they all do not need. With `--oversubscribe` the number is not limited here.
 //!
+//! One that is spawned by PMIx is served by the appmix of the application, which is told of it first: so it and the PEs that
+//! have spawned it find one another. (So far only where all of these are on one host, and no PE of what was spawned can
+//! spawn.)
+//!
 //! The process gets its place as a debugger does ([`crate::apteam::protocol::stacks`]): it is made, apinit puts it into the
 //! control group of its node, and then it becomes aprun.
 //!
@@ -24,10 +28,11 @@
 //!
 //! The application lasts until what was spawned has ended.
 
-use super::pmi::Request;
+use super::pmix::{FromMix, SPAWN_FAILED, SUCCESS, ToMix};
 use super::{Action, Shepherd, after};
 use crate::apteam::ending::{Cause, PeEnd};
 use crate::apteam::protocol::notice::Seen;
+use crate::apteam::protocol::peers::PmiEntry;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::apteam::protocol::stacks::{Made, Placed};
 use crate::machine::Nid;
@@ -40,17 +45,65 @@ const PROGRAMS_MAX: usize = 64;
 /// How long an apinit may take to put one into its group. (After 10 s it ends what waits beside the apshepherd.)
 const PLACED: Duration = Duration::from_secs(8);
 
+/// What PEs want to have spawned.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Request {
+    /// At least one where the request was whole.
+    pub programs: Vec<Program>,
+    /// What the new PEs find by PMI-1.
+    pub entries: Vec<PmiEntry>,
+    /// Variables (NAME=VALUE) by which the new PEs find appmix; empty: they are served PMI-1.
+    pub pmix: Vec<Vec<u8>>,
+}
+
+impl Request {
+    /// PEs of all programs.
+    pub fn pes(&self) -> u64 {
+        self.programs.iter().map(|program| u64::from(program.pes)).sum()
+    }
+}
+
+/// One program of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Program {
+    /// How many PEs run it.
+    pub pes: u32,
+    /// Its name, to be looked for in PATH.
+    pub command: Vec<u8>,
+    /// What follows it.
+    pub arguments: Vec<Vec<u8>>,
+    /// NAME=VALUE, beside the environment that there is.
+    pub environment: Vec<Vec<u8>>,
+    /// Its working directory; empty: as it is.
+    pub folder: Vec<u8>,
+    /// Folders before those of PATH, with colons; empty: none.
+    pub path: Vec<u8>,
+}
+
+/// Which server has passed a request on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Pmi,
+    /// appmix, by this number.
+    Mix(u64),
+}
+
 /// One that has not ended.
 #[derive(Clone, Debug)]
-struct Program {
+struct Live {
     /// Which PE has spawned it.
     rank: u32,
     pes: u64,
+    by: By,
     stage: Stage,
+    /// Until it is made.
+    request: Request,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// appmix is told of it.
+    Preparing,
     Making,
     /// apinit is to place it, until then.
     Waiting(Made, u64),
@@ -63,12 +116,21 @@ enum Stage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spawned {
     last: u64,
-    programs: BTreeMap<u64, Program>,
+    programs: BTreeMap<u64, Live>,
     /// PEs may share processors.
     pub shares: bool,
+    /// No other host has PEs.
+    pub alone: bool,
+    /// The name of the application's PMIx namespace.
+    pub pmix_name: String,
 }
 
 impl Spawned {
+    /// The PMIx namespace of one.
+    fn name(&self, number: u64) -> String {
+        format!("{}.{number}", self.pmix_name)
+    }
+
     /// Whether none is left.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty()
@@ -76,7 +138,7 @@ impl Spawned {
 
     /// When one has waited for too long.
     pub fn due_ns(&self) -> Option<u64> {
-        let until = |program: &Program| match program.stage {
+        let until = |program: &Live| match program.stage {
             Stage::Waiting(_, until) => Some(until),
             _ => None,
         };
@@ -94,25 +156,105 @@ impl Spawned {
 
 impl Shepherd {
     /// A PE wants this.
-    pub(super) fn spawn(&mut self, now_ns: u64, rank: u32, request: Request) {
-        if let Err(why) = self.may_spawn(rank, &request) {
-            return self.refuse_spawn(now_ns, rank, &why);
+    pub(super) fn spawn(&mut self, now_ns: u64, rank: u32, by: By, request: Request) {
+        if let Err(why) = self.may_spawn(rank, by, &request) {
+            return self.refuse_spawn(now_ns, rank, by, &why);
         }
         self.spawned.last += 1;
         let number = self.spawned.last;
-        let program = Program { rank, pes: request.pes(), stage: Stage::Making };
-        self.spawned.programs.insert(number, program);
+        let pes = request.pes();
+        let live = Live { rank, pes, by, stage: Stage::Preparing, request };
+        self.spawned.programs.insert(number, live);
+        match by {
+            By::Pmi => self.make_spawned(number),
+            By::Mix(_) => self.prepare_spawned(number),
+        }
+    }
+
+    /// appmix is told of the new PEs before they are there.
+    fn prepare_spawned(&mut self, number: u64) {
+        let name = self.spawned.name(number);
+        let Some(Live { rank, request, pes, .. }) = self.spawned.programs.get(&number) else {
+            return;
+        };
+        let firsts = request.programs.iter().scan(0u32, |first, program| {
+            *first = first.saturating_add(program.pes);
+            Some(*first)
+        });
+        let firsts = firsts.take(request.programs.len().saturating_sub(1)).collect();
+        let width = u32::try_from(*pes).unwrap_or(u32::MAX);
+        let message = ToMix::Prepare { number, name, width, firsts, parent: *rank };
+        self.actions.push(Action::TellMix(message));
+    }
+
+    fn make_spawned(&mut self, number: u64) {
+        let Some(live) = self.spawned.programs.get_mut(&number) else { return };
+        live.stage = Stage::Making;
+        let (rank, request) = (live.rank, std::mem::take(&mut live.request));
         self.actions.push(Action::Spawn { number, rank, request });
     }
 
-    fn refuse_spawn(&mut self, now_ns: u64, rank: u32, why: &str) {
-        let effects = self.pmi.as_mut().map(|pmi| pmi.spawned(rank, false));
-        self.pmi_effects(now_ns, effects.unwrap_or_default());
+    /// What appmix says about programs that are spawned. Anything else is given back.
+    pub(super) fn mix_spawns(&mut self, now_ns: u64, said: FromMix) -> Option<FromMix> {
+        match said {
+            FromMix::Spawn { number, rank, programs } => {
+                let request = Request { programs, ..Request::default() };
+                self.spawn(now_ns, rank, By::Mix(number), request);
+            }
+            FromMix::Prepared { number, environment, why_not } => {
+                let live = self.spawned.programs.get_mut(&number)?;
+                if live.stage != Stage::Preparing {
+                    return None;
+                }
+                let (rank, by) = (live.rank, live.by);
+                live.request.pmix = environment;
+                if why_not.is_empty() && !self.ending {
+                    self.make_spawned(number);
+                } else {
+                    self.forget_spawned(number);
+                    let ends = if self.ending { "the application ends" } else { &why_not };
+                    self.refuse_spawn(now_ns, rank, by, ends);
+                }
+            }
+            FromMix::SpawnedAbort { number, code } => {
+                let rank = self.spawned.programs.get(&number)?.rank;
+                let code = (code.rem_euclid(256) as u8).max(1);
+                self.bad(now_ns, Cause::SpawnedEnd { rank, nid: self.nid(rank), code });
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn forget_spawned(&mut self, number: u64) -> Option<Live> {
+        let live = self.spawned.programs.remove(&number)?;
+        if let By::Mix(_) = live.by {
+            self.actions.push(Action::TellMix(ToMix::Forget(self.spawned.name(number))));
+        }
+        Some(live)
+    }
+
+    fn answer_spawn(&mut self, now_ns: u64, rank: u32, by: By, runs: Option<u64>) {
+        match by {
+            By::Pmi => {
+                let effects = self.pmi.as_mut().map(|pmi| pmi.spawned(rank, runs.is_some()));
+                self.pmi_effects(now_ns, effects.unwrap_or_default());
+            }
+            By::Mix(number) => {
+                let status = if runs.is_some() { SUCCESS } else { SPAWN_FAILED };
+                let name = runs.map(|own| self.spawned.name(own)).unwrap_or_default();
+                self.actions.push(Action::TellMix(ToMix::Spawned { number, status, name }));
+            }
+        }
+    }
+
+    fn refuse_spawn(&mut self, now_ns: u64, rank: u32, by: By, why: &str) {
+        self.answer_spawn(now_ns, rank, by, None);
         let text = format!("called MPI_Comm_spawn in vain: {why}");
         self.notice(self.nid(rank), Seen::Pmi { rank, text });
     }
 
-    fn may_spawn(&self, rank: u32, request: &Request) -> Result<(), String> {
+    fn may_spawn(&self, rank: u32, by: By, request: &Request) -> Result<(), String> {
         if self.ending || self.leaving {
             return Err("the application ends".to_owned());
         }
@@ -120,6 +262,11 @@ impl Shepherd {
             return Err(format!(
                 "PEs of its host have spawned {PROGRAMS_MAX} programs that have not ended, the maximum"
             ));
+        }
+        if by != By::Pmi && !self.spawned.alone {
+            return Err(
+                "with Open MPI, PEs that are all on one host can spawn, and no others".to_owned()
+            );
         }
         let (wanted, room) = (request.pes(), self.room_to_spawn(rank));
         if wanted <= room {
@@ -151,7 +298,7 @@ impl Shepherd {
         for (_, pe) in self.pes.iter().filter(|(other, pe)| **other != rank && beside(pe)) {
             room += u64::from(pe.depth) - u64::from(!pe.ended);
         }
-        let near = |program: &&Program| {
+        let near = |program: &&Live| {
             program.rank == rank || self.pes.get(&program.rank).is_some_and(beside)
         };
         let spawned: u64 =
@@ -174,21 +321,21 @@ impl Shepherd {
         if !matches!(program.stage, Stage::Waiting(..)) {
             return;
         }
-        let rank = program.rank;
+        let (rank, by) = (program.rank, program.by);
         if !why_not.is_empty() {
             program.stage = Stage::Ending;
             self.actions.push(Action::EndSpawned(number));
-            return self.refuse_spawn(now_ns, rank, &why_not);
+            return self.refuse_spawn(now_ns, rank, by, &why_not);
         }
         program.stage = Stage::Running;
         self.actions.push(Action::LetSpawnedRun(number));
-        let effects = self.pmi.as_mut().map(|pmi| pmi.spawned(rank, true));
-        self.pmi_effects(now_ns, effects.unwrap_or_default());
+        self.answer_spawn(now_ns, rank, by, Some(number));
     }
 
     /// The time is over of those that wait for their place.
     pub(super) fn spawns_late(&mut self, now_ns: u64) {
-        let late = |program: &Program| matches!(program.stage, Stage::Waiting(_, until) if until <= now_ns);
+        let late =
+            |program: &Live| matches!(program.stage, Stage::Waiting(_, until) if until <= now_ns);
         let late: Vec<u64> = self
             .spawned
             .programs
@@ -208,7 +355,7 @@ impl Shepherd {
 
     /// It has ended; an Err: it could not be made, or could not become aprun.
     pub(super) fn spawn_ended(&mut self, now_ns: u64, number: u64, end: Result<PeEnd, String>) {
-        let Some(program) = self.spawned.programs.remove(&number) else { return };
+        let Some(program) = self.forget_spawned(number) else { return };
         let (rank, nid) = (program.rank, self.nid(program.rank));
         let of_memory = |shepherd: &mut Shepherd, end| {
             !shepherd.ending && shepherd.killed_for_memory(now_ns, rank, nid, end)
@@ -228,9 +375,9 @@ impl Shepherd {
             (Stage::Running, Err(why)) => {
                 Cause::NotMet { rank, nid, text: format!("can't run what it has spawned: {why}") }
             }
-            (Stage::Making | Stage::Waiting(..), end) => {
+            (Stage::Preparing | Stage::Making | Stage::Waiting(..), end) => {
                 let why = end.err().unwrap_or_else(|| "its process was killed".to_owned());
-                return self.refuse_spawn(now_ns, rank, &why);
+                return self.refuse_spawn(now_ns, rank, program.by, &why);
             }
         };
         self.bad(now_ns, cause);

@@ -4,6 +4,7 @@
 use super::asks::{Asker, TooMany};
 use super::pmi::{Effect, Progress};
 use super::pmix::{self, FromMix};
+use super::spawn::By;
 use super::{Action, Shepherd};
 use crate::apteam::ending::Cause;
 use crate::apteam::protocol::letters::{Letter, LetterText};
@@ -42,7 +43,7 @@ impl Shepherd {
                 }
                 Effect::Ask { rank, text } => self.ask(now_ns, (rank, 0), text, Asker::Pe(rank)),
                 Effect::Answer(letter) => self.send(|_| FromShepherd::Letter(letter)),
-                Effect::Spawn { rank, request } => self.spawn(now_ns, rank, request),
+                Effect::Spawn { rank, request } => self.spawn(now_ns, rank, By::Pmi, request),
             }
         }
     }
@@ -97,6 +98,7 @@ impl Shepherd {
     }
 
     pub(super) fn mix_says(&mut self, now_ns: u64, said: FromMix) {
+        let Some(said) = self.mix_spawns(now_ns, said) else { return };
         let effects = self.pmix.as_mut().map(|pmix| pmix.hear(now_ns, said));
         self.pmix_effects(now_ns, effects.unwrap_or_default());
     }

@@ -1,7 +1,7 @@
 //! What apshepherd's driver needs of the world: one trait.
 
-use crate::apshepherd::decide::pmi::Request;
 use crate::apshepherd::decide::pmix::ToMix;
+use crate::apshepherd::decide::spawn::Request;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apteam::Key;
 use crate::apteam::launch::HostLaunch;

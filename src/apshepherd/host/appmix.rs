@@ -12,6 +12,7 @@
 
 use crate::apshepherd::decide::mapping::hosts_of;
 use crate::apshepherd::decide::pmix::{FromMix, GIVEN_MAX, Job, ToMix};
+use crate::apshepherd::decide::spawn::Program;
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::os::host::hostname;
 use crate::os::inherit;
@@ -127,7 +128,8 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
     let say = move |upcall| said(upcall).into_iter().for_each(|said| says.send(said));
     let started = Server::start(&known(job), say);
     let begun = started.and_then(|server| {
-        Ok((server.environment(job.ranks.first().copied().unwrap_or_default())?, server))
+        let first = job.ranks.first().copied().unwrap_or_default();
+        Ok((server.environment(&job.name, first)?, server))
     });
     let server = match begun {
         Ok((mut environment, server)) => {
@@ -161,6 +163,22 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
                 server.answer(number, status, &data);
             }
             ToMix::LookUp { number, rank } => server.look_up(number, rank),
+            ToMix::Prepare { number, name, width, firsts, parent } => {
+                let of_spawned = spawned(job, name, width, firsts);
+                let added = server.add(number, &of_spawned, parent);
+                let (environment, why_not) = match added
+                    .and_then(|()| server.environment(&of_spawned.name, 0))
+                {
+                    Ok(mut environment) => {
+                        environment.retain(|item| !item.starts_with(RANK));
+                        (environment, String::new())
+                    }
+                    Err(Failure::NoLibrary(text) | Failure::Refused(text)) => (Vec::new(), text),
+                };
+                sender.send(FromMix::Prepared { number, environment, why_not });
+            }
+            ToMix::Spawned { number, status, name } => server.spawned(number, status, &name),
+            ToMix::Forget(name) => server.forget(&name),
             ToMix::Answered { number, key, status, data } => {
                 server.answer_key(number, &key, status, &data);
             }
@@ -203,6 +221,25 @@ fn known(job: &Job) -> pmix::Job {
     }
 }
 
+/// A program that a PE of this application spawns, all on this host.
+fn spawned(job: &Job, name: String, width: u32, firsts: Vec<u32>) -> pmix::Job {
+    let rank = |rank: u32| Rank {
+        rank,
+        local: u16::try_from(rank).unwrap_or(u16::MAX),
+        host: 0,
+        program: firsts.partition_point(|first| *first <= rank) as u32,
+    };
+    pmix::Job {
+        name,
+        hosts: vec![hostname()],
+        own: 0,
+        programs: firsts.len() as u32 + 1,
+        ranks: (0..width).map(rank).collect(),
+        folder: job.folder.clone(),
+        describes_host: false,
+    }
+}
+
 fn said(upcall: Upcall) -> Vec<FromMix> {
     vec![match upcall {
         Upcall::Connected(rank) => FromMix::Connected(rank),
@@ -230,7 +267,19 @@ fn said(upcall: Upcall) -> Vec<FromMix> {
             };
             return about.into_iter().map(said).collect();
         }
-        Upcall::Spawn(rank) => FromMix::Spawn(rank),
+        Upcall::Spawn { number, rank, programs } => {
+            let program = |app: pmix::App| Program {
+                pes: app.pes,
+                command: app.command,
+                arguments: app.arguments,
+                environment: app.environment,
+                folder: app.folder,
+                path: Vec::new(),
+            };
+            let programs = programs.into_iter().map(program).collect();
+            FromMix::Spawn { number, rank, programs }
+        }
+        Upcall::SpawnedAbort { number, code } => FromMix::SpawnedAbort { number, code },
         Upcall::Found { number, status, data } => {
             FromMix::Found { number, status, data: data.into() }
         }

@@ -97,6 +97,10 @@ impl Mix {
 impl Shell {
     /// Begins with it, if this launch is to have one. Then the PEs are made when it has begun, and this is `None`.
     pub(super) fn first_mix(&mut self, launch: Box<HostLaunch>) -> Option<Box<HostLaunch>> {
+        if let Some(spawned) = launch.spawned.as_ref().filter(|spawned| !spawned.pmix.is_empty()) {
+            // (It is that of another apshepherd.)
+            self.mix.environment = leads(spawned.pmix.clone(), &launch);
+        }
         let wanted = launch.launch.pmix != ServePmix::No;
         if !wanted || self.mix.pid.is_some() || launch.pes.is_empty() {
             return Some(launch);
@@ -221,10 +225,7 @@ impl Shell {
     fn mix_serves(&mut self, environment: Vec<Vec<u8>>, version: &str) {
         let Some((launch, _)) = self.mix.launch.take() else { return };
         tracing::debug!("appmix serves: {version}");
-        let environment = environment.into_iter().filter_map(|item| CString::new(item).ok());
-        // With it Open MPI 4 takes its launch for one without a daemon of its own.
-        let environment = environment.chain([c"JSM_JSRUN_PORT=1".to_owned()]);
-        self.mix.environment = environment.chain(for_open_mpi(&launch)).collect();
+        self.mix.environment = leads(environment, &launch);
         self.fork_pes(launch, Ok(()));
         self.settle();
     }
@@ -360,6 +361,13 @@ impl Shell {
             }
         }
     }
+}
+
+/// What PEs are given to find appmix: what it says itself, and what Open MPI is told beside.
+fn leads(environment: Vec<Vec<u8>>, launch: &HostLaunch) -> Vec<CString> {
+    let environment = environment.into_iter().filter_map(|item| CString::new(item).ok());
+    // With it Open MPI 4 takes its launch for one without a daemon of its own.
+    environment.chain([c"JSM_JSRUN_PORT=1".to_owned()]).chain(for_open_mpi(launch)).collect()
 }
 
 /// What Open MPI is told beside, unless its user has.

@@ -2,8 +2,8 @@
 
 use super::loaded::{LOOK_MAX, mpi_in};
 use super::{Shell, descend};
-use crate::apshepherd::decide::pmi::Request;
 use crate::apshepherd::decide::pmix::ToMix;
+use crate::apshepherd::decide::spawn::Request;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;

@@ -319,7 +319,8 @@ fn asks_each(alone: bool, width: u32, pmi_max: u64) -> bool {
 /// Whether PEs find one another in one way or the other (not `--pmi=none`). If not, Open MPI 4 does not begin where it
 /// finds ALPS_APP_ID.
 fn is_met(launch: &HostLaunch) -> bool {
-    launch.launch.pmi || launch.launch.pmix != ServePmix::No
+    let by_another = launch.spawned.as_ref().is_some_and(|spawned| !spawned.pmix.is_empty());
+    launch.launch.pmi || launch.launch.pmix != ServePmix::No || by_another
 }
 
 /// The same, with what leads the PE to appmix, if there is one.

@@ -8,9 +8,8 @@ use super::attaching::{self, Attaching, Waiting};
 use super::pes::pipe;
 use super::program;
 use super::*;
-use crate::apshepherd::decide::pmi::Request;
+use crate::apshepherd::decide::spawn::Request;
 use crate::apteam::launch::Spawned as World;
-use crate::apteam::protocol::peers::PmiEntry;
 use crate::os::affinity;
 use crate::os::fork::Failure;
 use nix::unistd::{AccessFlags, Pid, access};
@@ -121,7 +120,12 @@ fn find(launch: &HostLaunch) -> Option<PathBuf> {
 /// # Errors
 /// It can't be written as one; in words.
 fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, String> {
-    let wireup = if launch.launch.pmi_port { "--pmi=port" } else { "--pmi=pmi1" };
+    let wireup = match (request.pmix.is_empty(), launch.launch.pmi_port) {
+        // (appmix is there already, and the apshepherd of it is told.)
+        (false, _) => "--pmi=none",
+        (true, true) => "--pmi=port",
+        (true, false) => "--pmi=pmi1",
+    };
     // (How many there may be the apshepherd has decided. What is spawned at different times is to be on different
     // processors: Linux chooses them.)
     let options = [PROGRAM, "--inside", "-q", "--oversubscribe", "-cc", "none", wireup];
@@ -129,9 +133,11 @@ fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, Strin
     if launch.launch.rendezvous.is_none() {
         words.push(b"--env=none".to_vec());
     }
-    let first = request.programs.first();
-    if let Some(folder) = first.and_then(|program| program.info(b"wdir").or(program.info(b"wd"))) {
-        words.extend([b"--chdir".to_vec(), folder.to_vec()]);
+    if let Some(first) = request.programs.first().filter(|first| !first.folder.is_empty()) {
+        words.extend([b"--chdir".to_vec(), first.folder.clone()]);
+    }
+    for variable in request.programs.iter().flat_map(|program| &program.environment) {
+        words.extend([b"-e".to_vec(), variable.clone()]);
     }
     for (index, program) in request.programs.iter().enumerate() {
         if index > 0 {
@@ -182,10 +188,11 @@ impl Shell {
         let words = command(launch, request)?;
         let mut program = program::in_place_of(launch, &path, &words, self.soft_files)
             .map_err(|refusal| refusal.text)?;
-        let folder = request.programs.first().and_then(|program| program.info(b"path"));
+        let folder = request.programs.first().map(|program| &program.path[..]);
+        let folder = folder.filter(|folder| !folder.is_empty());
         program.environment = for_aprun(&program.environment, folder)?;
-        let entries: Vec<PmiEntry> = request.entries.clone();
-        let world = World { entries }.text(launch.launch.shares);
+        let (entries, pmix) = (request.entries.clone(), request.pmix.clone());
+        let world = World { entries, pmix }.text(launch.launch.shares);
         let world = [World::VARIABLE.as_bytes(), b"=", &world].concat();
         let mut environment = program::own_environment(launch, local);
         environment.push(CString::new(world).map_err(|_| "a null byte in a value".to_owned())?);

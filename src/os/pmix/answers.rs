@@ -20,6 +20,10 @@ pub(super) enum Call {
     Met(Option<Done>),
     /// About keys.
     Keys(Keys),
+    /// With the name of what was spawned.
+    Spawn(Option<SpawnedCall>, Box<[c_char; 256]>),
+    /// With the bytes of PEs all of which are here.
+    Here(Modex, Vec<u8>),
 }
 
 /// A question about keys, of which some are answered.
@@ -44,6 +48,8 @@ unsafe impl Send for Waiting {}
 pub(super) struct Shared {
     pub(super) say: Box<dyn Fn(Upcall) + Send + Sync>,
     pub(super) name: String,
+    /// Namespaces of what was spawned, with their numbers.
+    spawned: Mutex<BTreeMap<String, u64>>,
     waiting: Mutex<(u64, BTreeMap<u64, Waiting>)>,
     /// Calls with their results, which the library's own thread is to answer.
     ended: Mutex<BTreeMap<u64, (Waiting, i32)>>,
@@ -65,12 +71,17 @@ impl Shared {
         Shared {
             say,
             name: name.to_owned(),
+            spawned: Mutex::new(BTreeMap::new()),
             waiting: Mutex::new((0, BTreeMap::new())),
             ended: Mutex::new(BTreeMap::new()),
             forget,
             done: Mutex::new(None),
             is_done: Condvar::new(),
         }
+    }
+
+    pub(super) fn spawned(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u64>> {
+        self.spawned.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, (u64, BTreeMap<u64, Waiting>)> {
@@ -88,21 +99,28 @@ impl Shared {
 
     pub(super) fn answer(&self, number: u64, status: i32, data: &[u8]) {
         let waiting = self.waiting().1.remove(&number);
-        let (call, theirs) = match waiting {
-            Some(Waiting { call: Call::Modex(call), data }) => (call, data),
-            Some(met) => return self.end(number, met, status),
-            None => return,
-        };
-        // SAFETY: malloc of at least one byte, which is looked at before it is written to; the library frees it by the
-        // function that it is given for that, once.
-        unsafe {
-            let copy: *mut c_char = libc::malloc(data.len().max(1)).cast();
-            if copy.is_null() {
-                return call(ERROR, std::ptr::null(), 0, theirs, free, std::ptr::null_mut());
+        match waiting {
+            Some(Waiting { call: Call::Modex(call), data: theirs }) => {
+                give(call, theirs, status, data);
             }
-            std::ptr::copy_nonoverlapping(data.as_ptr().cast(), copy, data.len());
-            call(status, copy, data.len(), theirs, free, copy.cast());
+            Some(met) => self.end(number, met, status),
+            None => {}
         }
+    }
+
+    pub(super) fn answer_spawn(&self, number: u64, status: i32, name: &str) {
+        let waiting = self.waiting().1.remove(&number);
+        if let Some(Waiting { call: Call::Spawn(call, _), data }) = waiting {
+            let call = Call::Spawn(call, Box::new(name_of(name)));
+            self.end(number, Waiting { call, data }, status);
+        }
+    }
+
+    /// PEs have met all of whom are here: they have what they have given.
+    pub(super) fn answer_here(&self, call: Call, theirs: *mut c_void) {
+        let number = self.keep(call, theirs);
+        let waiting = self.waiting().1.remove(&number);
+        waiting.into_iter().for_each(|waiting| self.end(number, waiting, SUCCESS));
     }
 
     pub(super) fn answer_key(&self, number: u64, key: &[u8], status: i32, data: &[u8]) {
@@ -146,6 +164,10 @@ impl Shared {
         let Some((Waiting { call, data: theirs }, status)) = ended else { return };
         match call {
             Call::Modex(_) => {}
+            Call::Here(call, data) => give(call, theirs, status, &data),
+            // SAFETY: a name that lives as long as this call, which copies it.
+            Call::Spawn(Some(call), mut name) => unsafe { call(status, name.as_mut_ptr(), theirs) },
+            Call::Spawn(None, _) => {}
             Call::Met(done) | Call::Keys(Keys { call: KeysCall::Done(done), .. }) => {
                 if let Some(done) = done {
                     done(status, theirs);
@@ -184,6 +206,20 @@ impl Shared {
         let publisher = Proc { name: name_of(&self.name), rank: u32::from_ne_bytes(*rank) };
         let value = Value { kind, datum: value };
         Some(Published { publisher, key: key_of(key), value })
+    }
+}
+
+/// Answers with these bytes.
+fn give(call: Modex, theirs: *mut c_void, status: i32, data: &[u8]) {
+    // SAFETY: malloc of at least one byte, which is looked at before it is written to; the library frees it by the
+    // function that it is given for that, once.
+    unsafe {
+        let copy: *mut c_char = libc::malloc(data.len().max(1)).cast();
+        if copy.is_null() {
+            return call(ERROR, std::ptr::null(), 0, theirs, free, std::ptr::null_mut());
+        }
+        std::ptr::copy_nonoverlapping(data.as_ptr().cast(), copy, data.len());
+        call(status, copy, data.len(), theirs, free, copy.cast());
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) union Datum {
     pub(super) small: u16,
     pub(super) number: u32,
     pub(super) array: *mut DataArray,
+    pub(super) process: *mut Proc,
     pub(super) object: ByteObject,
     pub(super) room: [u64; 3],
 }
@@ -66,6 +67,22 @@ pub(super) struct Info {
     pub(super) flags: u32,
     pub(super) value: Value,
 }
+
+/// A program that is to be spawned.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct App {
+    pub(super) command: *const c_char,
+    /// Ends in null, as the environment does.
+    pub(super) arguments: *const *const c_char,
+    pub(super) environment: *const *const c_char,
+    pub(super) folder: *const c_char,
+    pub(super) processes: c_int,
+    pub(super) infos: *const Info,
+    pub(super) count: usize,
+}
+
+const _: () = assert!(size_of::<App>() == 56);
 
 /// A key that was looked up, who has published it, and its value.
 #[repr(C)]
@@ -88,6 +105,8 @@ pub(super) const BOOL: u16 = 1;
 pub(super) const STATUS: u16 = 20;
 pub(super) const BYTE_OBJECT: u16 = 27;
 pub(super) const PERSIST: u16 = 30;
+/// A pointer to a process.
+pub(super) const PROC: u16 = 22;
 pub(super) const UINT16: u16 = 13;
 pub(super) const UINT32: u16 = 14;
 pub(super) const INFO: u16 = 24;
@@ -102,6 +121,8 @@ pub(super) type Modex =
 pub(super) type FoundIt = extern "C" fn(c_int, *mut c_char, usize, *mut c_void);
 
 pub(super) type Forget = unsafe extern "C" fn(*const Proc, Option<Done>, *mut c_void);
+/// With the name of the namespace, of 256 bytes.
+pub(super) type SpawnedCall = unsafe extern "C" fn(c_int, *mut c_char, *mut c_void);
 pub(super) type LookedUp = unsafe extern "C" fn(c_int, *mut Published, usize, *mut c_void);
 pub(super) type Operation =
     extern "C" fn(*const Proc, usize, *const Info, usize, Option<Done>, *mut c_void) -> c_int;
@@ -166,9 +187,9 @@ pub(super) struct Module {
             *const Proc,
             *const Info,
             usize,
-            *const c_void,
+            *const App,
             usize,
-            *const c_void,
+            Option<SpawnedCall>,
             *mut c_void,
         ) -> c_int,
     >,

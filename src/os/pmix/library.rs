@@ -30,6 +30,7 @@ pub(super) struct Functions {
     pub(super) ppn: unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> c_int,
     pub(super) look_up: unsafe extern "C" fn(*const Proc, FoundIt, *mut c_void) -> c_int,
     pub(super) forget: Forget,
+    pub(super) forget_all: unsafe extern "C" fn(*const c_char, Option<Done>, *mut c_void),
     pub(super) text: unsafe extern "C" fn(c_int) -> *const c_char,
     pub(super) version: unsafe extern "C" fn() -> *const c_char,
 }
@@ -64,6 +65,7 @@ pub(super) fn load() -> Result<Functions, String> {
             ppn: symbol(library, c"PMIx_generate_ppn").ok_or_else(error)?,
             look_up: symbol(library, c"PMIx_server_dmodex_request").ok_or_else(error)?,
             forget: symbol(library, c"PMIx_server_deregister_client").ok_or_else(error)?,
+            forget_all: symbol(library, c"PMIx_server_deregister_nspace").ok_or_else(error)?,
             text: symbol(library, c"PMIx_Error_string").ok_or_else(error)?,
             version: symbol(library, c"PMIx_Get_version").ok_or_else(error)?,
         })

@@ -65,8 +65,22 @@ pub enum Upcall {
         /// What is to be done about each of these keys, which are not empty.
         about: Vec<(Vec<u8>, DataUpcall)>,
     },
-    /// A PE has called MPI_Comm_spawn, and was refused.
-    Spawn(u32),
+    /// A PE has called MPI_Comm_spawn. Answered by [`Server::spawned`].
+    Spawn {
+        /// By which it is answered.
+        number: u64,
+        /// Its rank.
+        rank: u32,
+        /// What it wants.
+        programs: Vec<App>,
+    },
+    /// A PE of what was spawned under this number ([`Server::add`]) has called PMIx_Abort.
+    SpawnedAbort {
+        /// Which.
+        number: u64,
+        /// What it gave for a status.
+        code: i32,
+    },
     /// The answer to [`Server::look_up`].
     Found {
         /// Of which question.
@@ -97,6 +111,21 @@ pub enum DataUpcall {
     },
     /// It is to stand for nothing any more.
     Unpublish,
+}
+
+/// A program that a PE wants to spawn.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct App {
+    /// How many PEs run it, at least 1.
+    pub pes: u32,
+    /// Its name.
+    pub command: Vec<u8>,
+    /// What follows it.
+    pub arguments: Vec<Vec<u8>>,
+    /// NAME=VALUE, beside the environment that there is.
+    pub environment: Vec<Vec<u8>>,
+    /// Its working directory; empty: as it is.
+    pub folder: Vec<u8>,
 }
 
 /// One rank and where it is.
@@ -181,7 +210,7 @@ impl Server {
             look_up: Some(look_up),
             unpublish: Some(unpublish),
             spawn: Some(spawn),
-            // (All belong to one namespace, of which each has been told: there is nothing more to exchange.)
+            // (Each has been told of the namespaces, and the library tells them of those of others.)
             connect: Some(met),
             disconnect: Some(met),
             others: [0; 16],
@@ -197,7 +226,7 @@ impl Server {
         // SAFETY: the table and the list live as long as the process.
         let status = unsafe { (server.functions.init)(Box::leak(module), infos, count) };
         server.check("PMIx_server_init", status)?;
-        server.register(job, described)?;
+        server.register(job, described, None)?;
         Ok(server)
     }
 
@@ -231,7 +260,43 @@ impl Server {
         self.check(what, status)
     }
 
-    fn register(&self, job: &Job, described: Option<CString>) -> Result<(), Failure> {
+    /// Tells the server of a program that PE `parent` spawns, all of whose PEs will be its own: their namespace is that of
+    /// `job`. They are known by `number`.
+    ///
+    /// # Errors
+    /// The library refuses.
+    pub fn add(&self, number: u64, job: &Job, parent: u32) -> Result<(), Failure> {
+        self.shared.spawned().insert(job.name.clone(), number);
+        let mut parent = self.process(parent);
+        self.register(job, None, Some(&mut parent))
+    }
+
+    /// What was spawned has ended.
+    pub fn forget(&self, name: &str) {
+        if self.shared.spawned().remove(name).is_none() {
+            return;
+        }
+        let text = kept(name);
+        // SAFETY: a name that lives as long as the process.
+        let forgotten = self.call("PMIx_server_deregister_nspace", || unsafe {
+            (self.functions.forget_all)(text, Some(done), std::ptr::null_mut());
+            SUCCESS
+        });
+        // (An Err: it stays known.)
+        let _ = forgotten;
+    }
+
+    /// Answers an [`Upcall::Spawn`]: how it went, and the namespace of what was spawned.
+    pub fn spawned(&self, number: u64, status: i32, name: &str) {
+        self.shared.answer_spawn(number, status, name);
+    }
+
+    fn register(
+        &self,
+        job: &Job,
+        described: Option<CString>,
+        parent: Option<&mut Proc>,
+    ) -> Result<(), Failure> {
         let name = kept(&job.name);
         let own: Vec<&Rank> = job.ranks.iter().filter(|rank| rank.host == job.own).collect();
         let commas = |list: &mut dyn Iterator<Item = u32>| -> String {
@@ -269,6 +334,11 @@ impl Server {
             string("pmix.tmpdir", &job.folder),
             string("pmix.nsdir", &job.folder),
         ];
+        if let Some(parent) = parent {
+            all.push(info("pmix.parent", PROC, datum(|datum| datum.process = parent)));
+            // (A byte that is not 0.)
+            all.push(info("pmix.spawned", BOOL, datum(|datum| datum.number = 1)));
+        }
         if let Some(described) = described {
             let text = described.into_raw();
             all.push(info("pmix.ltopo", STRING, datum(|datum| datum.string = text)));
@@ -314,7 +384,7 @@ impl Server {
             (self.functions.local)(name, none, 0, Some(done), std::ptr::null_mut())
         })?;
         for rank in own {
-            let process = self.process(rank.rank);
+            let process = Proc { name: name_of(&job.name), rank: rank.rank };
             // SAFETY: the process is copied by the library; getuid and getgid have no preconditions.
             self.call("PMIx_server_register_client", || unsafe {
                 let none = std::ptr::null_mut();
@@ -349,12 +419,12 @@ impl Server {
         Proc { name: name_of(&self.shared.name), rank }
     }
 
-    /// The variables (NAME=VALUE) by which a PE finds the server.
+    /// The variables (NAME=VALUE) by which a PE of this namespace finds the server.
     ///
     /// # Errors
     /// The library refuses.
-    pub fn environment(&self, rank: u32) -> Result<Vec<Vec<u8>>, Failure> {
-        let process = self.process(rank);
+    pub fn environment(&self, name: &str, rank: u32) -> Result<Vec<Vec<u8>>, Failure> {
+        let process = Proc { name: name_of(name), rank };
         // The library adds to a list that it makes longer: an empty one, from malloc.
         // SAFETY: zeroed memory for one null pointer, which is the end of the list.
         let mut list: *mut *mut c_char =

@@ -82,7 +82,15 @@ pub(super) extern "C" fn aborted(
     data: *mut c_void,
 ) -> c_int {
     // SAFETY: as the library calls it.
-    unsafe { told(process, |rank| Upcall::Abort { rank, code }, done, data) }
+    unsafe {
+        if let (Some(shared), Some((name, _))) = (SHARED.get(), named(process)) {
+            let spawned = shared.spawned().get(&*String::from_utf8_lossy(&name)).copied();
+            spawned
+                .into_iter()
+                .for_each(|number| (shared.say)(Upcall::SpawnedAbort { number, code }));
+        }
+        told(process, |rank| Upcall::Abort { rank, code }, done, data)
+    }
 }
 
 pub(super) extern "C" fn fence(
@@ -136,8 +144,22 @@ pub(super) unsafe fn meet(
         (0..count).map(|at| named(processes.wrapping_add(at))).collect::<Option<Vec<_>>>()
     };
     let Some(list) = list else { return ERROR };
-    if list.iter().any(|(name, _)| *name != shared.name.as_bytes()) {
-        return NOT_SUPPORTED;
+    let own = |name: &[u8]| name == shared.name.as_bytes();
+    if list.iter().any(|(name, _)| !own(name)) {
+        // (Only applications of one host spawn: all are here.)
+        let spawned = shared.spawned();
+        let known =
+            |name: &[u8]| own(name) || spawned.contains_key(&*String::from_utf8_lossy(name));
+        if !list.iter().all(|(name, _)| known(name)) {
+            return NOT_SUPPORTED;
+        }
+        drop(spawned);
+        let call = match call {
+            Call::Modex(call) => Call::Here(call, data),
+            call => call,
+        };
+        shared.answer_here(call, theirs);
+        return SUCCESS;
     }
     let all = list.is_empty() || list.iter().any(|(_, rank)| *rank == ALL_RANKS);
     let ranks = (!all).then(|| list.into_iter().map(|(_, rank)| rank).collect());
@@ -259,21 +281,89 @@ pub(super) extern "C" fn unpublish(
     ask(about.collect(), KeysCall::Done(done), theirs)
 }
 
-/// MPI_Comm_spawn: refused, as it is for programs of MPICH.
+/// Bytes of all that is to be spawned at once, and programs.
+const SPAWN_MAX: usize = 1 << 20;
+const PROGRAMS_MAX: usize = 256;
+
+/// A list of texts that ends in null, of which `left` bytes may still be taken. `None`: it is longer.
+///
+/// # Safety
+/// It is one, or null.
+unsafe fn texts(list: *const *const c_char, left: &mut usize) -> Option<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut at = list;
+        while !at.is_null() && !(*at).is_null() {
+            found.push(text(*at, left)?);
+            at = at.add(1);
+        }
+    }
+    Some(found)
+}
+
+/// One text, empty if there is none.
+///
+/// # Safety
+/// It is one, or null.
+unsafe fn text(at: *const c_char, left: &mut usize) -> Option<Vec<u8>> {
+    if at.is_null() {
+        return Some(Vec::new());
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { CStr::from_ptr(at) }.to_bytes();
+    // (A text takes some memory however short it is.)
+    *left = left.checked_sub(bytes.len() + 64)?;
+    Some(bytes.to_vec())
+}
+
+/// A program that is to be spawned. `None`: it is too long, or none.
+///
+/// # Safety
+/// Its pointers are to texts and lists of texts, or null.
+unsafe fn program(app: &App, left: &mut usize) -> Option<super::App> {
+    // SAFETY: the caller's promise.
+    let (command, all, environment, folder) = unsafe {
+        (
+            text(app.command, left)?,
+            texts(app.arguments, left)?,
+            texts(app.environment, left)?,
+            text(app.folder, left)?,
+        )
+    };
+    let pes = u32::try_from(app.processes).ok().filter(|pes| *pes > 0)?;
+    // (The first is the name again.)
+    let arguments = all.into_iter().skip(1).collect();
+    (!command.is_empty()).then_some(super::App { pes, command, arguments, environment, folder })
+}
+
+/// MPI_Comm_spawn.
 pub(super) extern "C" fn spawn(
     process: *const Proc,
     _info: *const Info,
     _infos: usize,
-    _programs: *const c_void,
-    _count: usize,
-    _call: *const c_void,
-    _theirs: *mut c_void,
+    programs: *const App,
+    count: usize,
+    call: Option<SpawnedCall>,
+    theirs: *mut c_void,
 ) -> c_int {
     // SAFETY: the library's own process.
-    if let (Some(shared), Some((_, rank))) = (SHARED.get(), unsafe { named(process) }) {
-        (shared.say)(Upcall::Spawn(rank));
+    let (Some(shared), Some((name, rank))) = (SHARED.get(), unsafe { named(process) }) else {
+        return ERROR;
+    };
+    if name != shared.name.as_bytes() || programs.is_null() || count > PROGRAMS_MAX {
+        return NOT_SUPPORTED;
     }
-    NOT_SUPPORTED
+    let mut left = SPAWN_MAX;
+    // SAFETY: the library's own list, of so many.
+    let all = unsafe {
+        let apps = std::slice::from_raw_parts(programs, count);
+        apps.iter().map(|app| program(app, &mut left)).collect::<Option<Vec<_>>>()
+    };
+    let Some(programs) = all.filter(|all| !all.is_empty()) else { return NOT_SUPPORTED };
+    let number = shared.keep(Call::Spawn(call, Box::new([0; 256])), theirs);
+    (shared.say)(Upcall::Spawn { number, rank, programs });
+    SUCCESS
 }
 
 pub(super) extern "C" fn modex(

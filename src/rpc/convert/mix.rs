@@ -1,8 +1,10 @@
 //! apshepherd and its appmix.
 
-use super::codec::{CStrings, Data, Inner, Numbers, POSITIVE, Same, Text};
+use super::codec::{CString, CStrings, Data, Inner, List, Numbers, POSITIVE, Same, Text};
 use super::table::{message, variants};
 use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
+use crate::apshepherd::decide::spawn::Program;
+use crate::apteam::launch::PARTS_MAX;
 
 message! {
     Job = MixJob;
@@ -27,7 +29,19 @@ variants! {
     Publish { number: Same, key: Data, data: Data, once: Same } = MixPublish,
     LookUp { number: Same, key: Data, wait: Same, seconds: Same } = MixLookUp,
     Unpublish { number: Same, key: Data } = MixUnpublish,
-    Spawn(spawn: Same),
+    Spawn { number: Same, rank: Same, programs: List(PARTS_MAX) } = MixSpawn,
+    Prepared { number: Same, environment: CStrings, why_not: Text } = MixPrepared,
+    SpawnedAbort { number: Same, code: Same } = MixSpawnedAbort,
+}
+
+message! {
+    Program = SpawnProgram;
+    pes: POSITIVE,
+    command: CString,
+    arguments: CStrings,
+    environment: CStrings,
+    folder: CString,
+    path: CString,
 }
 
 variants! {
@@ -37,4 +51,7 @@ variants! {
     ModexFound { number: Same, status: Same, data: Data } = MixAnswer,
     LookUp { number: Same, rank: Same } = MixModex,
     Answered { number: Same, key: Data, status: Same, data: Data } = MixAnswered,
+    Prepare { number: Same, name: Text, width: POSITIVE, firsts: Numbers, parent: Same } = MixPrepare,
+    Spawned { number: Same, status: Same, name: Text } = MixSpawned,
+    Forget(forget: Text),
 }

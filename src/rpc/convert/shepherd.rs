@@ -2,8 +2,8 @@
 
 use super::attach::StdinEnd;
 use super::codec::{
-    AtMost, Boxed, CString, Codec, Digest, FileName, Given, Inner, LimitMillis, List, Millis, Nice,
-    NodeId, Numbers, Optional, OrDefault, POSITIVE, Required, Said, Same, Text, Via,
+    AtMost, Boxed, CString, CStrings, Codec, Digest, FileName, Given, Inner, LimitMillis, List,
+    Millis, Nice, NodeId, Numbers, Optional, OrDefault, POSITIVE, Required, Said, Same, Text, Via,
 };
 use super::table::{message, variants};
 use super::{Field, LONG_LIST_MAX, Malformed};
@@ -52,6 +52,7 @@ message! {
 message! {
     Spawned = Spawned;
     entries: List(Spawned::ENTRIES_MAX),
+    pmix: CStrings,
 }
 
 fn ranks_below_width(launch: HostLaunch) -> Result<HostLaunch, Malformed> {

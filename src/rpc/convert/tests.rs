@@ -392,7 +392,10 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             pmix_name: rest.7[0].clone(),
             host_index: width - 1,
             pmix_folder: rest.7[1].clone(),
-            spawned: rest.8.map(|entries| Spawned { entries }),
+            spawned: rest.8.map(|entries| Spawned {
+                entries,
+                pmix: if width % 2 == 0 { vec![b"A=1".to_vec()] } else { Vec::new() },
+            }),
         },
     )
 }

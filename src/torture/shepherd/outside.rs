@@ -1,8 +1,8 @@
 //! What is around an apshepherd's driver in the cluster. It may be killed before each call that changes something.
 
 use super::Shep;
-use crate::apshepherd::decide::pmi::Request;
 use crate::apshepherd::decide::pmix::ToMix;
+use crate::apshepherd::decide::spawn::Request;
 use crate::apshepherd::decide::{Action, Event, Left, Looked};
 use crate::apshepherd::drive::Outside;
 use crate::apteam::Key;

@@ -20,6 +20,7 @@
 //!
 //! A value is everything behind the first equals sign: it may hold blanks and equals signs.
 
+use super::super::spawn::{Program, Request};
 use super::shown;
 use crate::apteam::launch::{PARTS_MAX, Spawned};
 use crate::apteam::protocol::peers::PmiEntry;
@@ -29,42 +30,6 @@ use bytes::Bytes;
 pub const BYTES_MAX: usize = 2 << 20;
 /// What a line takes in memory beside its bytes, rounded up.
 const LINE_COST: usize = 64;
-
-/// What PEs want to have spawned.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Request {
-    /// At least one where the request was whole.
-    pub programs: Vec<Program>,
-    /// What the new PEs find by PMI-1.
-    pub entries: Vec<PmiEntry>,
-}
-
-impl Request {
-    /// PEs of all programs.
-    pub fn pes(&self) -> u64 {
-        self.programs.iter().map(|program| u64::from(program.pes)).sum()
-    }
-}
-
-/// One program of a request.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Program {
-    /// How many PEs run it.
-    pub pes: u32,
-    /// Its name, to be looked for in PATH.
-    pub command: Vec<u8>,
-    /// What follows it.
-    pub arguments: Vec<Vec<u8>>,
-    /// Keys of MPI_Info with their values.
-    pub info: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-impl Program {
-    /// The value of a key of MPI_Info.
-    pub fn info(&self, key: &[u8]) -> Option<&[u8]> {
-        self.info.iter().find(|(own, _)| own == key).map(|(_, value)| &value[..])
-    }
-}
 
 /// Whether more is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +117,11 @@ impl Reading {
                 let Some(key) = block.key.take() else {
                     return Err("a value without its key, in a spawn".into());
                 };
-                block.program.info.push((key, value.to_vec()));
+                match &key[..] {
+                    b"wdir" | b"wd" => block.program.folder = value.to_vec(),
+                    b"path" => block.program.path = value.to_vec(),
+                    _ => {}
+                }
             }
             _ => {}
         }
@@ -215,11 +184,12 @@ mod tests {
             pes,
             command: b"./a b".to_vec(),
             arguments: vec![b"-x".to_vec(), b"a = b".to_vec()],
-            info: vec![(b"wdir".to_vec(), b"/tmp".to_vec())],
+            folder: b"/tmp".to_vec(),
+            ..Program::default()
         };
         let entries = vec![PmiEntry { key: "PORT".into(), value: "tag#0$x=y".into() }];
-        assert_eq!(all, Request { programs: vec![program(2), program(3)], entries });
-        assert_eq!((all.pes(), all.programs[0].info(b"wdir")), (5, Some(&b"/tmp"[..])));
+        assert_eq!(all.pes(), 5);
+        assert_eq!(all, Request { programs: vec![program(2), program(3)], entries, pmix: vec![] });
         assert_eq!(read(ONE), Ok(None), "another block follows");
         let alone = read("nprocs=1\nexecname=a\nendcmd\n").expect("good").expect("whole");
         assert_eq!(alone.programs.len(), 1);

@@ -1,8 +1,9 @@
 //! Programs that PEs spawn.
 
 use super::*;
-use crate::apshepherd::decide::pmi::Request;
-use crate::apteam::launch::Spawned;
+use crate::apshepherd::decide::pmix::{FromMix, SPAWN_FAILED, SUCCESS, ToMix};
+use crate::apshepherd::decide::spawn::{Program, Request};
+use crate::apteam::launch::{ServePmix, Spawned};
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::apteam::protocol::stacks::{Made, Placed};
 
@@ -241,7 +242,85 @@ fn who_was_spawned_is_a_world_of_another_name() {
     };
     let (own, nothing) = name(None);
     let entries = vec![PmiEntry { key: "PORT".into(), value: "x".into() }];
-    let (other, port) = name(Some(Spawned { entries }));
+    let (other, port) = name(Some(Spawned { entries, ..Spawned::default() }));
     assert_ne!(own, other);
     assert!(nothing.contains("key_not_found") && port.ends_with(" value=x\n"));
+}
+
+/// The application of a PE of Open MPI.
+fn open_mpi(depth: u32) -> HostLaunch {
+    let mut launch = deep(depth, &[&[0, 1, 2, 3]]);
+    (launch.launch.pmix, launch.pmix_name) = (ServePmix::Needed, "name".to_owned());
+    launch
+}
+
+/// PE 0 asks by PMIx for two programs, of two PEs and of one.
+fn asks() -> Event {
+    let program = |pes| Program { pes, command: b"./a".to_vec(), ..Program::default() };
+    Event::Mix(FromMix::Spawn { number: 9, rank: 0, programs: vec![program(2), program(1)] })
+}
+
+fn told(actions: &[Action]) -> Vec<ToMix> {
+    let message = |action: &Action| match action {
+        Action::TellMix(message) => Some(message.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(message).collect()
+}
+
+fn over(status: i32, name: &str) -> ToMix {
+    ToMix::Spawned { number: 9, status, name: name.to_owned() }
+}
+
+fn prepared(number: u64, why_not: &str) -> Event {
+    let environment = vec![b"PMIX_A=1".to_vec()];
+    Event::Mix(FromMix::Prepared { number, environment, why_not: why_not.to_owned() })
+}
+
+/// appmix knows of the new PEs before they are there, and until they have ended.
+#[test]
+fn what_is_spawned_by_pmix_is_known_to_appmix() {
+    let mut shepherd = going(open_mpi(4));
+    let name = "name.1".to_owned();
+    let prepare = ToMix::Prepare { number: 1, name, width: 3, firsts: vec![2], parent: 0 };
+    assert_eq!(told(&shepherd.apply(MS, asks())), [prepare]);
+    let actions = shepherd.apply(MS, prepared(1, ""));
+    let (number, request) = spawned(&actions).expect("it is made");
+    assert_eq!((number, request.pes(), &request.pmix[..]), (1, 3, &[b"PMIX_A=1".to_vec()][..]));
+    assert_eq!(spawned(&shepherd.apply(MS, prepared(1, ""))), None, "said twice");
+    shepherd.apply(MS, Event::SpawnMade { number, nid: Nid(7), pid: 99 });
+    let actions = shepherd.apply(MS, placed(number, ""));
+    assert_eq!(actions[0], Action::LetSpawnedRun(number));
+    assert_eq!(told(&actions), [over(SUCCESS, "name.1")]);
+    let end = Ok(PeEnd::Exit(0));
+    let actions = shepherd.apply(MS, Event::SpawnEnded { number, end });
+    assert_eq!(told(&actions), [ToMix::Forget("name.1".into())]);
+    // The next has another name.
+    assert!(matches!(&told(&shepherd.apply(MS, asks()))[..], [ToMix::Prepare { number: 2, .. }]));
+}
+
+#[test]
+fn a_spawn_by_pmix_is_refused_with_a_reason() {
+    let refused = |actions: Vec<Action>, why: &str| {
+        assert_eq!(told(&actions).last(), Some(&over(SPAWN_FAILED, "")));
+        assert!(notice(&actions).contains(why), "{}", notice(&actions));
+    };
+    let mut shepherd = going(open_mpi(2));
+    refused(shepherd.apply(MS, asks()), "3 processes for which it has 1 processor");
+    let mut shepherd = going(HostLaunch { alone: false, ..open_mpi(4) });
+    refused(shepherd.apply(MS, asks()), "PEs that are all on one host can spawn, and no others");
+    let mut shepherd = going(open_mpi(4));
+    shepherd.apply(MS, asks());
+    let actions = shepherd.apply(MS, prepared(1, "no memory"));
+    assert_eq!(told(&actions)[0], ToMix::Forget("name.1".into()));
+    refused(actions, "no memory");
+}
+
+#[test]
+fn an_abort_of_what_was_spawned_by_pmix_ends_the_application() {
+    let mut shepherd = going(open_mpi(4));
+    shepherd.apply(MS, asks());
+    let actions = shepherd.apply(MS, Event::Mix(FromMix::SpawnedAbort { number: 1, code: 7 }));
+    let cause = Cause::SpawnedEnd { rank: 0, nid: Nid(7), code: 7 };
+    assert_eq!(actions[0], Action::Send(FromShepherd::Decisive(decisive(MS, cause))));
 }
