@@ -160,10 +160,14 @@ pub struct Launch {
     pub more: Vec<Part>,
 }
 
-/// Whether such a list (NAME=VALUE) has a variable of this name.
+/// Whether such an item (NAME=VALUE) is the variable of this name.
+pub fn is_variable(item: &[u8], name: &[u8]) -> bool {
+    item.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="))
+}
+
+/// Whether such a list has a variable of this name.
 pub fn sets(environment: &[Vec<u8>], name: &[u8]) -> bool {
-    let value = |item: &Vec<u8>| item.strip_prefix(name).is_some_and(|rest| rest.starts_with(b"="));
-    environment.iter().any(value)
+    environment.iter().any(|item| is_variable(item, name))
 }
 
 impl Launch {

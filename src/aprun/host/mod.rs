@@ -20,7 +20,7 @@ mod program;
 pub(crate) mod psched;
 mod report;
 pub(crate) mod shell;
-mod signals;
+pub(crate) mod signals;
 mod stdin;
 
 use crate::aprun::decide::containers::advice;

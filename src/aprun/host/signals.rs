@@ -8,7 +8,7 @@ use std::io;
 use crate::os::dispositions::{ignore, is_ignored};
 
 /// What is passed on to the PEs.
-const PASSED_ON: [Signal; 9] = [
+pub const PASSED_ON: [Signal; 9] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,

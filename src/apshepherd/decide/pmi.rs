@@ -215,7 +215,7 @@ impl Pmi {
         self
     }
 
-    /// The same, whose key-value space has these from the beginning.
+    /// The same server, with these entries in its key-value space from the beginning.
     #[must_use]
     pub fn with_entries(mut self, entries: &[PmiEntry]) -> Pmi {
         for PmiEntry { key, value } in entries {

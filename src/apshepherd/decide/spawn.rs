@@ -12,14 +12,15 @@
 //! A PE has room for as many as it has processors beside the one on which it runs (`-d`). PEs that may run on the same
 //! processors (`-cc none`) have together what they all do not need. With `--oversubscribe` the number is not limited here.
 //!
-//! One that is spawned by PMIx is served by the appmix of the application, which is told of it first: so it and the PEs that
-//! have spawned it find one another. (So far only where all of these are on one host, and no PE of what was spawned can
-//! spawn.)
+//! A program of Open MPI is spawned by PMIx. The appmix of the application, which is told of it first, serves its PEs as
+//! well, so that they and the PEs that have spawned them find one another. (All PEs of the application have to be on one
+//! host, and a PE that was spawned can't spawn in its turn.)
 //!
 //! The process gets its place as a debugger does ([`crate::apteam::protocol::stacks`]): it is made, apinit puts it into the
 //! control group of its node, and then it becomes aprun.
 //!
 //! ```text
+//!  (by PMIx: Preparing, until appmix knows of it)
 //!            made               placed
 //!  Making ----------> Waiting ----------> Running ----> ended: badly, and the application ends
 //!     |                  |
@@ -88,7 +89,7 @@ pub(super) enum By {
     Mix(u64),
 }
 
-/// One that has not ended.
+/// What was spawned, or is about to be, and has not ended.
 #[derive(Clone, Debug)]
 struct Live {
     /// Which PE has spawned it.
@@ -218,8 +219,9 @@ impl Shepherd {
             }
             FromMix::SpawnedAbort { number, code } => {
                 let rank = self.spawned.programs.get(&number)?.rank;
-                let code = (code.rem_euclid(256) as u8).max(1);
-                self.bad(now_ns, Cause::SpawnedEnd { rank, nid: self.nid(rank), code });
+                let nid = self.nid(rank);
+                let code = Cause::Abort { rank, nid, code }.status();
+                self.bad(now_ns, Cause::SpawnedEnd { rank, nid, code });
             }
             other => return Some(other),
         }
@@ -369,7 +371,7 @@ impl Shepherd {
             (Stage::Ending, _) | (Stage::Running, Ok(PeEnd::Exit(0))) => return,
             (Stage::Running, Ok(PeEnd::Exit(code))) => Cause::SpawnedEnd { rank, nid, code },
             (Stage::Running, Ok(PeEnd::Signal(signal))) => {
-                let code = 128u8.saturating_add(u8::try_from(signal).unwrap_or(127));
+                let code = Cause::PeSignal { rank, nid, signal }.status();
                 Cause::SpawnedEnd { rank, nid, code }
             }
             (Stage::Running, Err(why)) => {

@@ -39,11 +39,6 @@ pub fn descendants(groups: &[(Nid, OwnedFd)]) -> Vec<Pid> {
     found
 }
 
-/// The children of a process, where the kernel lists them.
-pub fn children_of(pid: i32) -> Vec<i32> {
-    listed(pid)
-}
-
 /// The living descendants of a process.
 pub fn descendants_of(pid: i32) -> Vec<Pid> {
     match Path::new(&format!("/proc/{pid}/task/{pid}/children")).exists() {
@@ -82,7 +77,7 @@ fn members(group: &OwnedFd) -> Vec<Pid> {
 }
 
 /// The children of a process's threads, as the kernel lists them; none of one that has gone.
-fn listed(parent: i32) -> Vec<i32> {
+pub fn children_of(parent: i32) -> Vec<i32> {
     let threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|t| std::fs::read_to_string(t.path().join("children")).ok());
     let pids = |list: String| -> Vec<i32> {
@@ -93,14 +88,14 @@ fn listed(parent: i32) -> Vec<i32> {
 
 /// The same as [`family`] by these lists.
 fn listed_family(root: i32) -> Vec<Pid> {
-    let mut todo = listed(root);
+    let mut todo = children_of(root);
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     while let Some(pid) = todo.pop() {
         // Each once, so that a torn picture of /proc can't make a circle.
         if !seen.insert(pid) {
             continue;
         }
-        todo.extend(listed(pid));
+        todo.extend(children_of(pid));
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok();
         if stat.and_then(|stat| parse(&stat)).is_some_and(|stat| !stat.zombie) {
             found.push(Pid::from_raw(pid));

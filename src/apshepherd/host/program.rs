@@ -182,9 +182,8 @@ pub fn prepare(
 /// What PEs have of the user's environment.
 fn environment_of_all(launch: &Launch) -> Result<Rc<[CString]>, Refusal> {
     let ours = |item: &&Vec<u8>| {
-        OWN_NAMES.iter().any(|name| {
-            item.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
-        }) || mix::NAMES.iter().any(|name| item.starts_with(name.as_bytes()))
+        OWN_NAMES.iter().any(|name| launch::is_variable(item, name.as_bytes()))
+            || mix::NAMES.iter().any(|name| item.starts_with(name.as_bytes()))
     };
     let theirs = launch.environment.iter().filter(|item| !ours(item));
     theirs.map(|item| no_null(item)).collect()

@@ -8,8 +8,9 @@ use super::attaching::{self, Attaching, Waiting};
 use super::pes::pipe;
 use super::program;
 use super::*;
+use crate::aprun::host::signals::PASSED_ON;
 use crate::apshepherd::decide::spawn::Request;
-use crate::apteam::launch::Spawned as World;
+use crate::apteam::launch::{Spawned as World, is_variable};
 use crate::os::affinity;
 use crate::os::fork::Failure;
 use nix::unistd::{AccessFlags, Pid, access};
@@ -26,23 +27,10 @@ use std::rc::Rc;
 const PROGRAM: &str = "aprun";
 /// Variables that are options of an aprun: they were the outer one's.
 const OPTIONS: [&str; 3] = ["APRUN_LABEL", "APRUN_SYNC_TTY", "MPIEXEC_TIMEOUT"];
-/// Signals that aprun passes on to its PEs (aprun(1), SIGNALS).
-const PASSED_ON: [Signal; 9] = [
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
-    Signal::SIGABRT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGURG,
-    Signal::SIGWINCH,
-];
-
 /// Threads of a PE of which it is looked where they may run.
 const THREADS_MAX: usize = 256;
 
-/// Those that have not ended, by number.
+/// The processes that have not ended, by the number of what was spawned.
 #[derive(Debug, Default)]
 pub(super) struct Spawned(BTreeMap<u64, One>);
 
@@ -93,16 +81,19 @@ impl Spawned {
                     children.flat_map(descend::descendants_of).collect()
                 }
             };
-            let mut both: Vec<(Pid, Signal)> = to.into_iter().map(|pid| (pid, signal)).collect();
+            send(to, signal);
             if signal == Signal::SIGTERM {
-                // Those that are stopped hear it only when they go on.
-                let go_on = all().into_iter().chain([one.pid]);
-                both.extend(go_on.map(|pid| (pid, Signal::SIGCONT)));
-            }
-            for (pid, signal) in both {
-                let _ = kill(pid, signal);
+                // A process that is stopped hears it only when it goes on.
+                send(all().into_iter().chain([one.pid]), Signal::SIGCONT);
             }
         }
+    }
+}
+
+/// Sends a signal to processes, of which some may have ended.
+fn send(to: impl IntoIterator<Item = Pid>, signal: Signal) {
+    for pid in to {
+        let _ = kill(pid, signal);
     }
 }
 
@@ -157,7 +148,7 @@ fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, Strin
     Ok(words)
 }
 
-/// Another writing end of a pipe of output; of one that is at its end, /dev/null.
+/// Another writing end of a pipe of output. Where the pipe is at its end: /dev/null.
 fn writing_end(pipe: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     let path = match pipe {
         Some(pipe) => format!("/proc/self/fd/{}", pipe.as_raw_fd()),
@@ -254,8 +245,8 @@ impl Shell {
     }
 }
 
-/// Those of a PE: what its threads may run on. A program that has bound all of them to some of its processors may run what
-/// it spawns on the others. (It may have been moved since its launch: then they are none of `launched`.)
+/// The processors of a PE: those of its launch, also if the program has bound all its threads to some of them; after the
+/// PE has been moved, those on which its threads may run now. Empty: it has ended.
 fn processors(pid: i32, launched: &[u32]) -> Vec<u32> {
     let threads = debuggers::threads_of(Pid::from_raw(pid)).take(THREADS_MAX);
     let own = threads.filter_map(|tid| affinity::get(tid.as_raw()).ok()).flatten();
@@ -269,9 +260,7 @@ fn processors(pid: i32, launched: &[u32]) -> Vec<u32> {
 /// An environment without what is an option of aprun's, and with this folder (or several, with colons) before the others
 /// in PATH.
 fn for_aprun(environment: &[CString], folder: Option<&[u8]>) -> Result<Rc<[CString]>, String> {
-    let is = |item: &CString, name: &str| {
-        item.as_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
-    };
+    let is = |item: &CString, name: &str| is_variable(item.as_bytes(), name.as_bytes());
     let (mut paths, mut others): (Vec<CString>, Vec<CString>) = environment
         .iter()
         .filter(|item| !OPTIONS.iter().any(|name| is(item, name)))

@@ -91,8 +91,7 @@ impl Shared {
     /// Keeps a call that waits, under a new number.
     pub(super) fn keep(&self, call: Call, data: *mut c_void) -> u64 {
         let mut waiting = self.waiting();
-        waiting.0 += 1;
-        let number = waiting.0;
+        let number = next(&mut waiting);
         waiting.1.insert(number, Waiting { call, data });
         number
     }
@@ -118,9 +117,8 @@ impl Shared {
 
     /// PEs have met all of whom are here: they have what they have given.
     pub(super) fn answer_here(&self, call: Call, theirs: *mut c_void) {
-        let number = self.keep(call, theirs);
-        let waiting = self.waiting().1.remove(&number);
-        waiting.into_iter().for_each(|waiting| self.end(number, waiting, SUCCESS));
+        let number = next(&mut self.waiting());
+        self.end(number, Waiting { call, data: theirs }, SUCCESS);
     }
 
     pub(super) fn answer_key(&self, number: u64, key: &[u8], status: i32, data: &[u8]) {
@@ -207,6 +205,12 @@ impl Shared {
         let value = Value { kind, datum: value };
         Some(Published { publisher, key: key_of(key), value })
     }
+}
+
+/// A new number.
+fn next(waiting: &mut (u64, BTreeMap<u64, Waiting>)) -> u64 {
+    waiting.0 += 1;
+    waiting.0
 }
 
 /// Answers with these bytes.

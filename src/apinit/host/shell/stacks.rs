@@ -138,12 +138,11 @@ impl Shell {
         let pid = i32::try_from(pid).unwrap_or(0);
         let nid = born(groups.born(), made.nid).ok_or("its node is not one of its host")?;
         // An apshepherd is its user's: what it names is believed to be its fork only as the kernel says so.
-        // (What is spawned may be there already: an apinit before this one has put it there.)
-        let is_there = || made.spawned && has_formed(groups, shepherd, nid, pid);
-        if pid > 0 && is_there() {
-            return Ok(());
-        }
         if pid <= 0 || !is_forming(groups, shepherd, pid) {
+            // (What is spawned may be there already: an apinit before this one has put it there.)
+            if pid > 0 && made.spawned && has_formed(groups, shepherd, nid, pid) {
+                return Ok(());
+            }
             return Err("its process is not where its apshepherd has made it: ask again".into());
         }
         groups.put(nid, pid).map_err(|error| {

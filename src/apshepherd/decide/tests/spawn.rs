@@ -103,7 +103,7 @@ fn there_is_room_beside_the_pes() {
     let mut common = going(deep(2, &[&all, &all]));
     runs(&mut common, 0, 1);
     assert!(notice(&spawn(&mut common, 1, 2)).contains("it has 1 processor beside those"));
-    // One that has ended needs none.
+    // A PE that has ended needs no processor.
     common.apply(MS, ended(0, PeEnd::Exit(0)));
     runs(&mut common, 1, 2);
     // With --oversubscribe there is no limit.
