@@ -306,6 +306,8 @@ pub struct HostLaunch {
     pub process_mapping: String,
     /// No other host has PEs: barriers end here.
     pub alone: bool,
+    /// The first PE of each other host, if PEs of several hosts may spawn by PMIx.
+    pub others: Vec<u32>,
     /// CPU time of each PE.
     pub cpu_limit: Option<Duration>,
     /// PE 0 is here and reads stdin.

@@ -11,7 +11,7 @@
 //! # let pe = |rank| LocalPe { rank, nid: Nid(0), cpus: vec![], nice: 0, depth: 4 };
 //! # let launch = Launch { rendezvous: Some(Rendezvous::of(Apid(12), &[])), ..Launch::default() };
 //! # let host = HostLaunch { key: Key::default(), width: 4, depth: 4, launch, pes: vec![pe(2), pe(3)],
-//! #     process_mapping: String::new(), alone: false, cpu_limit: None, stdin: false, kill_grace: Default::default(),
+//! #     process_mapping: String::new(), alone: false, others: vec![], cpu_limit: None, stdin: false, kill_grace: Default::default(),
 //! #     marker: String::new(), memory_per_pe: None, pids_max: None, bounds: Default::default(), host_index: 1,
 //! #     pmix_name: String::new(), pmix_folder: String::new(), spawned: None };
 //! let set = of(&host, &host.pes[1]);
@@ -191,6 +191,7 @@ mod tests {
             pes: [(4, 2), (5, 2), (6, 3)].map(pe).to_vec(),
             process_mapping: String::new(),
             alone: false,
+            others: Vec::new(),
             cpu_limit: None,
             stdin: false,
             kill_grace: Duration::ZERO,

@@ -188,6 +188,12 @@ fn open_mpi_spawns() {
         assert_eq!(one.sorted(), met(2, 2), "{:?}: {}", of.1, one.stderr);
         let two = run(&mut family(aprun("-q -n 1 -d 3"), &of, "1 two")).expect(0);
         assert_eq!(two.sorted(), met(1, 2), "{:?}: {}", of.1, two.stderr);
+        let folder = run(&mut family(aprun("-q -n 1 -d 2"), &of, "1 wdir")).expect(0);
+        assert!(folder.out().contains("its group/\n"), "{:?}: {}", of.1, folder.out());
+        let deep = run(&mut family(aprun("-q -n 1 -d 3"), &of, "1 deep")).expect(0);
+        let mut both = [met(1, 1), met(1, 1)].concat();
+        both.sort();
+        assert_eq!(deep.sorted(), both, "{:?}: {}", of.1, deep.stderr);
         let none = run(&mut family(aprun("-q -n 1"), &of, "1"));
         none.expect(3)
             .says("called MPI_Comm_spawn in vain: a process for which it has no processor");

@@ -18,11 +18,43 @@ static void group(char *text, size_t size)
     text[strcspn(text, "\n")] = 0;
 }
 
+/* Parents and children. */
+static void meet(MPI_Comm inter, int child, int root, const char *mode, const char *said)
+{
+    int rank, size, sum;
+    char own[4096], roots[4096] = "";
+    MPI_Comm all;
+    MPI_Intercomm_merge(inter, child, &all);
+    MPI_Comm_rank(all, &rank);
+    MPI_Comm_size(all, &size);
+    int one = rank + 1;
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all);
+    group(own, sizeof own);
+    if (rank == root)
+        strcpy(roots, own);
+    MPI_Bcast(&root, 1, MPI_INT, 0, all);
+    MPI_Bcast(roots, sizeof roots, MPI_CHAR, root, all);
+    if (!strcmp(mode, "abort") && child)
+        MPI_Abort(MPI_COMM_WORLD, 7);
+    if (!strcmp(mode, "wait")) {
+        printf("%s waits\n", child ? "child" : "parent");
+        fflush(stdout);
+        MPI_Barrier(all);
+        sleep(1000);
+    }
+    char folder[4096];
+    printf("%s rank %d of %d sum %d %s in %s%s\n", child ? "child" : "parent", rank, size, sum,
+           said, child && strcmp(own, roots) ? own : "its group",
+           !strcmp(mode, "wdir") && child ? getcwd(folder, sizeof folder) : "");
+    fflush(stdout);
+    MPI_Comm_free(&all);
+    MPI_Comm_disconnect(&inter);
+}
+
 int main(int argc, char **argv)
 {
-    int rank, size, sum, root;
-    char own[4096], roots[4096] = "";
-    MPI_Comm parent, inter, all;
+    int size, root;
+    MPI_Comm parent, inter;
     MPI_Init(&argc, &argv);
     int pes = argc > 1 ? atoi(argv[1]) : 1;
     const char *mode = argc > 2 ? argv[2] : "";
@@ -60,31 +92,12 @@ int main(int argc, char **argv)
     } else {
         inter = parent;
     }
-    MPI_Intercomm_merge(inter, child, &all);
-    MPI_Comm_rank(all, &rank);
-    MPI_Comm_size(all, &size);
-    int one = rank + 1;
-    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all);
-    group(own, sizeof own);
-    if (rank == root)
-        strcpy(roots, own);
-    MPI_Bcast(&root, 1, MPI_INT, 0, all);
-    MPI_Bcast(roots, sizeof roots, MPI_CHAR, root, all);
-    if (!strcmp(mode, "abort") && child)
-        MPI_Abort(MPI_COMM_WORLD, 7);
-    if (!strcmp(mode, "wait")) {
-        printf("%s waits\n", child ? "child" : "parent");
-        fflush(stdout);
-        MPI_Barrier(all);
-        sleep(1000);
+    meet(inter, child, root, mode, child ? argv[argc - 1] : "");
+    if (!strcmp(mode, "deep") && child) {
+        char *arguments[] = {"1", "leaf", "an argument: a = b", NULL};
+        MPI_Comm_spawn(argv[0], arguments, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
+        meet(inter, 0, 0, "leaf", "");
     }
-    char folder[4096];
-    printf("%s rank %d of %d sum %d %s in %s%s\n", child ? "child" : "parent", rank, size, sum,
-           child ? argv[argc - 1] : "", child && strcmp(own, roots) ? own : "its group",
-           !strcmp(mode, "wdir") && child ? getcwd(folder, sizeof folder) : "");
-    fflush(stdout);
-    MPI_Comm_free(&all);
-    MPI_Comm_disconnect(&inter);
     MPI_Finalize();
     if (!strcmp(mode, "later") && child) {
         sleep(1);

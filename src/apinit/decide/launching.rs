@@ -99,6 +99,8 @@ impl Agent {
             pes,
             process_mapping: place.part.process_mapping.clone(),
             alone: place.host_count() == 1,
+            // (Open MPI with PMIx 3 built in does not take a namespace that has no PE on the host.)
+            others: Vec::new(),
             cpu_limit: place.cpu_limit,
             stdin: app.head(),
             kill_grace: place.kill_grace,

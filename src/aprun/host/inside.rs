@@ -152,6 +152,7 @@ impl Home {
             pes,
             process_mapping: process_mapping([("", place.pes.into())]),
             alone: true,
+            others: Vec::new(),
             cpu_limit: *cpu_limit,
             stdin: true,
             kill_grace: KILL_GRACE,

@@ -30,6 +30,10 @@ pub enum Asker {
     Published(u64),
     /// A PE, by PMI-1.
     Pe(u32),
+    /// Whether others know the program of this number that is to be spawned.
+    Spawning(u64),
+    /// Nobody.
+    Nobody,
 }
 
 /// A question without an answer yet.
@@ -147,7 +151,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     fn ask(asks: &mut Asks, now_ns: u64, to: u32) -> Vec<u64> {
-        let asked = asks.ask((0, to), LetterText::Modex, Asker::Modex(to.into()));
+        let asked = asks.ask((0, to), LetterText::Modex { spawned: None }, Asker::Modex(to.into()));
         asked.unwrap_or_else(|_| panic!("too many"));
         numbers(asks.next(now_ns))
     }
@@ -211,7 +215,8 @@ mod tests {
     #[test]
     fn what_waits_has_a_bound() {
         let mut asks = Asks::default();
-        let mut ask = || asks.ask((0, 1), LetterText::Modex, Asker::Pe(0)).is_ok();
+        let mut ask =
+            || asks.ask((0, 1), LetterText::Modex { spawned: None }, Asker::Pe(0)).is_ok();
         assert_eq!((0..100_000).filter(|_| ask()).count(), ASKED_MAX);
     }
 }

@@ -628,9 +628,7 @@ impl Shepherd {
             let entries = launch.spawned.as_ref().map_or(&[][..], |spawned| &spawned.entries);
             let pmi = pmi.with_appnums(|rank| launch.launch.part_of(rank));
             self.pmi = Some(pmi.with_entries(entries));
-            self.spawned.shares = launch.launch.shares;
-            self.spawned.alone = launch.alone;
-            self.spawned.pmix_name = launch.pmix_name.clone();
+            self.spawned = spawn::Spawned::of(&launch);
         }
         self.actions.push(Action::Fork(launch));
         self.grant_stdin();

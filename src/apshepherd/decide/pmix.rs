@@ -19,6 +19,9 @@
 //! A fence of some PEs is over at once if all of them are here. One of PEs of several hosts, and what one PE wants to know
 //! of one of another host before a fence has brought it ("direct modex"), go by letters from host to host
 //! ([`crate::apteam::protocol::letters`]). So does what PEs publish ([`published`]).
+//!
+//! PEs that were spawned ([`super::spawn`]) are served by the appmix of their host, too. Where they are in a fence, the PE
+//! that has spawned them stands for them: they are where it is, and appmix waits for them all.
 
 mod limits;
 mod partial;
@@ -27,13 +30,13 @@ mod published;
 use super::asks::Asker;
 use super::pmi::{Progress, too_much};
 use super::spawn::Program;
-use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText};
+use crate::apteam::protocol::letters::{LETTER_MAX, Letter, LetterText, SpawnedPe, Spawning};
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::variables::raise;
 use crate::variables::units::{format_size, nanos};
 use bytes::{Bytes, BytesMut};
 use limits::Limits;
-use partial::{Arrival, Partial, Whom, too_large};
+use partial::{Arrival, Partial, Who, Whom, too_large};
 use published::{Answered, Published, Question};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -96,8 +99,10 @@ pub enum FromMix {
     Fence {
         /// By which it is answered.
         number: u64,
-        /// Who takes part; empty: all PEs of the application.
+        /// Who takes part, and who has spawned PEs that do; empty: all PEs of the application.
         ranks: Vec<u32>,
+        /// PEs of what was spawned that take part, those of each program in one: its namespace, a colon, its ranks.
+        spawned: Vec<Vec<u8>>,
         /// What they give.
         data: Bytes,
     },
@@ -107,6 +112,8 @@ pub enum FromMix {
         number: u64,
         /// Which.
         rank: u32,
+        /// It is one that this PE has spawned.
+        spawner: Option<SpawnedPe>,
         /// What it wants.
         programs: Vec<Program>,
     },
@@ -132,6 +139,8 @@ pub enum FromMix {
         number: u64,
         /// Whose.
         rank: u32,
+        /// Not that of the PE itself, but of one that it has spawned.
+        spawned: Option<SpawnedPe>,
     },
     /// The answer to [`ToMix::LookUp`].
     Found {
@@ -221,6 +230,8 @@ pub enum ToMix {
         number: u64,
         /// Whose.
         rank: u32,
+        /// As above.
+        spawned: Option<SpawnedPe>,
     },
     /// The answer to a question about published data.
     Answered {
@@ -233,18 +244,12 @@ pub enum ToMix {
         /// What was looked up.
         data: Bytes,
     },
-    /// This will be spawned, and its PEs will be its own, too; answered by [`FromMix::Prepared`].
+    /// This will be spawned; if here, its PEs will be its own, too. Answered by [`FromMix::Prepared`].
     Prepare {
         /// By which the apshepherd knows it.
         number: u64,
-        /// The name of its namespace.
-        name: String,
-        /// Its PEs.
-        width: u32,
-        /// The first PE of each program but the first.
-        firsts: Vec<u32>,
-        /// The PE that spawns it.
-        parent: u32,
+        /// The program.
+        spawning: Spawning,
     },
     /// The answer to [`FromMix::Spawn`].
     Spawned {
@@ -304,6 +309,9 @@ pub enum Effect {
     Answer(Letter),
 }
 
+/// A PE of this host, or one that it has spawned.
+type Whose = (u32, Option<SpawnedPe>);
+
 /// PMIx of one host's part of an application.
 #[derive(Clone, Debug)]
 pub struct Pmix {
@@ -319,7 +327,7 @@ pub struct Pmix {
     published: Published,
     /// PEs of this host of whom appmix was asked what they have put, by the number of that question; and whom of other
     /// hosts it is for.
-    looked_up: BTreeMap<u64, (u32, Vec<(u32, u64)>)>,
+    looked_up: BTreeMap<u64, (Whose, Vec<(u32, u64)>)>,
     last_look_up: u64,
     /// Time limits of questions about published data.
     limits: Limits,
@@ -362,15 +370,17 @@ impl Pmix {
             FromMix::Spawn { .. } | FromMix::Prepared { .. } | FromMix::SpawnedAbort { .. } => {
                 Vec::new()
             }
-            FromMix::Fence { number, ranks, data } => self.fence(number, &ranks, data),
-            FromMix::Modex { number, rank } => {
+            FromMix::Fence { number, ranks, spawned, data } => {
+                self.fence(number, Who { ranks, spawned }, data)
+            }
+            FromMix::Modex { number, rank, spawned } => {
                 let other = rank < self.width && !self.progress.contains_key(&rank);
                 if self.alone || !other {
                     let (status, data) = (NOT_FOUND, Bytes::new());
                     return vec![Effect::Tell(ToMix::ModexFound { number, status, data })];
                 }
                 let (from, asker) = (self.lowest(), Asker::Modex(number));
-                vec![Effect::Ask { to: rank, from, text: LetterText::Modex, asker }]
+                vec![Effect::Ask { to: rank, from, text: LetterText::Modex { spawned }, asker }]
             }
             FromMix::Found { number, status, data } => self.found(number, status, data),
             FromMix::Publish { number, key, data, once } => {
@@ -416,9 +426,10 @@ impl Pmix {
     pub fn asked(&mut self, letter: Letter) -> Vec<Effect> {
         let Letter { to, from, number, text } = letter;
         match text {
-            LetterText::Modex => {
+            LetterText::Modex { spawned } => {
                 let mut looked_up = self.looked_up.values_mut();
-                if let Some((_, whom)) = looked_up.find(|(rank, _)| *rank == to) {
+                let whose = (to, spawned);
+                if let Some((_, whom)) = looked_up.find(|(one, _)| *one == whose) {
                     if !whom.contains(&(from, number)) && whom.len() < LOOKED_UP_MAX {
                         whom.push((from, number));
                     }
@@ -428,12 +439,14 @@ impl Pmix {
                     return vec![answer(to, (from, number), NOT_FOUND, Bytes::new())];
                 }
                 self.last_look_up += 1;
-                self.looked_up.insert(self.last_look_up, (to, vec![(from, number)]));
-                vec![Effect::Tell(ToMix::LookUp { number: self.last_look_up, rank: to })]
+                let (number, whom, (rank, spawned)) =
+                    (self.last_look_up, vec![(from, number)], whose.clone());
+                self.looked_up.insert(number, (whose, whom));
+                vec![Effect::Tell(ToMix::LookUp { number, rank, spawned })]
             }
-            LetterText::Fence { ranks, turn, here, data } => {
-                let whom = Whom::Host(from, number);
-                self.arrive(Arrival { ranks: &ranks, turn, here: &here, whom, data })
+            LetterText::Fence { ranks, spawned, turn, here, data } => {
+                let (who, whom) = (Who { ranks, spawned }, Whom::Host(from, number));
+                self.arrive(Arrival { who: &who, turn, here: &here, whom, data })
             }
             LetterText::PublishData { .. }
             | LetterText::LookUpData { .. }
@@ -448,8 +461,23 @@ impl Pmix {
             LetterText::Publish { .. }
             | LetterText::LookUp(_)
             | LetterText::Unpublish(_)
+            | LetterText::Spawning(_)
+            | LetterText::SpawnedEnded(_)
             | LetterText::Answer { .. } => Vec::new(),
         }
+    }
+
+    /// What had this namespace has ended. Who asks for what a PE of it has put gets no other answer.
+    pub fn spawned_ended(&mut self, space: String) -> Vec<Effect> {
+        let of_it = |_: &u64, ((_, spawned), _): &mut (Whose, _)| {
+            spawned.as_ref().is_some_and(|pe: &SpawnedPe| pe.space == space)
+        };
+        let ended: Vec<_> = self.looked_up.extract_if(.., of_it).collect();
+        self.partial.ended(space);
+        let answers = |(_, ((rank, _), whom)): (u64, (Whose, Vec<(u32, u64)>))| {
+            whom.into_iter().map(move |whom| answer(rank, whom, NOT_FOUND, Bytes::new()))
+        };
+        ended.into_iter().flat_map(answers).collect()
     }
 
     /// appmix's question was answered.
@@ -458,12 +486,12 @@ impl Pmix {
             Asker::Published(id) => self.data_answered(id, status, data),
             Asker::Modex(number) => vec![Effect::Tell(ToMix::ModexFound { number, status, data })],
             Asker::Fence(number) => over(number, status, data).collect(),
-            Asker::Pe(_) => Vec::new(),
+            Asker::Pe(_) | Asker::Spawning(_) | Asker::Nobody => Vec::new(),
         }
     }
 
     fn found(&mut self, number: u64, status: i32, data: Bytes) -> Vec<Effect> {
-        let Some((rank, whom)) = self.looked_up.remove(&number) else { return Vec::new() };
+        let Some(((rank, _), whom)) = self.looked_up.remove(&number) else { return Vec::new() };
         let (status, data) = match data.len() {
             0..=LETTER_MAX => (status, data),
             _ => (NO_ROOM, Bytes::new()),
@@ -550,7 +578,8 @@ impl Pmix {
         Vec::new()
     }
 
-    fn fence(&mut self, number: u64, ranks: &[u32], data: Bytes) -> Vec<Effect> {
+    fn fence(&mut self, number: u64, who: Who, data: Bytes) -> Vec<Effect> {
+        let ranks = &who.ranks;
         if ranks.iter().any(|rank| *rank >= self.width) {
             // (Ranks that stand for many are none of these.)
             return over(number, NOT_SUPPORTED, Bytes::new()).collect();
@@ -559,8 +588,8 @@ impl Pmix {
         if self.alone || here {
             return over(number, SUCCESS, data).collect();
         }
-        if !ranks.is_empty() {
-            return self.partial_fence(number, ranks, data);
+        if !who.ranks.is_empty() || !who.spawned.is_empty() {
+            return self.partial_fence(number, who, data);
         }
         let most = self.most.min(GIVEN_MAX as u64);
         if data.len() as u64 > most {
@@ -583,10 +612,14 @@ impl Pmix {
     }
 
     /// A fence of some PEs, who are on several hosts.
-    fn partial_fence(&mut self, number: u64, ranks: &[u32], data: Bytes) -> Vec<Effect> {
-        let mut ranks = ranks.to_vec();
-        ranks.sort_unstable();
-        ranks.dedup();
+    fn partial_fence(&mut self, number: u64, mut who: Who, data: Bytes) -> Vec<Effect> {
+        if who.ranks.is_empty() {
+            who.ranks = (0..self.width).collect();
+        }
+        who.ranks.sort_unstable();
+        who.ranks.dedup();
+        who.spawned.sort_unstable();
+        let ranks = &who.ranks;
         let here: Vec<u32> =
             ranks.iter().copied().filter(|rank| self.progress.contains_key(rank)).collect();
         let (Some(lowest), Some(from)) = (ranks.first().copied(), here.first().copied()) else {
@@ -595,15 +628,16 @@ impl Pmix {
         if data.len() > LETTER_MAX {
             return vec![Effect::Garbage(too_large(LETTER_MAX as u64))];
         }
-        let turn = match self.partial.enter(&ranks) {
+        let turn = match self.partial.enter(&who) {
             Ok(turn) => turn,
             Err(text) => return vec![Effect::Garbage(text)],
         };
         if lowest == from {
-            let (ranks, here, whom) = (&ranks, &here, Whom::Here(number));
-            return self.arrive(Arrival { ranks, turn, here, whom, data });
+            let (who, here, whom) = (&who, &here, Whom::Here(number));
+            return self.arrive(Arrival { who, turn, here, whom, data });
         }
-        let text = LetterText::Fence { ranks, turn, here, data };
+        let Who { ranks, spawned } = who;
+        let text = LetterText::Fence { ranks, spawned, turn, here, data };
         let letter = Letter { to: lowest, from, number: 0, text };
         if !letter.fits() {
             let text = "is in a fence of PMIx of too many of the PEs: let all take part".to_owned();
@@ -615,7 +649,7 @@ impl Pmix {
 
     /// PEs of this host or of another one are in a fence that is gathered here.
     fn arrive(&mut self, arrival: Arrival<'_>) -> Vec<Effect> {
-        let lowest = arrival.ranks.first().copied().unwrap_or_default();
+        let lowest = arrival.who.ranks.first().copied().unwrap_or_default();
         let most = self.most.min(LETTER_MAX as u64);
         let (end, whom) = match self.partial.arrive(arrival, most) {
             Ok(None) => return Vec::new(),

@@ -6,21 +6,22 @@
 //!
 //! # Approach
 //! What a PE spawns is a program inside the application ([`crate::aprun::decide::inside`]), on processors of that PE: an
-//! `aprun --inside` that is a child of this apshepherd, and a world of MPI of its own, which finds how to reach the PE in its
-//! key-value space. It has the output of the PE and is frozen with it.
+//! `aprun --inside` that is a child of this apshepherd, and a world of MPI of its own, which by PMI-1 finds how to reach the PE
+//! in its key-value space. It has the output of the PE and is frozen with it.
 //!
 //! A PE has room for as many as it has processors beside the one on which it runs (`-d`). PEs that may run on the same
 //! processors (`-cc none`) have together what they all do not need. With `--oversubscribe` the number is not limited here.
 //!
-//! A program of Open MPI is spawned by PMIx. The appmix of the application, which is told of it first, serves its PEs as
-//! well, so that they and the PEs that have spawned them find one another. (All PEs of the application have to be on one
-//! host, and a PE that was spawned can't spawn in its turn.)
+//! A program of Open MPI is spawned by PMIx. The appmix of the host serves its PEs as well, so that they and the PEs that
+//! have spawned them find one another. It is told of them first, and so are those of the application's other hosts, whose
+//! PEs may meet the new ones; what one of them says is asked and told by letters ([`LetterText::Spawning`]). What one that
+//! was spawned spawns in its turn is, but for its parent, as if the PE of the application had spawned it.
 //!
 //! The process gets its place as a debugger does ([`crate::apteam::protocol::stacks`]): it is made, apinit puts it into the
 //! control group of its node, and then it becomes aprun.
 //!
 //! ```text
-//!  (by PMIx: Preparing, until appmix knows of it)
+//!  (by PMIx: Preparing, until appmix knows of it on all hosts)
 //!            made               placed
 //!  Making ----------> Waiting ----------> Running ----> ended: badly, and the application ends
 //!     |                  |
@@ -29,15 +30,21 @@
 //!
 //! The application lasts until what was spawned has ended.
 
-use super::pmix::{FromMix, SPAWN_FAILED, SUCCESS, ToMix};
-use super::{Action, Shepherd, after};
+mod elsewhere;
+
+use super::asks::Asker;
+use super::pmix::{FromMix, NOT_FOUND, SPAWN_FAILED, SUCCESS, ToMix};
+use super::{Action, PES_MAX, Shepherd, after};
 use crate::apteam::ending::{Cause, PeEnd};
+use crate::apteam::launch::HostLaunch;
+use crate::apteam::protocol::letters::{LetterText, SpawnedPe, Spawning};
 use crate::apteam::protocol::notice::Seen;
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::apteam::protocol::shepherd::FromShepherd;
 use crate::apteam::protocol::stacks::{Made, Placed};
 use crate::machine::Nid;
 use crate::variables::units::count;
+use elsewhere::Elsewhere;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -55,6 +62,8 @@ pub struct Request {
     pub entries: Vec<PmiEntry>,
     /// Variables (NAME=VALUE) by which the new PEs find appmix; empty: they are served PMI-1.
     pub pmix: Vec<Vec<u8>>,
+    /// Who spawns them, if not the PE itself: one that it has spawned by PMIx.
+    pub spawner: Option<SpawnedPe>,
 }
 
 impl Request {
@@ -99,11 +108,15 @@ struct Live {
     stage: Stage,
     /// Until it is made.
     request: Request,
+    /// Who does not know of it yet: appmix here, and so many other hosts.
+    waits_for: (bool, usize),
+    /// Why one of them can't.
+    why_not: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// appmix is told of it.
+    /// All are told of it.
     Preparing,
     Making,
     /// apinit is to place it, until then.
@@ -118,18 +131,32 @@ enum Stage {
 pub(super) struct Spawned {
     last: u64,
     programs: BTreeMap<u64, Live>,
+    elsewhere: Elsewhere,
     /// PEs may share processors.
     pub shares: bool,
     /// No other host has PEs.
     pub alone: bool,
-    /// The name of the application's PMIx namespace.
-    pub pmix_name: String,
+    /// The first PE of each other one, if PEs of several hosts may spawn by PMIx.
+    pub others: Vec<u32>,
+    /// How the PMIx namespaces of what PEs of this host spawn begin.
+    spaces: String,
 }
 
 impl Spawned {
+    /// None yet, of this launch.
+    pub fn of(launch: &HostLaunch) -> Spawned {
+        Spawned {
+            shares: launch.launch.shares,
+            alone: launch.alone,
+            others: launch.others.clone(),
+            spaces: format!("{}.{}", launch.pmix_name, launch.host_index),
+            ..Spawned::default()
+        }
+    }
+
     /// The PMIx namespace of one.
-    fn name(&self, number: u64) -> String {
-        format!("{}.{number}", self.pmix_name)
+    fn space(&self, number: u64) -> String {
+        format!("{}.{number}", self.spaces)
     }
 
     /// Whether none is left.
@@ -164,28 +191,60 @@ impl Shepherd {
         self.spawned.last += 1;
         let number = self.spawned.last;
         let pes = request.pes();
-        let live = Live { rank, pes, by, stage: Stage::Preparing, request };
+        let waits_for = (by != By::Pmi, self.spawned.others.len());
+        let (stage, why_not) = (Stage::Preparing, String::new());
+        let live = Live { rank, pes, by, stage, request, waits_for, why_not };
         self.spawned.programs.insert(number, live);
         match by {
             By::Pmi => self.make_spawned(number),
-            By::Mix(_) => self.prepare_spawned(number),
+            By::Mix(_) => self.prepare_spawned(now_ns, number),
         }
     }
 
-    /// appmix is told of the new PEs before they are there.
-    fn prepare_spawned(&mut self, number: u64) {
-        let name = self.spawned.name(number);
+    /// All who serve PMIx are told of the new PEs before they are there.
+    fn prepare_spawned(&mut self, now_ns: u64, number: u64) {
+        let space = self.spawned.space(number);
         let Some(Live { rank, request, pes, .. }) = self.spawned.programs.get(&number) else {
             return;
         };
+        let (parent, spawner) = (*rank, request.spawner.clone());
         let firsts = request.programs.iter().scan(0u32, |first, program| {
             *first = first.saturating_add(program.pes);
             Some(*first)
         });
         let firsts = firsts.take(request.programs.len().saturating_sub(1)).collect();
         let width = u32::try_from(*pes).unwrap_or(u32::MAX);
-        let message = ToMix::Prepare { number, name, width, firsts, parent: *rank };
-        self.actions.push(Action::TellMix(message));
+        let spawning = Spawning { space, width, firsts, parent, spawner };
+        let prepare = ToMix::Prepare { number, spawning: spawning.clone() };
+        self.actions.push(Action::TellMix(prepare));
+        for other in self.spawned.others.clone() {
+            let text = LetterText::Spawning(spawning.clone());
+            self.ask(now_ns, (parent, other), text, Asker::Spawning(number));
+        }
+    }
+
+    /// Another host knows of what is to be spawned, or can't.
+    pub(super) fn known_elsewhere(&mut self, now_ns: u64, number: u64, status: i32, why: &[u8]) {
+        let Some(live) = self.spawned.programs.get_mut(&number) else { return };
+        live.waits_for.1 = live.waits_for.1.saturating_sub(1);
+        // (Where all PEs have ended, none will meet them.)
+        if ![SUCCESS, NOT_FOUND].contains(&status) {
+            live.why_not = format!("on another host of it, {}", String::from_utf8_lossy(why));
+        }
+        self.make_if_all_know(now_ns, number);
+    }
+
+    fn make_if_all_know(&mut self, now_ns: u64, number: u64) {
+        let Some(live) = self.spawned.programs.get(&number) else { return };
+        if live.stage != Stage::Preparing || live.waits_for != (false, 0) {
+            return;
+        }
+        if live.why_not.is_empty() && !self.ending {
+            return self.make_spawned(number);
+        }
+        let Some(live) = self.forget_spawned(now_ns, number) else { return };
+        let why = if self.ending { "the application ends" } else { &live.why_not };
+        self.refuse_spawn(now_ns, live.rank, live.by, why);
     }
 
     fn make_spawned(&mut self, number: u64) {
@@ -198,23 +257,21 @@ impl Shepherd {
     /// What appmix says about programs that are spawned. Anything else is given back.
     pub(super) fn mix_spawns(&mut self, now_ns: u64, said: FromMix) -> Option<FromMix> {
         match said {
-            FromMix::Spawn { number, rank, programs } => {
-                let request = Request { programs, ..Request::default() };
+            FromMix::Spawn { number, rank, spawner, programs } => {
+                let request = Request { programs, spawner, ..Request::default() };
                 self.spawn(now_ns, rank, By::Mix(number), request);
             }
             FromMix::Prepared { number, environment, why_not } => {
-                let live = self.spawned.programs.get_mut(&number)?;
-                if live.stage != Stage::Preparing {
+                let Some(live) = self.spawned.programs.get_mut(&number) else {
+                    self.known_here(number, why_not);
                     return None;
-                }
-                let (rank, by) = (live.rank, live.by);
-                live.request.pmix = environment;
-                if why_not.is_empty() && !self.ending {
-                    self.make_spawned(number);
-                } else {
-                    self.forget_spawned(number);
-                    let ends = if self.ending { "the application ends" } else { &why_not };
-                    self.refuse_spawn(now_ns, rank, by, ends);
+                };
+                if std::mem::take(&mut live.waits_for.0) {
+                    live.request.pmix = environment;
+                    if !why_not.is_empty() {
+                        live.why_not = why_not;
+                    }
+                    self.make_if_all_know(now_ns, number);
                 }
             }
             FromMix::SpawnedAbort { number, code } => {
@@ -228,10 +285,17 @@ impl Shepherd {
         None
     }
 
-    fn forget_spawned(&mut self, number: u64) -> Option<Live> {
+    fn forget_spawned(&mut self, now_ns: u64, number: u64) -> Option<Live> {
         let live = self.spawned.programs.remove(&number)?;
         if let By::Mix(_) = live.by {
-            self.actions.push(Action::TellMix(ToMix::Forget(self.spawned.name(number))));
+            let space = self.spawned.space(number);
+            // (Those of one that ends end by themselves.)
+            let others = if self.ending { Vec::new() } else { self.spawned.others.clone() };
+            for other in others {
+                let text = LetterText::SpawnedEnded(space.clone());
+                self.ask(now_ns, (live.rank, other), text, Asker::Nobody);
+            }
+            self.spawned_is_gone(now_ns, space);
         }
         Some(live)
     }
@@ -244,7 +308,7 @@ impl Shepherd {
             }
             By::Mix(number) => {
                 let status = if runs.is_some() { SUCCESS } else { SPAWN_FAILED };
-                let name = runs.map(|own| self.spawned.name(own)).unwrap_or_default();
+                let name = runs.map(|own| self.spawned.space(own)).unwrap_or_default();
                 self.actions.push(Action::TellMix(ToMix::Spawned { number, status, name }));
             }
         }
@@ -265,12 +329,16 @@ impl Shepherd {
                 "PEs of its host have spawned {PROGRAMS_MAX} programs that have not ended, the maximum"
             ));
         }
-        if by != By::Pmi && !self.spawned.alone {
-            return Err(
-                "with Open MPI, PEs that are all on one host can spawn, and no others".to_owned()
-            );
+        if by != By::Pmi && !self.spawned.alone && self.spawned.others.is_empty() {
+            let why = "with Open MPI, PEs that are all on one host can spawn, and no others";
+            return Err(why.to_owned());
         }
         let (wanted, room) = (request.pes(), self.room_to_spawn(rank));
+        if wanted > PES_MAX as u64 {
+            return Err(format!(
+                "{wanted} processes are more than {PES_MAX}, the maximum of one host"
+            ));
+        }
         if wanted <= room {
             return Ok(());
         }
@@ -357,7 +425,7 @@ impl Shepherd {
 
     /// It has ended; an Err: it could not be made, or could not become aprun.
     pub(super) fn spawn_ended(&mut self, now_ns: u64, number: u64, end: Result<PeEnd, String>) {
-        let Some(program) = self.forget_spawned(number) else { return };
+        let Some(program) = self.forget_spawned(now_ns, number) else { return };
         let (rank, nid) = (program.rank, self.nid(program.rank));
         let of_memory = |shepherd: &mut Shepherd, end| {
             !shepherd.ending && shepherd.killed_for_memory(now_ns, rank, nid, end)

@@ -31,6 +31,7 @@ fn launch(width: u32) -> HostLaunch {
             .collect(),
         process_mapping: String::new(),
         alone: true,
+        others: Vec::new(),
         cpu_limit: None,
         stdin: false,
         kill_grace: Duration::from_secs(5),

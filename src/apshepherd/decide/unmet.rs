@@ -39,7 +39,7 @@ pub(super) struct Unmet {
     /// PMI-1 is served.
     pmi: bool,
     /// Why this host can't serve PMIx.
-    no_pmix: Option<String>,
+    pub no_pmix: Option<String>,
     /// What PEs have loaded, and since when that is known.
     loaded: BTreeMap<u32, (Mpi, u64)>,
     /// From which PE on it is looked next.

@@ -3,7 +3,7 @@
 
 use super::asks::{Asker, TooMany};
 use super::pmi::{Effect, Progress};
-use super::pmix::{self, FromMix};
+use super::pmix::{self, FromMix, NO_ROOM};
 use super::spawn::By;
 use super::{Action, Shepherd};
 use crate::apteam::ending::Cause;
@@ -48,10 +48,23 @@ impl Shepherd {
         }
     }
 
-    fn ask(&mut self, now_ns: u64, between: (u32, u32), text: LetterText, asker: Asker) {
+    pub(super) fn ask(&mut self, now_ns: u64, between: (u32, u32), text: LetterText, asker: Asker) {
         if let Err(TooMany) = self.asks.ask(between, text, asker) {
             let (rank, _) = between;
             let text = "and the others on its host ask other hosts for too much at the same time";
+            match asker {
+                Asker::Spawning(program) => {
+                    return self.known_elsewhere(
+                        now_ns,
+                        program,
+                        NO_ROOM,
+                        b"there are too many questions",
+                    );
+                }
+                // (It costs a little memory there.)
+                Asker::Nobody => return,
+                _ => {}
+            }
             let cause = Cause::NotMet { rank, nid: self.nid(rank), text: text.into() };
             return self.bad(now_ns, cause);
         }
@@ -74,6 +87,9 @@ impl Shepherd {
                             self.pmi.as_mut().map(|pmi| pmi.answered(rank, status, &data));
                         self.pmi_effects(now_ns, effects.unwrap_or_default());
                     }
+                    Some(Asker::Spawning(program)) => {
+                        self.known_elsewhere(now_ns, program, status, &data);
+                    }
                     Some(asker) => {
                         let effects =
                             self.pmix.as_mut().map(|pmix| pmix.answered(asker, status, data));
@@ -82,13 +98,20 @@ impl Shepherd {
                 }
                 self.send_letters(now_ns);
             }
-            LetterText::Modex
+            LetterText::Modex { .. }
             | LetterText::Fence { .. }
             | LetterText::PublishData { .. }
             | LetterText::LookUpData { .. }
             | LetterText::UnpublishData(_) => {
                 let effects = self.pmix.as_mut().map(|pmix| pmix.asked(letter));
                 self.pmix_effects(now_ns, effects.unwrap_or_default());
+            }
+            LetterText::Spawning(spawning) => {
+                self.spawning_elsewhere((letter.from, letter.to, letter.number), spawning);
+            }
+            LetterText::SpawnedEnded(space) => {
+                let asked = (letter.from, letter.to, letter.number);
+                self.spawned_ended_elsewhere(now_ns, asked, space);
             }
             LetterText::Publish { .. } | LetterText::LookUp(_) | LetterText::Unpublish(_) => {
                 let effects = self.pmi.as_mut().map(|pmi| pmi.asked(letter));
@@ -109,7 +132,7 @@ impl Shepherd {
         self.pmix_effects(now_ns, effects.unwrap_or_default());
     }
 
-    fn pmix_effects(&mut self, now_ns: u64, effects: Vec<pmix::Effect>) {
+    pub(super) fn pmix_effects(&mut self, now_ns: u64, effects: Vec<pmix::Effect>) {
         let first = self.pes.keys().next().copied().unwrap_or_default();
         for effect in effects {
             match effect {

@@ -7,12 +7,13 @@
 //! # Approach
 //! A program of its own without rights, the user's as the apshepherd is, that no other program of the user's may trace
 //! ([`crate::os::untraced`]). It takes the library from where the administrator has it, and its environment keeps it from
-//! looking for parts of it in the user's home. Several PEs are told what their host is made of. One thread reads what the apshepherd says; what the library's threads say
-//! is written by them. It ends when its connection does.
+//! looking for parts of it in the user's home. Several PEs are told what their host is made of. One thread reads what the apshepherd says, and one
+//! writes what is said to it. It ends when its connection does.
 
 use crate::apshepherd::decide::mapping::hosts_of;
 use crate::apshepherd::decide::pmix::{FromMix, GIVEN_MAX, Job, ToMix};
 use crate::apshepherd::decide::spawn::Program;
+use crate::apteam::protocol::letters::{SpawnedPe, Spawning};
 use crate::node::frames::{Joiner, PACKET_MAX, pieces};
 use crate::os::host::hostname;
 use crate::os::inherit;
@@ -24,10 +25,10 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, sendmsg, setsockopt, sockopt};
 use prost::Message;
 use std::collections::BTreeMap;
-use std::io::{IoSlice, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc;
 
 /// How it is called.
 const USAGE: &str = "usage: appmix --help\n(started by apshepherd, which gives it its connection)";
@@ -38,25 +39,52 @@ const DESCRIBED_FROM: usize = 4;
 /// The variable that has a PE's rank, which is set for each.
 const RANK: &[u8] = b"PMIX_RANK=";
 
-/// Sends messages, each whole: several threads have it.
+/// Sends messages. Nobody waits for that: the apshepherd does not read while much waits for appmix, which the thread that
+/// reads may not keep waiting, and it waits for threads of the library's. (The limit of its data bounds what waits.)
 #[derive(Clone)]
-struct Sender(Arc<Mutex<OwnedFd>>);
+struct Sender(mpsc::Sender<(FromMix, Option<mpsc::Sender<()>>)>);
 
 impl Sender {
+    /// By this connection, from a thread of its own.
+    fn new(connection: OwnedFd) -> io::Result<Sender> {
+        let (sender, messages) = mpsc::channel::<(FromMix, Option<mpsc::Sender<()>>)>();
+        let writes = move || {
+            for (message, written) in messages {
+                write(&connection, message);
+                // (Nobody waits for it as a rule.)
+                let _ = written.map(|written| written.send(()));
+            }
+        };
+        std::thread::Builder::new().spawn(writes)?;
+        Ok(Sender(sender))
+    }
+
     fn send(&self, message: FromMix) {
-        let message = pb::FromMix::from(message).encode_to_vec();
-        let fd = self.0.lock().unwrap_or_else(|broken| broken.into_inner());
-        for (header, payload) in pieces(&message) {
-            let header = [header];
-            let parts = [IoSlice::new(&header), IoSlice::new(payload)];
-            let flags = MsgFlags::MSG_NOSIGNAL;
-            loop {
-                match sendmsg::<()>(fd.as_raw_fd(), &parts, &[], flags, None) {
-                    Ok(_) => break,
-                    Err(Errno::EINTR) => {}
-                    // Half a message is none: PEs would wait for ever.
-                    Err(_) => untraced::end_at_once(1),
-                }
+        // (An Err: the process is at its end.)
+        let _ = self.0.send((message, None));
+    }
+
+    /// Waits until it is written.
+    fn send_last(&self, message: FromMix) {
+        let (written, is_written) = mpsc::channel();
+        let _ = self.0.send((message, Some(written)));
+        let _ = is_written.recv();
+    }
+}
+
+/// Writes a message, whole.
+fn write(connection: &OwnedFd, message: FromMix) {
+    let message = pb::FromMix::from(message).encode_to_vec();
+    for (header, payload) in pieces(&message) {
+        let header = [header];
+        let parts = [IoSlice::new(&header), IoSlice::new(payload)];
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        loop {
+            match sendmsg::<()>(connection.as_raw_fd(), &parts, &[], flags, None) {
+                Ok(_) => break,
+                Err(Errno::EINTR) => {}
+                // Half a message is none: PEs would wait for ever.
+                Err(_) => untraced::end_at_once(1),
             }
         }
     }
@@ -105,14 +133,14 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let _ = setsockopt(&connection, sockopt::SndBuf, &SEND_BUFFER);
     let buffer = vec![0; PACKET_MAX + 1];
     let mut messages = Messages { connection, joiner: Joiner::default(), buffer };
-    let sender = Sender(Arc::new(Mutex::new(writes)));
+    let Ok(sender) = Sender::new(writes) else { untraced::end_at_once(1) };
     // (Its end is to be seen before that of its connection.)
     let Some(ToMix::Begin(mut job)) = messages.next() else { untraced::end_at_once(1) };
     match pmix_folder::make(&job.folder) {
         Ok(folder) => job.folder = folder,
         Err(e) => {
             let text = format!("{} can't be made: {e}", job.folder);
-            sender.send(FromMix::Fails { missing: false, text });
+            sender.send_last(FromMix::Fails { missing: false, text });
             untraced::end_at_once(1);
         }
     }
@@ -126,7 +154,8 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
     let says = sender.clone();
     let say = move |upcall| said(upcall).into_iter().for_each(|said| says.send(said));
-    let started = Server::start(&known(job), say);
+    let whole = known(job);
+    let started = Server::start(&whole, say);
     let begun = started.and_then(|server| {
         let first = job.ranks.first().copied().unwrap_or_default();
         Ok((server.environment(&job.name, first)?, server))
@@ -142,7 +171,7 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
                 Failure::NoLibrary(text) => (true, text),
                 Failure::Refused(text) => (false, text),
             };
-            sender.send(FromMix::Fails { missing, text });
+            sender.send_last(FromMix::Fails { missing, text });
             return false;
         }
     };
@@ -162,13 +191,18 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
             ToMix::ModexFound { number, status, data } => {
                 server.answer(number, status, &data);
             }
-            ToMix::LookUp { number, rank } => server.look_up(number, rank),
-            ToMix::Prepare { number, name, width, firsts, parent } => {
-                let of_spawned = spawned(job, name, width, firsts);
-                let added = server.add(number, &of_spawned, parent);
-                let (environment, why_not) = match added
-                    .and_then(|()| server.environment(&of_spawned.name, 0))
-                {
+            ToMix::LookUp { number, rank, spawned } => {
+                server.look_up(number, rank, spawned.map(to_library).as_ref());
+            }
+            ToMix::Prepare { number, spawning } => {
+                let of_spawned = spawned(&whole, &spawning);
+                let spawner = spawning.spawner.map(to_library);
+                let added = server.add(number, &of_spawned, spawning.parent, spawner.as_ref());
+                let found = added.and_then(|()| match of_spawned.is_here() {
+                    true => server.environment(&of_spawned.name, 0),
+                    false => Ok(Vec::new()),
+                });
+                let (environment, why_not) = match found {
                     Ok(mut environment) => {
                         environment.retain(|item| !item.starts_with(RANK));
                         (environment, String::new())
@@ -221,23 +255,33 @@ fn known(job: &Job) -> pmix::Job {
     }
 }
 
-/// A program that a PE of this application spawns, all on this host.
-fn spawned(job: &Job, name: String, width: u32, firsts: Vec<u32>) -> pmix::Job {
+/// A program that a PE of this application spawns, all on the host of that PE.
+fn spawned(whole: &pmix::Job, spawning: &Spawning) -> pmix::Job {
+    let Spawning { space, width, firsts, parent, .. } = spawning;
     let rank = |rank: u32| Rank {
         rank,
         local: u16::try_from(rank).unwrap_or(u16::MAX),
         host: 0,
         program: firsts.partition_point(|first| *first <= rank) as u32,
     };
+    let host = whole.ranks.get(*parent as usize).map_or(whole.own, |rank| rank.host);
     pmix::Job {
-        name,
-        hosts: vec![hostname()],
-        own: 0,
+        name: space.clone(),
+        hosts: whole.hosts.get(host as usize).cloned().into_iter().collect(),
+        own: u32::from(host != whole.own),
         programs: firsts.len() as u32 + 1,
-        ranks: (0..width).map(rank).collect(),
-        folder: job.folder.clone(),
+        ranks: (0..*width).map(rank).collect(),
+        folder: whole.folder.clone(),
         describes_host: false,
     }
+}
+
+fn to_library(SpawnedPe { space, rank }: SpawnedPe) -> pmix::SpawnedPe {
+    pmix::SpawnedPe { space, rank }
+}
+
+fn from_library(pmix::SpawnedPe { space, rank }: pmix::SpawnedPe) -> SpawnedPe {
+    SpawnedPe { space, rank }
 }
 
 fn said(upcall: Upcall) -> Vec<FromMix> {
@@ -245,12 +289,15 @@ fn said(upcall: Upcall) -> Vec<FromMix> {
         Upcall::Connected(rank) => FromMix::Connected(rank),
         Upcall::Finalized(rank) => FromMix::Finalized(rank),
         Upcall::Abort { rank, code } => FromMix::Abort { rank, code },
-        Upcall::Fence { number, ranks, mut data } => {
+        Upcall::Fence { number, ranks, spawned, mut data } => {
             // (More is too much, as the apshepherd will say.)
             data.truncate(GIVEN_MAX + 1);
-            FromMix::Fence { number, ranks: ranks.unwrap_or_default(), data: data.into() }
+            let ranks = ranks.unwrap_or_default();
+            FromMix::Fence { number, ranks, spawned, data: data.into() }
         }
-        Upcall::Modex { number, rank } => FromMix::Modex { number, rank },
+        Upcall::Modex { number, rank, spawned } => {
+            FromMix::Modex { number, rank, spawned: spawned.map(from_library) }
+        }
         Upcall::Data { number, about } => {
             let said = |(key, what): (Vec<u8>, _)| {
                 let key = key.into();
@@ -267,7 +314,7 @@ fn said(upcall: Upcall) -> Vec<FromMix> {
             };
             return about.into_iter().map(said).collect();
         }
-        Upcall::Spawn { number, rank, programs } => {
+        Upcall::Spawn { number, rank, spawner, programs } => {
             let program = |app: pmix::App| Program {
                 pes: app.pes,
                 command: app.command,
@@ -277,7 +324,7 @@ fn said(upcall: Upcall) -> Vec<FromMix> {
                 path: Vec::new(),
             };
             let programs = programs.into_iter().map(program).collect();
-            FromMix::Spawn { number, rank, programs }
+            FromMix::Spawn { number, rank, spawner: spawner.map(from_library), programs }
         }
         Upcall::SpawnedAbort { number, code } => FromMix::SpawnedAbort { number, code },
         Upcall::Found { number, status, data } => {

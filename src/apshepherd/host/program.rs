@@ -602,6 +602,7 @@ mod tests {
                 pes: Vec::new(),
                 process_mapping: String::new(),
                 alone: false,
+                others: Vec::new(),
                 cpu_limit: None,
                 stdin: false,
                 kill_grace: Duration::default(),

@@ -27,6 +27,8 @@ use std::rc::Rc;
 const PROGRAM: &str = "aprun";
 /// Variables that are options of an aprun: they were the outer one's.
 const OPTIONS: [&str; 3] = ["APRUN_LABEL", "APRUN_SYNC_TTY", "MPIEXEC_TIMEOUT"];
+/// Bytes of one word of a command line, with its null byte.
+const WORD_MAX: usize = 128 * 1024;
 /// Threads of a PE of which it is looked where they may run.
 const THREADS_MAX: usize = 256;
 
@@ -127,9 +129,14 @@ fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, Strin
     if let Some(first) = request.programs.first().filter(|first| !first.folder.is_empty()) {
         words.extend([b"--chdir".to_vec(), first.folder.clone()]);
     }
+    // (Open MPI gives each program the same ones.)
+    let mut variables: Vec<&Vec<u8>> = Vec::new();
     for variable in request.programs.iter().flat_map(|program| &program.environment) {
-        words.extend([b"-e".to_vec(), variable.clone()]);
+        if !variables.contains(&variable) {
+            variables.push(variable);
+        }
     }
+    words.extend(variables.into_iter().flat_map(|variable| [b"-e".to_vec(), variable.clone()]));
     for (index, program) in request.programs.iter().enumerate() {
         if index > 0 {
             words.push(b":".to_vec());
@@ -145,7 +152,10 @@ fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, Strin
         words.push(program.command.clone());
         words.extend_from_slice(&program.arguments);
     }
-    Ok(words)
+    match words.iter().any(|word| word.len() >= WORD_MAX) {
+        true => Err(format!("a word is longer than {WORD_MAX} bytes, the maximum of Linux")),
+        false => Ok(words),
+    }
 }
 
 /// Another writing end of a pipe of output. Where the pipe is at its end: /dev/null.

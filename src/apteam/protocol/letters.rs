@@ -33,16 +33,45 @@ pub struct Letter {
     pub text: LetterText,
 }
 
+/// A PE of a program that another PE has spawned by PMIx. It is on the host of that one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SpawnedPe {
+    /// The PMIx namespace of its program.
+    pub space: String,
+    /// Its rank there.
+    pub rank: u32,
+}
+
+/// A program that a PE spawns by PMIx, as those are told of it whose PEs may meet the new ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spawning {
+    /// Its PMIx namespace, of which there is no other.
+    pub space: String,
+    /// Its PEs, at least one.
+    pub width: u32,
+    /// The first PE of each program but the first.
+    pub firsts: Vec<u32>,
+    /// The PE of the application on whose processors they run.
+    pub parent: u32,
+    /// Who spawns it, if not that PE itself: one that was spawned there, too.
+    pub spawner: Option<SpawnedPe>,
+}
+
 /// What a letter says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LetterText {
-    /// What has PE `to` put by PMIx? It is waited for if it has put nothing yet.
-    Modex,
+    /// What has PE `to`, or one that was spawned there, put by PMIx? It is waited for if it has put nothing yet.
+    Modex {
+        /// That other one.
+        spawned: Option<SpawnedPe>,
+    },
     /// PEs of a host are in a fence of PMIx, which is gathered at the PE of the lowest rank in it. The answer, what all
     /// have given, is its end.
     Fence {
         /// Who takes part: they count up.
         ranks: Vec<u32>,
+        /// PEs of what was spawned that take part, as the servers of PMIx write them.
+        spawned: Vec<Vec<u8>>,
         /// Which fence of just these it is, from 1.
         turn: u64,
         /// Those of them who are in it.
@@ -79,6 +108,11 @@ pub enum LetterText {
     },
     /// A key stands for nothing any more.
     UnpublishData(Bytes),
+    /// PE `from` spawns a program by PMIx: the server of PMIx at PE `to` is to know it before it is there. The answer has
+    /// the reason why it can't, if its status is not 0.
+    Spawning(Spawning),
+    /// What had this PMIx namespace has ended.
+    SpawnedEnded(String),
     /// The answer to the question of this number.
     Answer {
         /// 0: it went well. Else in the numbers of the protocol that it is about.
@@ -92,10 +126,16 @@ impl Letter {
     /// At least as many bytes as it takes in a message, within a few.
     pub fn cost(&self) -> usize {
         match &self.text {
-            LetterText::Modex => 0,
-            LetterText::Fence { ranks, here, data, .. } => {
-                data.len() + RANK_COST * (ranks.len() + here.len())
+            LetterText::Modex { spawned } => spawned.as_ref().map_or(0, |pe| pe.space.len()),
+            LetterText::Fence { ranks, spawned, here, data, .. } => {
+                let spawned: usize = spawned.iter().map(|pes| pes.len() + RANK_COST).sum();
+                data.len() + spawned + RANK_COST * (ranks.len() + here.len())
             }
+            LetterText::Spawning(Spawning { space, firsts, spawner, .. }) => {
+                let spawner = spawner.as_ref().map_or(0, |pe| pe.space.len());
+                space.len() + spawner + RANK_COST * firsts.len()
+            }
+            LetterText::SpawnedEnded(space) => space.len(),
             LetterText::Publish { name, port } => name.len() + port.len(),
             LetterText::PublishData { key, data, .. } => key.len() + data.len(),
             LetterText::LookUp(name)

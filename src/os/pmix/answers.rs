@@ -1,4 +1,5 @@
-//! Answers to what the library has asked for its PEs: by the number of the question, from any thread.
+//! Answers to what the library has asked for its PEs: by the number of the question, from any thread. (But for that to a
+//! modex, the library gets them in its own.)
 
 use super::Upcall;
 use super::header::*;
@@ -22,8 +23,6 @@ pub(super) enum Call {
     Keys(Keys),
     /// With the name of what was spawned.
     Spawn(Option<SpawnedCall>, Box<[c_char; 256]>),
-    /// With the bytes of PEs all of which are here.
-    Here(Modex, Vec<u8>),
 }
 
 /// A question about keys, of which some are answered.
@@ -41,15 +40,24 @@ pub(super) enum KeysCall {
     LookedUp(LookedUp),
 }
 
-// SAFETY: the library takes an answer on any thread, and nothing is done with the pointer here.
+// SAFETY: nothing is done with the pointer here but to give it back to the library, in a thread that may.
 unsafe impl Send for Waiting {}
+
+/// A program that was spawned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spawned {
+    /// By which it is known ([`super::Server::add`]).
+    pub(super) number: u64,
+    /// The PE of the application on whose processors it runs.
+    pub(super) parent: u32,
+}
 
 /// The state that the library's threads find: there is one server in a process.
 pub(super) struct Shared {
     pub(super) say: Box<dyn Fn(Upcall) + Send + Sync>,
     pub(super) name: String,
-    /// Namespaces of what was spawned, with their numbers.
-    spawned: Mutex<BTreeMap<String, u64>>,
+    /// What was spawned, by its namespace.
+    spawned: Mutex<BTreeMap<String, Spawned>>,
     waiting: Mutex<(u64, BTreeMap<u64, Waiting>)>,
     /// Calls with their results, which the library's own thread is to answer.
     ended: Mutex<BTreeMap<u64, (Waiting, i32)>>,
@@ -80,7 +88,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn spawned(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, u64>> {
+    pub(super) fn spawned(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Spawned>> {
         self.spawned.lock().unwrap_or_else(|broken| broken.into_inner())
     }
 
@@ -91,7 +99,8 @@ impl Shared {
     /// Keeps a call that waits, under a new number.
     pub(super) fn keep(&self, call: Call, data: *mut c_void) -> u64 {
         let mut waiting = self.waiting();
-        let number = next(&mut waiting);
+        waiting.0 += 1;
+        let number = waiting.0;
         waiting.1.insert(number, Waiting { call, data });
         number
     }
@@ -108,17 +117,16 @@ impl Shared {
     }
 
     pub(super) fn answer_spawn(&self, number: u64, status: i32, name: &str) {
-        let waiting = self.waiting().1.remove(&number);
-        if let Some(Waiting { call: Call::Spawn(call, _), data }) = waiting {
-            let call = Call::Spawn(call, Box::new(name_of(name)));
-            self.end(number, Waiting { call, data }, status);
+        let mut waiting = self.waiting();
+        let Some(Waiting { call: Call::Spawn(_, given), .. }) = waiting.1.get_mut(&number) else {
+            return;
+        };
+        **given = name_of(name);
+        let ended = waiting.1.remove(&number);
+        drop(waiting);
+        if let Some(ended) = ended {
+            self.end(number, ended, status);
         }
-    }
-
-    /// PEs have met all of whom are here: they have what they have given.
-    pub(super) fn answer_here(&self, call: Call, theirs: *mut c_void) {
-        let number = next(&mut self.waiting());
-        self.end(number, Waiting { call, data: theirs }, SUCCESS);
     }
 
     pub(super) fn answer_key(&self, number: u64, key: &[u8], status: i32, data: &[u8]) {
@@ -162,7 +170,6 @@ impl Shared {
         let Some((Waiting { call, data: theirs }, status)) = ended else { return };
         match call {
             Call::Modex(_) => {}
-            Call::Here(call, data) => give(call, theirs, status, &data),
             // SAFETY: a name that lives as long as this call, which copies it.
             Call::Spawn(Some(call), mut name) => unsafe { call(status, name.as_mut_ptr(), theirs) },
             Call::Spawn(None, _) => {}
@@ -205,12 +212,6 @@ impl Shared {
         let value = Value { kind, datum: value };
         Some(Published { publisher, key: key_of(key), value })
     }
-}
-
-/// A new number.
-fn next(waiting: &mut (u64, BTreeMap<u64, Waiting>)) -> u64 {
-    waiting.0 += 1;
-    waiting.0
 }
 
 /// Answers with these bytes.

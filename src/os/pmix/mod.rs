@@ -16,7 +16,7 @@ mod library;
 mod topology;
 mod upcalls;
 
-use answers::{SHARED, Shared};
+use answers::{SHARED, Shared, Spawned};
 use header::*;
 pub use header::{ERROR, NOT_FOUND, SUCCESS};
 use library::{Functions, load};
@@ -46,8 +46,10 @@ pub enum Upcall {
     Fence {
         /// By which it is answered.
         number: u64,
-        /// Who takes part; `None`: all PEs of the application.
+        /// Who takes part, and on whose processors others run that do; `None`: all PEs of the application.
         ranks: Option<Vec<u32>>,
+        /// These others, those of each program in one: its namespace, a colon, its ranks.
+        spawned: Vec<Vec<u8>>,
         /// What they give to the others.
         data: Vec<u8>,
     },
@@ -57,6 +59,8 @@ pub enum Upcall {
         number: u64,
         /// Whose.
         rank: u32,
+        /// Not its own, but that of one that runs on its processors.
+        spawned: Option<SpawnedPe>,
     },
     /// A PE publishes data, looks it up or takes it back. Answered by [`Server::answer_key`], for each key once.
     Data {
@@ -71,6 +75,8 @@ pub enum Upcall {
         number: u64,
         /// Its rank.
         rank: u32,
+        /// It is one that runs on the processors of this PE.
+        spawner: Option<SpawnedPe>,
         /// What it wants.
         programs: Vec<App>,
     },
@@ -90,6 +96,15 @@ pub enum Upcall {
         /// What the PE has put.
         data: Vec<u8>,
     },
+}
+
+/// A PE of a program that was spawned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpawnedPe {
+    /// The namespace of its program, of at most 255 bytes.
+    pub space: String,
+    /// Its rank there.
+    pub rank: u32,
 }
 
 /// What a PE wants with a key.
@@ -148,7 +163,7 @@ pub struct Job {
     pub name: String,
     /// The name of each host, by its number.
     pub hosts: Vec<String>,
-    /// Which host this is.
+    /// Which host this is. (Of a program that runs on another one: none of these.)
     pub own: u32,
     /// How many programs the application has.
     pub programs: u32,
@@ -158,6 +173,13 @@ pub struct Job {
     pub folder: String,
     /// PEs are told what this host is made of, which they would look for.
     pub describes_host: bool,
+}
+
+impl Job {
+    /// Whether ranks are on this host.
+    pub fn is_here(&self) -> bool {
+        self.ranks.iter().any(|rank| rank.host == self.own)
+    }
 }
 
 /// A server that runs.
@@ -210,7 +232,7 @@ impl Server {
             look_up: Some(look_up),
             unpublish: Some(unpublish),
             spawn: Some(spawn),
-            // (Each has been told of the namespaces, and the library tells them of those of others.)
+            // (Each appmix knows all namespaces, and the library tells its PEs of those that they meet.)
             connect: Some(met),
             disconnect: Some(met),
             others: [0; 16],
@@ -260,15 +282,21 @@ impl Server {
         self.check(what, status)
     }
 
-    /// Tells the server of a program that PE `parent` spawns, all of whose PEs will be its own: their namespace is that of
-    /// `job`. They are known by `number`.
+    /// Tells the server of a program that will run on the processors of PE `parent`, as its namespace is in `job`: that PE
+    /// spawns it, or `spawner`, which runs there, too. It is known by `number`.
     ///
     /// # Errors
     /// The library refuses.
-    pub fn add(&self, number: u64, job: &Job, parent: u32) -> Result<(), Failure> {
-        self.shared.spawned().insert(job.name.clone(), number);
-        let mut parent = self.process(parent);
-        self.register(job, None, Some(&mut parent))
+    pub fn add(
+        &self,
+        number: u64,
+        job: &Job,
+        parent: u32,
+        spawner: Option<&SpawnedPe>,
+    ) -> Result<(), Failure> {
+        self.shared.spawned().insert(job.name.clone(), Spawned { number, parent });
+        let mut spawner = self.process(parent, spawner);
+        self.register(job, None, Some(&mut spawner))
     }
 
     /// What was spawned has ended.
@@ -319,20 +347,24 @@ impl Server {
             number("pmix.univ.size", UINT32, width),
             number("pmix.job.size", UINT32, width),
             number("pmix.max.size", UINT32, width),
-            number("pmix.local.size", UINT32, own.len() as u32),
-            number("pmix.node.size", UINT32, own.len() as u32),
-            string("pmix.lpeers", &peers),
             info("pmix.nmap", REGEX, nodes),
             info("pmix.pmap", REGEX, pes),
             string("pmix.jobid", &job.name),
             number("pmix.num.nodes", UINT32, job.hosts.len() as u32),
             number("pmix.job.napps", UINT32, job.programs),
-            number("pmix.nodeid", UINT32, job.own),
-            string("pmix.hname", of_host(job.own)),
-            number("pmix.lldr", PROC_RANK, own.first().map_or(0, |rank| rank.rank)),
             string("pmix.tmpdir", &job.folder),
             string("pmix.nsdir", &job.folder),
         ];
+        if let Some(first) = own.first() {
+            all.extend([
+                number("pmix.local.size", UINT32, own.len() as u32),
+                number("pmix.node.size", UINT32, own.len() as u32),
+                string("pmix.lpeers", &peers),
+                number("pmix.nodeid", UINT32, job.own),
+                string("pmix.hname", of_host(job.own)),
+                number("pmix.lldr", PROC_RANK, first.rank),
+            ]);
+        }
         if let Some(parent) = parent {
             all.push(info("pmix.parent", PROC, datum(|datum| datum.process = parent)));
             // (A byte that is not 0.)
@@ -377,6 +409,9 @@ impl Server {
             (self.functions.register)(name, local, infos, count, Some(done), std::ptr::null_mut())
         })?;
         drop((all, arrays, of_ranks));
+        if own.is_empty() {
+            return Ok(());
+        }
         // SAFETY: a name that lives as long as the process.
         self.call("PMIx_server_setup_local_support", || unsafe {
             let none = std::ptr::null_mut();
@@ -414,8 +449,12 @@ impl Server {
         Ok(datum(|datum| datum.object = ByteObject { bytes: packed, size }))
     }
 
-    fn process(&self, rank: u32) -> Proc {
-        Proc { name: name_of(&self.shared.name), rank }
+    /// A PE of the application, or one that was spawned.
+    fn process(&self, rank: u32, spawned: Option<&SpawnedPe>) -> Proc {
+        match spawned {
+            Some(SpawnedPe { space, rank }) => Proc { name: name_of(space), rank: *rank },
+            None => Proc { name: name_of(&self.shared.name), rank },
+        }
     }
 
     /// The variables (NAME=VALUE) by which a PE of this namespace finds the server.
@@ -457,8 +496,14 @@ impl Server {
     }
 
     /// Looks up what a PE of this server has put, and waits for it if it has not yet: [`Upcall::Found`] follows.
-    pub fn look_up(&self, number: u64, rank: u32) {
-        let process = self.process(rank);
+    pub fn look_up(&self, number: u64, rank: u32, spawned: Option<&SpawnedPe>) {
+        let known = |one: &SpawnedPe| self.shared.spawned().contains_key(&one.space);
+        if !spawned.is_none_or(known) {
+            // (The library would wait for it.)
+            let (status, data) = (NOT_FOUND, Vec::new());
+            return (self.shared.say)(Upcall::Found { number, status, data });
+        }
+        let process = self.process(rank, spawned);
         let cookie = number as usize as *mut c_void;
         // SAFETY: the process is copied by the library, and the number is none that it looks at.
         let status = unsafe { (self.functions.look_up)(&process, found, cookie) };

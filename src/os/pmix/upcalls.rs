@@ -1,9 +1,10 @@
 //! What the library calls, in threads of its own: each says what it is about at once ([`Upcall`]), and who waits for an
 //! answer is kept.
 
-use super::answers::{Call, Keys, KeysCall, SHARED, packed};
+use super::answers::{Call, Keys, KeysCall, SHARED, Shared, Spawned, packed};
 use super::header::*;
-use super::{DataUpcall, Upcall};
+use super::{DataUpcall, SpawnedPe, Upcall};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// The name and rank of a process that the library names.
@@ -85,9 +86,9 @@ pub(super) extern "C" fn aborted(
     unsafe {
         if let (Some(shared), Some((name, _))) = (SHARED.get(), named(process)) {
             let spawned = shared.spawned().get(&*String::from_utf8_lossy(&name)).copied();
-            spawned
-                .into_iter()
-                .for_each(|number| (shared.say)(Upcall::SpawnedAbort { number, code }));
+            if let Some(Spawned { number, .. }) = spawned {
+                (shared.say)(Upcall::SpawnedAbort { number, code });
+            }
         }
         told(process, |rank| Upcall::Abort { rank, code }, done, data)
     }
@@ -127,6 +128,9 @@ pub(super) extern "C" fn met(
     unsafe { meet(processes, count, Vec::new(), Call::Met(done), theirs) }
 }
 
+/// Bytes in which PEs of what was spawned are named that take part in a fence.
+const PARTICIPANTS_MAX: usize = 128 * 1024;
+
 /// PEs of this server that take part in a fence are in it.
 ///
 /// # Safety
@@ -144,28 +148,54 @@ pub(super) unsafe fn meet(
         (0..count).map(|at| named(processes.wrapping_add(at))).collect::<Option<Vec<_>>>()
     };
     let Some(list) = list else { return ERROR };
-    let own = |name: &[u8]| name == shared.name.as_bytes();
-    if list.iter().any(|(name, _)| !own(name)) {
-        // (Only applications of one host spawn: all are here.)
-        let spawned = shared.spawned();
-        let known =
-            |name: &[u8]| own(name) || spawned.contains_key(&*String::from_utf8_lossy(name));
-        if !list.iter().all(|(name, _)| known(name)) {
-            return NOT_SUPPORTED;
-        }
-        drop(spawned);
-        let call = match call {
-            Call::Modex(call) => Call::Here(call, data),
-            call => call,
-        };
-        shared.answer_here(call, theirs);
-        return SUCCESS;
-    }
-    let all = list.is_empty() || list.iter().any(|(_, rank)| *rank == ALL_RANKS);
-    let ranks = (!all).then(|| list.into_iter().map(|(_, rank)| rank).collect());
+    let spawned = shared.spawned();
+    let taking_part = Participants::of(list, &shared.name, |name| {
+        spawned.get(&*String::from_utf8_lossy(name)).map(|one| one.parent)
+    });
+    drop(spawned);
+    let Some(Participants { ranks, spawned }) = taking_part else { return NOT_SUPPORTED };
     let number = shared.keep(call, theirs);
-    (shared.say)(Upcall::Fence { number, ranks, data });
+    (shared.say)(Upcall::Fence { number, ranks, spawned, data });
     SUCCESS
+}
+
+/// Who is in a fence.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Participants {
+    /// PEs of the application, and those that have spawned others that take part; `None`: all.
+    ranks: Option<Vec<u32>>,
+    /// These others.
+    spawned: Vec<Vec<u8>>,
+}
+
+impl Participants {
+    /// Those of this list, of the application of this name and of what was spawned, whose parents are given. `None`: others
+    /// are among them, or they are too many.
+    fn of(
+        list: Vec<(Vec<u8>, u32)>,
+        own: &str,
+        parent: impl Fn(&[u8]) -> Option<u32>,
+    ) -> Option<Participants> {
+        let (mut ranks, mut all) = (Vec::new(), list.is_empty());
+        let mut spawned: BTreeMap<Vec<u8>, BTreeSet<u32>> = BTreeMap::new();
+        for (name, rank) in list {
+            if name == own.as_bytes() {
+                all |= rank == ALL_RANKS;
+                ranks.push(rank);
+            } else {
+                ranks.push(parent(&name)?);
+                spawned.entry(name).or_default().insert(rank);
+            }
+        }
+        let written = |(name, ranks): (Vec<u8>, BTreeSet<u32>)| {
+            let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+            [&name[..], b":", ranks.join(",").as_bytes()].concat()
+        };
+        let spawned: Vec<Vec<u8>> = spawned.into_iter().map(written).collect();
+        let size: usize = spawned.iter().map(Vec::len).sum();
+        let ranks = (!all).then_some(ranks);
+        (size <= PARTICIPANTS_MAX).then_some(Participants { ranks, spawned })
+    }
 }
 
 /// Directives begin so; no key that is published does.
@@ -177,6 +207,8 @@ pub(super) const TIMEOUT: &[u8] = b"pmix.timeout";
 /// How long something that is published stays, and the word for: until it is read.
 pub(super) const PERSISTENCE: &[u8] = b"pmix.persist";
 pub(super) const FIRST_READ: u8 = 1;
+/// In which directory a program is to run. (Open MPI says it so, and the library gives its own directory beside.)
+const FOLDER: &[u8] = b"pmix.wdir";
 /// Keys of one question.
 pub(super) const KEYS_MAX: usize = 1024;
 
@@ -322,19 +354,32 @@ unsafe fn text(at: *const c_char, left: &mut usize) -> Option<Vec<u8>> {
 /// # Safety
 /// Its pointers are to texts and lists of texts, or null.
 unsafe fn program(app: &App, left: &mut usize) -> Option<super::App> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise, which holds for the list of what is beside, too.
     let (command, all, environment, folder) = unsafe {
+        let beside = keyed(app.infos, app.count);
+        let wished = beside.into_iter().find(|(key, value)| key == FOLDER && value.kind == STRING);
+        let folder = wished.map_or(app.folder, |(_, value)| value.datum.string);
         (
             text(app.command, left)?,
             texts(app.arguments, left)?,
             texts(app.environment, left)?,
-            text(app.folder, left)?,
+            text(folder, left)?,
         )
     };
     let pes = u32::try_from(app.processes).ok().filter(|pes| *pes > 0)?;
     // (The first is the name again.)
     let arguments = all.into_iter().skip(1).collect();
     (!command.is_empty()).then_some(super::App { pes, command, arguments, environment, folder })
+}
+
+/// A PE of the application; of one that was spawned that on whose processors it runs, and itself. `None`: it is neither.
+fn whose(shared: &Shared, name: Vec<u8>, rank: u32) -> Option<(u32, Option<SpawnedPe>)> {
+    if name == shared.name.as_bytes() {
+        return Some((rank, None));
+    }
+    let space = String::from_utf8(name).ok()?;
+    let parent = shared.spawned().get(&space)?.parent;
+    Some((parent, Some(SpawnedPe { space, rank })))
 }
 
 /// MPI_Comm_spawn.
@@ -351,7 +396,8 @@ pub(super) extern "C" fn spawn(
     let (Some(shared), Some((name, rank))) = (SHARED.get(), unsafe { named(process) }) else {
         return ERROR;
     };
-    if name != shared.name.as_bytes() || programs.is_null() || count > PROGRAMS_MAX {
+    let Some((rank, spawner)) = whose(shared, name, rank) else { return NOT_SUPPORTED };
+    if programs.is_null() || count > PROGRAMS_MAX {
         return NOT_SUPPORTED;
     }
     let mut left = SPAWN_MAX;
@@ -362,7 +408,7 @@ pub(super) extern "C" fn spawn(
     };
     let Some(programs) = all.filter(|all| !all.is_empty()) else { return NOT_SUPPORTED };
     let number = shared.keep(Call::Spawn(call, Box::new([0; 256])), theirs);
-    (shared.say)(Upcall::Spawn { number, rank, programs });
+    (shared.say)(Upcall::Spawn { number, rank, spawner, programs });
     SUCCESS
 }
 
@@ -377,11 +423,9 @@ pub(super) extern "C" fn modex(
     let (Some(shared), Some((name, rank))) = (SHARED.get(), unsafe { named(process) }) else {
         return ERROR;
     };
-    if name != shared.name.as_bytes() {
-        return NOT_FOUND;
-    }
+    let Some((rank, spawned)) = whose(shared, name, rank) else { return NOT_FOUND };
     let number = shared.keep(Call::Modex(call), theirs);
-    (shared.say)(Upcall::Modex { number, rank });
+    (shared.say)(Upcall::Modex { number, rank, spawned });
     SUCCESS
 }
 
@@ -404,4 +448,35 @@ pub(super) extern "C" fn done(status: c_int, _data: *mut c_void) {
     let Some(shared) = SHARED.get() else { return };
     *shared.done.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(status);
     shared.is_done.notify_one();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn for_those_who_were_spawned_their_parents_are_in_a_fence() {
+        let parent = |name: &[u8]| match name {
+            b"a.1" => Some(1),
+            b"a.2" => Some(3),
+            _ => None,
+        };
+        let of = |list: &[(&str, u32)]| {
+            let list = list.iter().map(|(name, rank)| (name.as_bytes().to_vec(), *rank)).collect();
+            Participants::of(list, "a", parent)
+        };
+        let is = |ranks: Option<&[u32]>, spawned: &[&str]| {
+            let ranks = ranks.map(<[u32]>::to_vec);
+            let spawned = spawned.iter().map(|pes| pes.as_bytes().to_vec()).collect();
+            Some(Participants { ranks, spawned })
+        };
+        assert_eq!(of(&[]), is(None, &[]));
+        assert_eq!(of(&[("a", 2), ("a", 0)]), is(Some(&[2, 0]), &[]));
+        assert_eq!(of(&[("a.1", 1), ("a.1", 0)]), is(Some(&[1, 1]), &["a.1:0,1"]));
+        let all = [("a.2", ALL_RANKS), ("a", ALL_RANKS), ("a.1", 0)];
+        assert_eq!(of(&all), is(None, &["a.1:0", "a.2:4294967294"]));
+        assert_eq!(of(&[("a", 0), ("b", 0)]), None);
+        let many: Vec<(&str, u32)> = (0..100_000).map(|rank| ("a.1", rank)).collect();
+        assert_eq!(of(&many), None);
+    }
 }

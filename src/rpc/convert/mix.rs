@@ -1,6 +1,8 @@
 //! apshepherd and its appmix.
 
-use super::codec::{CString, CStrings, Data, Inner, List, Numbers, POSITIVE, Same, Text};
+use super::codec::{
+    CString, CStrings, Data, Inner, List, Numbers, Optional, POSITIVE, Required, Same, Text,
+};
 use super::table::{message, variants};
 use crate::apshepherd::decide::pmix::{FromMix, Job, ToMix};
 use crate::apshepherd::decide::spawn::Program;
@@ -23,13 +25,13 @@ variants! {
     Connected(connected: Same),
     Finalized(finalized: Same),
     Abort { rank: Same, code: Same } = MixAbort,
-    Fence { number: Same, ranks: Numbers, data: Data } = MixFence,
-    Modex { number: Same, rank: Same } = MixModex,
+    Fence { number: Same, ranks: Numbers, spawned: CStrings, data: Data } = MixFence,
+    Modex { number: Same, rank: Same, spawned: Optional } = MixModex,
     Found { number: Same, status: Same, data: Data } = MixAnswer,
     Publish { number: Same, key: Data, data: Data, once: Same } = MixPublish,
     LookUp { number: Same, key: Data, wait: Same, seconds: Same } = MixLookUp,
     Unpublish { number: Same, key: Data } = MixUnpublish,
-    Spawn { number: Same, rank: Same, programs: List(PARTS_MAX) } = MixSpawn,
+    Spawn { number: Same, rank: Same, spawner: Optional, programs: List(PARTS_MAX) } = MixSpawn,
     Prepared { number: Same, environment: CStrings, why_not: Text } = MixPrepared,
     SpawnedAbort { number: Same, code: Same } = MixSpawnedAbort,
 }
@@ -49,9 +51,9 @@ variants! {
     Begin(begin: Inner),
     FenceOver { number: Same, status: Same, data: Data, last: Same } = MixFenceOver,
     ModexFound { number: Same, status: Same, data: Data } = MixAnswer,
-    LookUp { number: Same, rank: Same } = MixModex,
+    LookUp { number: Same, rank: Same, spawned: Optional } = MixModex,
     Answered { number: Same, key: Data, status: Same, data: Data } = MixAnswered,
-    Prepare { number: Same, name: Text, width: POSITIVE, firsts: Numbers, parent: Same } = MixPrepare,
+    Prepare { number: Same, spawning: Required } = MixPrepare,
     Spawned { number: Same, status: Same, name: Text } = MixSpawned,
     Forget(forget: Text),
 }

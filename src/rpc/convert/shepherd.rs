@@ -46,6 +46,7 @@ message! {
     host_index: Same,
     pmix_folder: Text,
     spawned: Optional,
+    others: Numbers,
     checked by ranks_below_width,
 }
 

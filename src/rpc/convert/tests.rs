@@ -21,7 +21,7 @@ use crate::apteam::posting::{Account, COMMAND_MAX, Executable, Explanation, Mpi,
 use crate::apteam::protocol::attach::{
     FromApinit, FrontReason, NumberedSignal, Output, OutputTaken, StdinCredit, StdinPiece, ToApinit,
 };
-use crate::apteam::protocol::letters::{Letter, LetterText};
+use crate::apteam::protocol::letters::{Letter, LetterText, SpawnedPe, Spawning};
 use crate::apteam::protocol::node::{
     self, Command, Foreign, ForeignApplication, NodeSpec, Phase, PlaceCommand, Report, Start,
     Welcome, Yields,
@@ -382,6 +382,7 @@ fn host_launch() -> impl Strategy<Value = HostLaunch> {
             pes,
             process_mapping,
             alone: rest.0,
+            others: if rest.0 { Vec::new() } else { vec![width] },
             cpu_limit: rest.1,
             stdin: rest.2,
             kill_grace: rest.3,
@@ -778,13 +779,29 @@ fn entries() -> impl Strategy<Value = Vec<PmiEntry>> {
     vec((data(), data()).prop_map(|(key, value)| PmiEntry { key, value }), 0..4)
 }
 
+fn spawned_pe() -> impl Strategy<Value = SpawnedPe> {
+    (text(), any::<u32>()).prop_map(|(space, rank)| SpawnedPe { space, rank })
+}
+
 fn letter() -> impl Strategy<Value = Letter> {
     let ranks = || vec(any::<u32>(), 0..4);
     let text = prop_oneof![
-        Just(LetterText::Modex),
-        (ranks(), any::<u64>(), ranks(), data()).prop_map(|(ranks, turn, here, data)| {
-            LetterText::Fence { ranks, turn, here, data }
-        }),
+        option::of(spawned_pe()).prop_map(|spawned| LetterText::Modex { spawned }),
+        (ranks(), any::<u64>(), ranks(), data(), vec(Just(b"a:1".to_vec()), 0..3)).prop_map(
+            |(ranks, turn, here, data, spawned)| LetterText::Fence {
+                ranks,
+                spawned,
+                turn,
+                here,
+                data
+            }
+        ),
+        (text(), 1..9u32, ranks(), any::<u32>(), option::of(spawned_pe())).prop_map(
+            |(space, width, firsts, parent, spawner)| {
+                LetterText::Spawning(Spawning { space, width, firsts, parent, spawner })
+            }
+        ),
+        text().prop_map(LetterText::SpawnedEnded),
         (data(), data()).prop_map(|(name, port)| LetterText::Publish { name, port }),
         data().prop_map(LetterText::LookUp),
         data().prop_map(LetterText::Unpublish),

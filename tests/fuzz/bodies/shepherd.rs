@@ -16,7 +16,7 @@ use psched::apteam::fault::Fault;
 use psched::apteam::launch::{HostLaunch, Launch, LocalPe, Part, ServePmix};
 use psched::apteam::posting::Mpi;
 use psched::apteam::protocol::attach::{NumberedSignal, PSCHED_SIGNALS, StdinPiece};
-use psched::apteam::protocol::letters::{Letter, LetterText};
+use psched::apteam::protocol::letters::{Letter, LetterText, SpawnedPe, Spawning};
 use psched::apteam::protocol::peers::BarrierOut;
 use psched::apteam::protocol::shepherd::{FromShepherd, Hello, ToShepherd};
 use psched::machine::Nid;
@@ -59,6 +59,7 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
             .collect(),
         process_mapping: String::new(),
         alone: u.arbitrary()?,
+        others: if u.arbitrary()? { vec![WIDTH] } else { Vec::new() },
         cpu_limit: None,
         stdin: u.arbitrary()?,
         kill_grace: Duration::from_secs(u.int_in_range(0..=5)?),
@@ -73,12 +74,18 @@ fn launch(u: &mut Unstructured<'_>) -> Result<HostLaunch> {
     })
 }
 
+/// A PE that another host's has spawned.
+fn spawned() -> SpawnedPe {
+    SpawnedPe { space: "name.1.1".into(), rank: 0 }
+}
+
 fn letter(u: &mut Unstructured<'_>, to: u32) -> Result<Letter> {
     let name = || Bytes::from_static(b"name");
-    let text = match u.int_in_range(0..=5)? {
-        0 => LetterText::Modex,
+    let text = match u.int_in_range(0..=7)? {
+        0 => LetterText::Modex { spawned: u.arbitrary::<bool>()?.then(spawned) },
         1 => LetterText::Fence {
             ranks: vec![0, 1, to],
+            spawned: if u.arbitrary()? { vec![b"name.1.1:0".to_vec()] } else { Vec::new() },
             turn: u.int_in_range(0..=3)?,
             here: vec![u.int_in_range(0..=WIDTH)?],
             data: Bytes::from_static(b"given"),
@@ -86,6 +93,14 @@ fn letter(u: &mut Unstructured<'_>, to: u32) -> Result<Letter> {
         2 => LetterText::Publish { name: name(), port: Bytes::from_static(b"port") },
         3 => LetterText::LookUp(name()),
         4 => LetterText::Unpublish(name()),
+        5 => LetterText::Spawning(Spawning {
+            space: spawned().space,
+            width: u.int_in_range(1..=9)?,
+            firsts: Vec::new(),
+            parent: to,
+            spawner: u.arbitrary::<bool>()?.then(spawned),
+        }),
+        6 => LetterText::SpawnedEnded(spawned().space),
         _ => LetterText::Answer { status: u.arbitrary()?, data: Bytes::from_static(b"found") },
     };
     let (from, number) = (u.int_in_range(0..=WIDTH)?, u.int_in_range(0..=9)?);
@@ -97,7 +112,11 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
     let frame = Event::Frame;
     Ok(match u.int_in_range(0..=29)? {
         28 => Event::Mix(match u.arbitrary()? {
-            true => FromMix::Modex { number: u.int_in_range(0..=9)?, rank },
+            true => FromMix::Modex {
+                number: u.int_in_range(0..=9)?,
+                rank,
+                spawned: u.arbitrary::<bool>()?.then(spawned),
+            },
             false => FromMix::Found {
                 number: u.int_in_range(0..=9)?,
                 status: u.arbitrary()?,
@@ -113,6 +132,7 @@ fn event(u: &mut Unstructured<'_>) -> Result<Event> {
         25 => Event::Mix(FromMix::Fence {
             number: u.int_in_range(0..=9)?,
             ranks: if u.arbitrary()? { vec![rank] } else { vec![] },
+            spawned: if u.arbitrary()? { vec![b"name.1.1:0".to_vec()] } else { Vec::new() },
             data: Bytes::from_static(b"given"),
         }),
         26 => Event::MixEnded("it has died".into()),

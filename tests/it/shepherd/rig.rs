@@ -282,6 +282,7 @@ pub fn launch(width: u32, program: &str, arguments: &[&str]) -> HostLaunch {
             .collect(),
         process_mapping: format!("(vector,(0,1,{width}))"),
         alone: true,
+        others: Vec::new(),
         cpu_limit: None,
         stdin: false,
         kill_grace: Duration::from_secs(5),

@@ -39,6 +39,7 @@ fn a_whole_life() {
                     pes: vec![pe(0, 0, 0), pe(1, 0, 1), pe(2, 1, 2), pe(3, 1, 3)],
                     process_mapping: "(vector,(0,1,4))".into(),
                     alone: true,
+                    others: Vec::new(),
                     cpu_limit: None,
                     stdin: true,
                     kill_grace: GRACE,

@@ -210,7 +210,7 @@ fn the_other_does_as_the_head_says() {
         act(&mut agent, S, from_shepherd(key, FromShepherd::BarrierIn(arrival(vec![entry("b")])))),
         [to_head(FromPeer::BarrierIn(arrival(vec![entry("b")])))]
     );
-    let letter = Letter { to: 0, from: 4, number: 1, text: LetterText::Modex };
+    let letter = Letter { to: 0, from: 4, number: 1, text: LetterText::Modex { spawned: None } };
     assert_eq!(
         act(&mut agent, S, from_shepherd(key, FromShepherd::Letter(letter.clone()))),
         [to_head(FromPeer::Letter(letter.clone()))]
@@ -294,7 +294,7 @@ fn barriers_are_merged_at_the_head() {
 #[test]
 fn letters_go_through_the_head_by_their_pe() {
     let (mut agent, key) = running_head();
-    let letter = |to| Letter { to, from: 9, number: 4, text: LetterText::Modex };
+    let letter = |to| Letter { to, from: 9, number: 4, text: LetterText::Modex { spawned: None } };
     let own = |to| from_shepherd(key, FromShepherd::Letter(letter(to)));
     let peers = |to| from_peer(key, FromPeer::Letter(letter(to)));
     let here = |to| [Action::SendShepherd(key, ToShepherd::Letter(letter(to)))];

@@ -189,7 +189,10 @@ mod tests {
         };
         let entries = vec![PmiEntry { key: "PORT".into(), value: "tag#0$x=y".into() }];
         assert_eq!(all.pes(), 5);
-        assert_eq!(all, Request { programs: vec![program(2), program(3)], entries, pmix: vec![] });
+        assert_eq!(
+            all,
+            Request { programs: vec![program(2), program(3)], entries, ..Request::default() }
+        );
         assert_eq!(read(ONE), Ok(None), "another block follows");
         let alone = read("nprocs=1\nexecname=a\nendcmd\n").expect("good").expect("whole");
         assert_eq!(alone.programs.len(), 1);

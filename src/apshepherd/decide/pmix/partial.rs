@@ -1,20 +1,28 @@
 //! Fences of some PEs of an application, which are on several hosts.
 //!
+//! PEs of what they have spawned may take part, too: where they are, those are who have spawned them.
+//!
 //! They are gathered at the host of the lowest rank that takes part: the others ask it for the end, with what their PEs
 //! give. Fences of the same PEs follow each other, and each host counts them. Two ends are kept, for hosts whose answer was
 //! lost: while some are in the next fence, others may not have heard the end of the one before.
 
 use crate::variables::units::format_size;
 use bytes::{Bytes, BytesMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// So many sets of PEs may have fences: a program has a few, or one for each pair of PEs that MPI_Comm_connect joins. (None
-/// is forgotten: its hosts count its fences.)
+/// of the application's own is forgotten: its hosts count its fences.)
 const SETS_MAX: usize = 16_384;
 /// Ranks of all of them.
 const RANKS_MAX: usize = 1 << 20;
 /// Bytes of all ends that are kept; and of what waits for PEs that are not in their fences yet.
 const KEPT_MAX: u64 = 64 * 1024 * 1024;
+
+/// So many programs that were spawned have ended before the fences of the first are forgotten: no host asks about them
+/// any more.
+const ENDED_KEPT: usize = 256;
+/// The same where their sets have many ranks.
+const ENDED_KEPT_LEAST: usize = 4;
 
 /// Who is to hear of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,11 +33,30 @@ pub(super) enum Whom {
     Host(u32, u64),
 }
 
+/// Who takes part in a fence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Who {
+    /// PEs of the application, which count up: those that take part, and those that have spawned others that do.
+    pub ranks: Vec<u32>,
+    /// These others, those of each program in one: its namespace, a colon, its ranks.
+    pub spawned: Vec<Vec<u8>>,
+}
+
+impl Who {
+    /// Whether PEs of this namespace take part.
+    fn has(&self, space: &str) -> bool {
+        let is_of = |pes: &Vec<u8>| {
+            pes.strip_prefix(space.as_bytes()).is_some_and(|rest| rest.starts_with(b":"))
+        };
+        self.spawned.iter().any(is_of)
+    }
+}
+
 /// The PEs of a host, who are in a fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival<'a> {
-    /// Who takes part: they count up.
-    pub ranks: &'a [u32],
+    /// Who takes part.
+    pub who: &'a Who,
     /// Which fence of these it is, from 1.
     pub turn: u64,
     /// Those of the host.
@@ -67,8 +94,10 @@ impl Set {
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Partial {
-    sets: BTreeMap<Vec<u32>, Set>,
+    sets: BTreeMap<Who, Set>,
     ranks: usize,
+    /// Namespaces whose PEs have ended, the last ones.
+    ended: VecDeque<String>,
     /// Bytes of all ends that are kept.
     kept: u64,
     /// Bytes of all that waits.
@@ -76,24 +105,48 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    fn set(&mut self, ranks: &[u32]) -> Result<&mut Set, String> {
-        if !self.sets.contains_key(ranks) {
-            self.ranks += ranks.len();
+    fn set(&mut self, who: &Who) -> Result<&mut Set, String> {
+        if !self.sets.contains_key(who) {
+            self.ranks += who.ranks.len();
             if self.sets.len() >= SETS_MAX || self.ranks > RANKS_MAX {
                 return Err(format!(
                     "has had fences of PMIx of too many sets of PEs: more than {SETS_MAX} sets, or sets of more than {RANKS_MAX} PEs together"
                 ));
             }
         }
-        Ok(self.sets.entry(ranks.to_vec()).or_default())
+        Ok(self.sets.entry(who.clone()).or_default())
+    }
+
+    /// The PEs of this namespace have ended: in a while nobody asks about its fences any more.
+    pub fn ended(&mut self, space: String) {
+        self.ended.push_back(space);
+        while self.ended.len() > ENDED_KEPT
+            || self.ended.len() > ENDED_KEPT_LEAST && self.ranks > RANKS_MAX / 4
+        {
+            let Some(oldest) = self.ended.pop_front() else { return };
+            self.forget(&oldest);
+        }
+    }
+
+    fn forget(&mut self, space: &str) {
+        let Partial { sets, ranks, kept, waiting, .. } = self;
+        sets.retain(|who, set| {
+            let stays = !who.has(space);
+            if !stays {
+                *ranks -= who.ranks.len();
+                *kept -= set.before.iter().chain(&set.end).map(size).sum::<u64>();
+                *waiting -= set.waiting();
+            }
+            stays
+        });
     }
 
     /// The PEs of this host enter the next fence of this set: which it is.
     ///
     /// # Errors
     /// Why the application can't go on.
-    pub fn enter(&mut self, ranks: &[u32]) -> Result<u64, String> {
-        let set = self.set(ranks)?;
+    pub fn enter(&mut self, who: &Who) -> Result<u64, String> {
+        let set = self.set(who)?;
         set.entered += 1;
         Ok(set.entered)
     }
@@ -108,10 +161,10 @@ impl Partial {
         arrival: Arrival<'_>,
         most: u64,
     ) -> Result<Option<(Bytes, Vec<Whom>)>, String> {
-        let Arrival { ranks, turn, here, whom, data } = arrival;
-        self.set(ranks)?;
+        let Arrival { who, turn, here, whom, data } = arrival;
+        self.set(who)?;
         let Partial { sets, kept, waiting, .. } = self;
-        let Some(set) = sets.get_mut(ranks) else { return Ok(None) };
+        let Some(set) = sets.get_mut(who) else { return Ok(None) };
         if turn < set.turn {
             // (Of one before that it has heard the answer: it was in the next.)
             let before = set.before.clone().filter(|_| turn + 1 == set.turn);
@@ -132,7 +185,7 @@ impl Partial {
             Some((_, again)) => *waiting -= size(&again),
             None => set.count += here.len(),
         }
-        if set.count < ranks.len() {
+        if set.count < who.ranks.len() {
             return match *waiting > KEPT_MAX {
                 true => Err(format!(
                     "and others give more than {} to fences of PMIx that not all of their PEs have entered",

@@ -9,7 +9,7 @@ const MOST: u64 = 64 << 20;
 
 fn fence(number: u64, ranks: &[u32], data: &[u8]) -> FromMix {
     let (ranks, data) = (ranks.to_vec(), Bytes::copy_from_slice(data));
-    FromMix::Fence { number, ranks, data }
+    FromMix::Fence { number, ranks, spawned: Vec::new(), data }
 }
 
 fn over(number: u64, status: i32, data: &[u8]) -> Effect {
@@ -55,15 +55,15 @@ fn put(data: &'static [u8]) -> LetterText {
 #[test]
 fn what_a_pe_of_another_host_has_put_is_asked_of_its_host() {
     let mut pmix = Pmix::new(false, MOST, 4, 2..4);
-    let (to, from, text, asker) = (1, 2, LetterText::Modex, Asker::Modex(9));
+    let (to, from, text, asker) = (1, 2, LetterText::Modex { spawned: None }, Asker::Modex(9));
     let asks = Effect::Ask { to, from, text, asker };
-    assert_eq!(pmix.hear(0, FromMix::Modex { number: 9, rank: 1 }), [asks]);
+    assert_eq!(pmix.hear(0, FromMix::Modex { number: 9, rank: 1, spawned: None }), [asks]);
     let data = Bytes::from_static(b"put");
     let found = Effect::Tell(ToMix::ModexFound { number: 9, status: SUCCESS, data: data.clone() });
     assert_eq!(pmix.answered(Asker::Modex(9), SUCCESS, data), [found]);
     // Of nobody, and of a PE of this host, which appmix knows.
     for rank in [4, 3] {
-        let effects = pmix.hear(0, FromMix::Modex { number: 1, rank });
+        let effects = pmix.hear(0, FromMix::Modex { number: 1, rank, spawned: None });
         let (number, status, data) = (1, NOT_FOUND, Bytes::new());
         assert_eq!(effects, [Effect::Tell(ToMix::ModexFound { number, status, data })]);
     }
@@ -72,8 +72,11 @@ fn what_a_pe_of_another_host_has_put_is_asked_of_its_host() {
 #[test]
 fn a_pe_that_many_ask_for_is_looked_up_once() {
     let mut pmix = Pmix::new(false, MOST, 9, 0..2);
-    let asks = |from, number| letter((from, 1), number, LetterText::Modex);
-    assert_eq!(pmix.asked(asks(2, 5)), [Effect::Tell(ToMix::LookUp { number: 1, rank: 1 })]);
+    let asks = |from, number| letter((from, 1), number, LetterText::Modex { spawned: None });
+    assert_eq!(
+        pmix.asked(asks(2, 5)),
+        [Effect::Tell(ToMix::LookUp { number: 1, rank: 1, spawned: None })]
+    );
     assert_eq!(pmix.asked(asks(4, 5)), []);
     assert_eq!(pmix.asked(asks(2, 5)), [], "it is asked again");
     let data = Bytes::from_static(b"put");
@@ -82,12 +85,15 @@ fn a_pe_that_many_ask_for_is_looked_up_once() {
     assert_eq!(pmix.hear(0, found.clone()), told);
     assert_eq!(pmix.hear(0, found), []);
     // An answer may have been lost: it is looked up anew.
-    assert_eq!(pmix.asked(asks(4, 5)), [Effect::Tell(ToMix::LookUp { number: 2, rank: 1 })]);
+    assert_eq!(
+        pmix.asked(asks(4, 5)),
+        [Effect::Tell(ToMix::LookUp { number: 2, rank: 1, spawned: None })]
+    );
     // More than a letter holds, and a PE that is not here.
     let found = FromMix::Found { number: 2, status: 0, data: vec![0; LETTER_MAX + 1].into() };
     let none = |status| LetterText::Answer { status, data: Bytes::new() };
     assert_eq!(pmix.hear(0, found), [Effect::Answer(letter((1, 4), 5, none(NO_ROOM)))]);
-    let effects = pmix.asked(letter((4, 7), 6, LetterText::Modex));
+    let effects = pmix.asked(letter((4, 7), 6, LetterText::Modex { spawned: None }));
     assert_eq!(effects, [Effect::Answer(letter((7, 4), 6, none(NOT_FOUND)))]);
 }
 
@@ -220,7 +226,11 @@ fn fences_of_some_pes_have_bounds() {
     assert_eq!(pmix.hear(0, fence(1, &[1, 2], &vec![0; LETTER_MAX])), []);
     let data = vec![0; LETTER_MAX].into();
     let (ranks, here) = (vec![1, 2], vec![2]);
-    assert!(ended(pmix.asked(letter((2, 1), 1, LetterText::Fence { ranks, turn: 1, here, data }))));
+    assert!(ended(pmix.asked(letter(
+        (2, 1),
+        1,
+        LetterText::Fence { ranks, spawned: vec![], turn: 1, here, data }
+    ))));
     let mut pmix = Pmix::new(false, MOST, 40_000, 2..4);
     let sets = (10..40_000).take_while(|rank| !ended(pmix.hear(0, fence(1, &[2, *rank], b"x"))));
     assert_eq!(sets.count(), 16_384);
@@ -239,8 +249,13 @@ fn the_data_of_fences_of_some_pes_has_bounds() {
     let mut pmix = Pmix::new(false, MOST, 4000, 0..2);
     let mut over = |rank: u32, turn: u64| {
         let entered = pmix.hear(0, fence(1, &[0, rank], &large));
-        let text =
-            LetterText::Fence { ranks: vec![0, rank], turn, here: vec![rank], data: Bytes::new() };
+        let text = LetterText::Fence {
+            ranks: vec![0, rank],
+            spawned: vec![],
+            turn,
+            here: vec![rank],
+            data: Bytes::new(),
+        };
         !ended(&entered) && !ended(&pmix.asked(letter((rank, 0), 1, text)))
     };
     assert!((1..1000).all(|turn| over(10, turn)));
@@ -420,4 +435,38 @@ fn a_barrier_and_a_fence_do_not_mix() {
     pmi.read(0, b"cmd=barrier_in\n");
     pmi.read(1, b"cmd=barrier_in\n");
     assert!(both(pmi.barrier_out(out(b"\0P0"))));
+}
+
+/// PEs of many hosts meet what is spawned again and again: each time is a set of PEs of its own.
+#[test]
+fn fences_with_those_who_have_ended_are_forgotten() {
+    let mut pmix = Pmix::new(false, MOST, 5000, 0..2);
+    for number in 0..2000 {
+        let space = format!("name.0.{number}");
+        let spawned = vec![format!("{space}:0").into_bytes()];
+        let own =
+            FromMix::Fence { number, ranks: vec![], spawned: spawned.clone(), data: "x".into() };
+        assert_eq!(pmix.hear(0, own), []);
+        let (ranks, here) = ((0..5000).collect(), (2..5000).collect());
+        let text = LetterText::Fence { ranks, spawned, turn: 1, here, data: "y".into() };
+        let answer = Effect::Answer(letter((0, 2), 7, put(b"xy")));
+        let effects = pmix.asked(letter((2, 0), 7, text));
+        assert_eq!(effects, [over(number, SUCCESS, b"xy"), answer], "{number}");
+        assert_eq!(pmix.spawned_ended(space), []);
+    }
+}
+
+/// appmix would wait for it.
+#[test]
+fn what_one_who_has_ended_has_put_is_not_waited_for() {
+    let mut pmix = Pmix::new(false, MOST, 4, 0..2);
+    let spawned = Some(SpawnedPe { space: "name.0.1".into(), rank: 3 });
+    let asks = |number| letter((2, 1), number, LetterText::Modex { spawned: spawned.clone() });
+    let look_up = ToMix::LookUp { number: 1, rank: 1, spawned: spawned.clone() };
+    assert_eq!(pmix.asked(asks(5)), [Effect::Tell(look_up)]);
+    let own = letter((3, 1), 6, LetterText::Modex { spawned: None });
+    assert_eq!(pmix.asked(own).len(), 1, "another one's, as that PE's own");
+    let none = LetterText::Answer { status: NOT_FOUND, data: Bytes::new() };
+    let ended = Effect::Answer(letter((1, 2), 5, none));
+    assert_eq!(pmix.spawned_ended("name.0.1".into()), [ended]);
 }

@@ -176,7 +176,12 @@ fn a_fence_of_all_hosts_is_a_barrier() {
     let mut launch = offered(2);
     (launch.alone, launch.width) = (false, 4);
     let (mut shepherd, _) = looked(launch);
-    let fence = FromMix::Fence { number: 5, ranks: vec![], data: Bytes::from_static(b"own") };
+    let fence = FromMix::Fence {
+        number: 5,
+        ranks: vec![],
+        spawned: vec![],
+        data: Bytes::from_static(b"own"),
+    };
     let actions = shepherd.apply(MS, Event::Mix(fence));
     let Some(Action::Send(FromShepherd::BarrierIn(arrival))) = actions.first() else {
         panic!("{actions:?}")
@@ -195,7 +200,7 @@ fn questions_to_other_hosts_outlive_apinits() {
     let mut launch = offered(2);
     (launch.alone, launch.width) = (false, 4);
     let (mut shepherd, _) = looked(launch);
-    let asked = Event::Mix(FromMix::Modex { number: 5, rank: 3 });
+    let asked = Event::Mix(FromMix::Modex { number: 5, rank: 3, spawned: None });
     let actions = shepherd.apply(MS, asked);
     let Some(Action::Send(FromShepherd::Letter(question))) = actions.first() else {
         panic!("{actions:?}")

@@ -1,9 +1,10 @@
 //! Programs that PEs spawn.
 
 use super::*;
-use crate::apshepherd::decide::pmix::{FromMix, SPAWN_FAILED, SUCCESS, ToMix};
+use crate::apshepherd::decide::pmix::{FromMix, NO_ROOM, NOT_FOUND, SPAWN_FAILED, SUCCESS, ToMix};
 use crate::apshepherd::decide::spawn::{Program, Request};
-use crate::apteam::launch::{ServePmix, Spawned};
+use crate::apteam::launch::{LocalPe, ServePmix, Spawned};
+use crate::apteam::protocol::letters::{Letter, LetterText, SpawnedPe, Spawning};
 use crate::apteam::protocol::peers::PmiEntry;
 use crate::apteam::protocol::stacks::{Made, Placed};
 
@@ -257,7 +258,17 @@ fn open_mpi(depth: u32) -> HostLaunch {
 /// PE 0 asks by PMIx for two programs, of two PEs and of one.
 fn asks() -> Event {
     let program = |pes| Program { pes, command: b"./a".to_vec(), ..Program::default() };
-    Event::Mix(FromMix::Spawn { number: 9, rank: 0, programs: vec![program(2), program(1)] })
+    Event::Mix(FromMix::Spawn {
+        number: 9,
+        rank: 0,
+        spawner: None,
+        programs: vec![program(2), program(1)],
+    })
+}
+
+/// What appmix is told of them.
+fn spawning(space: &str) -> Spawning {
+    Spawning { space: space.into(), width: 3, firsts: vec![2], parent: 0, spawner: None }
 }
 
 fn told(actions: &[Action]) -> Vec<ToMix> {
@@ -281,9 +292,10 @@ fn prepared(number: u64, why_not: &str) -> Event {
 #[test]
 fn what_is_spawned_by_pmix_is_known_to_appmix() {
     let mut shepherd = going(open_mpi(4));
-    let name = "name.1".to_owned();
-    let prepare = ToMix::Prepare { number: 1, name, width: 3, firsts: vec![2], parent: 0 };
-    assert_eq!(told(&shepherd.apply(MS, asks())), [prepare]);
+    assert_eq!(
+        told(&shepherd.apply(MS, asks())),
+        [ToMix::Prepare { number: 1, spawning: spawning("name.0.1") }]
+    );
     let actions = shepherd.apply(MS, prepared(1, ""));
     let (number, request) = spawned(&actions).expect("it is made");
     assert_eq!((number, request.pes(), &request.pmix[..]), (1, 3, &[b"PMIX_A=1".to_vec()][..]));
@@ -291,10 +303,10 @@ fn what_is_spawned_by_pmix_is_known_to_appmix() {
     shepherd.apply(MS, Event::SpawnMade { number, nid: Nid(7), pid: 99 });
     let actions = shepherd.apply(MS, placed(number, ""));
     assert_eq!(actions[0], Action::LetSpawnedRun(number));
-    assert_eq!(told(&actions), [over(SUCCESS, "name.1")]);
+    assert_eq!(told(&actions), [over(SUCCESS, "name.0.1")]);
     let end = Ok(PeEnd::Exit(0));
     let actions = shepherd.apply(MS, Event::SpawnEnded { number, end });
-    assert_eq!(told(&actions), [ToMix::Forget("name.1".into())]);
+    assert_eq!(told(&actions), [ToMix::Forget("name.0.1".into())]);
     // The next has another name.
     assert!(matches!(&told(&shepherd.apply(MS, asks()))[..], [ToMix::Prepare { number: 2, .. }]));
 }
@@ -309,10 +321,15 @@ fn a_spawn_by_pmix_is_refused_with_a_reason() {
     refused(shepherd.apply(MS, asks()), "3 processes for which it has 1 processor");
     let mut shepherd = going(HostLaunch { alone: false, ..open_mpi(4) });
     refused(shepherd.apply(MS, asks()), "PEs that are all on one host can spawn, and no others");
+    let mut many = open_mpi(4);
+    many.launch.shares = true;
+    let program = Program { pes: 16_385, command: b"./a".to_vec(), ..Program::default() };
+    let asks_many = FromMix::Spawn { number: 9, rank: 0, spawner: None, programs: vec![program] };
+    refused(going(many).apply(MS, Event::Mix(asks_many)), "16385 processes are more than 16384");
     let mut shepherd = going(open_mpi(4));
     shepherd.apply(MS, asks());
     let actions = shepherd.apply(MS, prepared(1, "no memory"));
-    assert_eq!(told(&actions)[0], ToMix::Forget("name.1".into()));
+    assert_eq!(told(&actions)[0], ToMix::Forget("name.0.1".into()));
     refused(actions, "no memory");
 }
 
@@ -323,4 +340,139 @@ fn an_abort_of_what_was_spawned_by_pmix_ends_the_application() {
     let actions = shepherd.apply(MS, Event::Mix(FromMix::SpawnedAbort { number: 1, code: 7 }));
     let cause = Cause::SpawnedEnd { rank: 0, nid: Nid(7), code: 7 };
     assert_eq!(actions[0], Action::Send(FromShepherd::Decisive(decisive(MS, cause))));
+}
+
+/// PEs 0 and 1 are here, 2 and 3 on another host each.
+fn of_three_hosts() -> HostLaunch {
+    let mut launch = HostLaunch { alone: false, others: vec![2, 3], width: 4, ..open_mpi(4) };
+    launch.pes.push(LocalPe { rank: 1, cpus: vec![4, 5, 6, 7], ..launch.pes[0].clone() });
+    launch
+}
+
+fn letters(actions: &[Action]) -> Vec<Letter> {
+    let letter = |action: &Action| match action {
+        Action::Send(FromShepherd::Letter(letter)) => Some(letter.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(letter).collect()
+}
+
+/// The answer of the host of this PE to the question of this number.
+fn answers(from: u32, number: u64, status: i32, why: &'static str) -> Event {
+    let text = LetterText::Answer { status, data: why.into() };
+    Event::Frame(ToShepherd::Letter(Letter { to: 0, from, number, text }))
+}
+
+/// PEs of other hosts may meet what is spawned.
+#[test]
+fn all_hosts_know_of_what_is_spawned_before_it_is_there() {
+    let mut shepherd = going(of_three_hosts());
+    let asked = letters(&shepherd.apply(MS, asks()));
+    let question = |to, number| {
+        let text = LetterText::Spawning(spawning("name.0.1"));
+        Letter { to, from: 0, number, text }
+    };
+    assert_eq!(asked, [question(2, 1), question(3, 2)]);
+    assert_eq!(spawned(&shepherd.apply(MS, answers(2, 1, SUCCESS, ""))), None);
+    assert_eq!(spawned(&shepherd.apply(MS, prepared(1, ""))), None);
+    assert_eq!(spawned(&shepherd.apply(MS, answers(2, 1, SUCCESS, ""))), None, "it comes twice");
+    // (The PEs of the third host have ended.)
+    let (number, _) =
+        spawned(&shepherd.apply(MS, answers(3, 2, NOT_FOUND, ""))).expect("all know of it");
+    shepherd.apply(MS, Event::SpawnMade { number, nid: Nid(7), pid: 99 });
+    shepherd.apply(MS, placed(number, ""));
+    let end = Ok(PeEnd::Exit(0));
+    let actions = shepherd.apply(MS, Event::SpawnEnded { number, end });
+    let over = |to, number| {
+        let text = LetterText::SpawnedEnded("name.0.1".into());
+        Letter { to, from: 0, number, text }
+    };
+    assert_eq!(letters(&actions), [over(2, 3), over(3, 4)]);
+}
+
+#[test]
+fn a_spawn_is_refused_where_another_host_cant_know_of_it() {
+    let mut shepherd = going(of_three_hosts());
+    shepherd.apply(MS, asks());
+    shepherd.apply(MS, prepared(1, ""));
+    shepherd.apply(MS, answers(2, 1, NO_ROOM, "no memory"));
+    let actions = shepherd.apply(MS, answers(3, 2, SUCCESS, ""));
+    assert_eq!(
+        told(&actions),
+        [ToMix::Forget("name.0.1".into()), over(SPAWN_FAILED, "")],
+        "after the last answer"
+    );
+    let text = "called MPI_Comm_spawn in vain: on another host of it, no memory";
+    assert_eq!((notice(&actions), letters(&actions).len()), (text.to_owned(), 2));
+}
+
+/// The other side of it.
+#[test]
+fn what_another_host_spawns_is_known_until_it_has_ended() {
+    let mut shepherd = going(of_three_hosts());
+    let asks =
+        |number, text| Event::Frame(ToShepherd::Letter(Letter { to: 0, from: 3, number, text }));
+    let theirs = || Spawning { parent: 3, ..spawning("name.2.1") };
+    let begins = |number| asks(number, LetterText::Spawning(theirs()));
+    let answer = |number, status, why: &'static str| {
+        let text = LetterText::Answer { status, data: why.into() };
+        vec![Letter { to: 3, from: 0, number, text }]
+    };
+    let prepare = ToMix::Prepare { number: 1, spawning: theirs() };
+    assert_eq!(shepherd.apply(MS, begins(5)), [Action::TellMix(prepare)]);
+    assert_eq!(shepherd.apply(MS, begins(5)), [], "it is asked again");
+    assert_eq!(letters(&shepherd.apply(MS, prepared(1, ""))), answer(5, SUCCESS, ""));
+    assert_eq!(shepherd.apply(MS, prepared(1, "")), [], "said twice");
+    assert_eq!(letters(&shepherd.apply(MS, begins(5))), answer(5, SUCCESS, ""));
+    let ends = || asks(6, LetterText::SpawnedEnded("name.2.1".into()));
+    let actions = shepherd.apply(MS, ends());
+    assert_eq!(told(&actions), [ToMix::Forget("name.2.1".into())]);
+    assert_eq!(letters(&actions), answer(6, SUCCESS, ""));
+    let again = shepherd.apply(MS, ends());
+    assert_eq!((told(&again), letters(&again)), (vec![], answer(6, SUCCESS, "")));
+    // appmix can't.
+    shepherd.apply(MS, begins(7));
+    let no = || answer(7, NO_ROOM, "no memory");
+    assert_eq!(letters(&shepherd.apply(MS, prepared(2, "no memory"))), no());
+    assert_eq!(letters(&shepherd.apply(MS, begins(7))), no());
+    shepherd.apply(MS, ends());
+    // A host that does not serve PMIx has nobody who would meet them.
+    shepherd.apply(MS, Event::NoMix("no library".into()));
+    assert_eq!(letters(&shepherd.apply(MS, begins(8))), answer(8, SUCCESS, ""));
+}
+
+#[test]
+fn what_other_hosts_spawn_has_a_bound() {
+    let mut shepherd = going(of_three_hosts());
+    let mut told = 0;
+    for number in 0..1025 {
+        let text = LetterText::Spawning(spawning(&format!("name.2.{number}")));
+        let letter = Letter { to: 0, from: 3, number, text };
+        let actions = shepherd.apply(MS, Event::Frame(ToShepherd::Letter(letter)));
+        told += self::told(&actions).len();
+        if number == 1024 {
+            assert!(matches!(&letters(&actions)[..], [Letter {
+                text: LetterText::Answer { status: NO_ROOM, data },
+                ..
+            }] if data.ends_with(b"have not ended, the maximum")));
+        }
+    }
+    assert_eq!(told, 1024);
+}
+
+/// One that was spawned spawns in its turn: on the processors of the same PE.
+#[test]
+fn who_was_spawned_spawns() {
+    let mut shepherd = going(open_mpi(4));
+    let spawner = Some(SpawnedPe { space: "name.0.1".into(), rank: 1 });
+    let program = |pes| Program { pes, command: b"./a".to_vec(), ..Program::default() };
+    let asks = |pes| {
+        let (spawner, programs) = (spawner.clone(), vec![program(pes)]);
+        Event::Mix(FromMix::Spawn { number: 9, rank: 0, spawner, programs })
+    };
+    let [ToMix::Prepare { spawning, .. }] = &told(&shepherd.apply(MS, asks(2)))[..] else {
+        panic!("it is refused")
+    };
+    assert_eq!((spawning.parent, &spawning.spawner), (0, &spawner));
+    assert!(notice(&shepherd.apply(MS, asks(2))).contains("it has 1 processor beside those"));
 }
