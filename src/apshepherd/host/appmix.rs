@@ -7,8 +7,8 @@
 //! # Approach
 //! A program of its own without rights, the user's as the apshepherd is, that no other program of the user's may trace
 //! ([`crate::os::untraced`]). It takes the library from where the administrator has it, and its environment keeps it from
-//! looking for parts of it in the user's home. Several PEs are told what their host is made of. One thread reads what the apshepherd says, and one
-//! writes what is said to it. It ends when its connection does.
+//! looking for parts of it in the user's home. Several PEs are told what their host is made of. One thread reads what the apshepherd says; what the
+//! library's threads say is written by them. It ends when its connection does.
 
 use crate::apshepherd::decide::mapping::hosts_of;
 use crate::apshepherd::decide::pmix::{FromMix, GIVEN_MAX, Job, ToMix};
@@ -25,10 +25,10 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, sendmsg, setsockopt, sockopt};
 use prost::Message;
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice, Write};
+use std::io::{IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 
 /// How it is called.
 const USAGE: &str = "usage: appmix --help\n(started by apshepherd, which gives it its connection)";
@@ -39,52 +39,26 @@ const DESCRIBED_FROM: usize = 4;
 /// The variable that has a PE's rank, which is set for each.
 const RANK: &[u8] = b"PMIX_RANK=";
 
-/// Sends messages. Nobody waits for that: the apshepherd does not read while much waits for appmix, which the thread that
-/// reads may not keep waiting, and it waits for threads of the library's. (The limit of its data bounds what waits.)
+/// Sends messages, each whole: several threads have it. (A PE goes on with PMIx_Finalize when its message has been written: it
+/// may end at once.)
 #[derive(Clone)]
-struct Sender(mpsc::Sender<(FromMix, Option<mpsc::Sender<()>>)>);
+struct Sender(Arc<Mutex<OwnedFd>>);
 
 impl Sender {
-    /// By this connection, from a thread of its own.
-    fn new(connection: OwnedFd) -> io::Result<Sender> {
-        let (sender, messages) = mpsc::channel::<(FromMix, Option<mpsc::Sender<()>>)>();
-        let writes = move || {
-            for (message, written) in messages {
-                write(&connection, message);
-                // (Nobody waits for it as a rule.)
-                let _ = written.map(|written| written.send(()));
-            }
-        };
-        std::thread::Builder::new().spawn(writes)?;
-        Ok(Sender(sender))
-    }
-
     fn send(&self, message: FromMix) {
-        // (An Err: the process is at its end.)
-        let _ = self.0.send((message, None));
-    }
-
-    /// Waits until it is written.
-    fn send_last(&self, message: FromMix) {
-        let (written, is_written) = mpsc::channel();
-        let _ = self.0.send((message, Some(written)));
-        let _ = is_written.recv();
-    }
-}
-
-/// Writes a message, whole.
-fn write(connection: &OwnedFd, message: FromMix) {
-    let message = pb::FromMix::from(message).encode_to_vec();
-    for (header, payload) in pieces(&message) {
-        let header = [header];
-        let parts = [IoSlice::new(&header), IoSlice::new(payload)];
-        let flags = MsgFlags::MSG_NOSIGNAL;
-        loop {
-            match sendmsg::<()>(connection.as_raw_fd(), &parts, &[], flags, None) {
-                Ok(_) => break,
-                Err(Errno::EINTR) => {}
-                // Half a message is none: PEs would wait for ever.
-                Err(_) => untraced::end_at_once(1),
+        let message = pb::FromMix::from(message).encode_to_vec();
+        let fd = self.0.lock().unwrap_or_else(|broken| broken.into_inner());
+        for (header, payload) in pieces(&message) {
+            let header = [header];
+            let parts = [IoSlice::new(&header), IoSlice::new(payload)];
+            let flags = MsgFlags::MSG_NOSIGNAL;
+            loop {
+                match sendmsg::<()>(fd.as_raw_fd(), &parts, &[], flags, None) {
+                    Ok(_) => break,
+                    Err(Errno::EINTR) => {}
+                    // Half a message is none: PEs would wait for ever.
+                    Err(_) => untraced::end_at_once(1),
+                }
             }
         }
     }
@@ -133,14 +107,14 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let _ = setsockopt(&connection, sockopt::SndBuf, &SEND_BUFFER);
     let buffer = vec![0; PACKET_MAX + 1];
     let mut messages = Messages { connection, joiner: Joiner::default(), buffer };
-    let Ok(sender) = Sender::new(writes) else { untraced::end_at_once(1) };
+    let sender = Sender(Arc::new(Mutex::new(writes)));
     // (Its end is to be seen before that of its connection.)
     let Some(ToMix::Begin(mut job)) = messages.next() else { untraced::end_at_once(1) };
     match pmix_folder::make(&job.folder) {
         Ok(folder) => job.folder = folder,
         Err(e) => {
             let text = format!("{} can't be made: {e}", job.folder);
-            sender.send_last(FromMix::Fails { missing: false, text });
+            sender.send(FromMix::Fails { missing: false, text });
             untraced::end_at_once(1);
         }
     }
@@ -171,7 +145,7 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
                 Failure::NoLibrary(text) => (true, text),
                 Failure::Refused(text) => (false, text),
             };
-            sender.send_last(FromMix::Fails { missing, text });
+            sender.send(FromMix::Fails { missing, text });
             return false;
         }
     };
