@@ -32,7 +32,7 @@ pub enum Asker {
     Pe(u32),
     /// Whether others know the program of this number that is to be spawned.
     Spawning(u64),
-    /// Nobody.
+    /// The answer is not needed.
     Nobody,
 }
 

@@ -99,7 +99,7 @@ pub enum FromMix {
     Fence {
         /// By which it is answered.
         number: u64,
-        /// Who takes part, and who has spawned PEs that do; empty: all PEs of the application.
+        /// The PEs that take part, and those that have spawned others that do; empty: all of the application.
         ranks: Vec<u32>,
         /// PEs of what was spawned that take part, those of each program in one: its namespace, a colon, its ranks.
         spawned: Vec<Vec<u8>>,
@@ -467,7 +467,7 @@ impl Pmix {
         }
     }
 
-    /// What had this namespace has ended. Who asks for what a PE of it has put gets no other answer.
+    /// The program of this namespace has ended. Questions about data of its PEs are answered: there is none.
     pub fn spawned_ended(&mut self, space: String) -> Vec<Effect> {
         let of_it = |_: &u64, ((_, spawned), _): &mut (Whose, _)| {
             spawned.as_ref().is_some_and(|pe: &SpawnedPe| pe.space == space)

@@ -62,7 +62,7 @@ pub struct Request {
     pub entries: Vec<PmiEntry>,
     /// Variables (NAME=VALUE) by which the new PEs find appmix; empty: they are served PMI-1.
     pub pmix: Vec<Vec<u8>>,
-    /// Who spawns them, if not the PE itself: one that it has spawned by PMIx.
+    /// `None`: the PE spawns them. Else a PE that it has spawned by PMIx does.
     pub spawner: Option<SpawnedPe>,
 }
 
@@ -108,7 +108,7 @@ struct Live {
     stage: Stage,
     /// Until it is made.
     request: Request,
-    /// Who does not know of it yet: appmix here, and so many other hosts.
+    /// Whether appmix has still to confirm it, and how many other hosts have.
     waits_for: (bool, usize),
     /// Why one of them can't.
     why_not: String,

@@ -53,16 +53,16 @@ pub struct Spawning {
     pub firsts: Vec<u32>,
     /// The PE of the application on whose processors they run.
     pub parent: u32,
-    /// Who spawns it, if not that PE itself: one that was spawned there, too.
+    /// `None`: that PE spawns it. Else a PE that it has spawned earlier does.
     pub spawner: Option<SpawnedPe>,
 }
 
 /// What a letter says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LetterText {
-    /// What has PE `to`, or one that was spawned there, put by PMIx? It is waited for if it has put nothing yet.
+    /// Asks for the data that PE `to`, or a PE that it has spawned, has put by PMIx; waits until there is some.
     Modex {
-        /// That other one.
+        /// The spawned PE; `None`: PE `to` itself.
         spawned: Option<SpawnedPe>,
     },
     /// PEs of a host are in a fence of PMIx, which is gathered at the PE of the lowest rank in it. The answer, what all

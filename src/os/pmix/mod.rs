@@ -46,7 +46,7 @@ pub enum Upcall {
     Fence {
         /// By which it is answered.
         number: u64,
-        /// Who takes part, and on whose processors others run that do; `None`: all PEs of the application.
+        /// The PEs that take part, and those on whose processors others run that do; `None`: all of the application.
         ranks: Option<Vec<u32>>,
         /// These others, those of each program in one: its namespace, a colon, its ranks.
         spawned: Vec<Vec<u8>>,
@@ -59,7 +59,7 @@ pub enum Upcall {
         number: u64,
         /// Whose.
         rank: u32,
-        /// Not its own, but that of one that runs on its processors.
+        /// Given: the data of this spawned PE, which runs on the processors of that one, is meant.
         spawned: Option<SpawnedPe>,
     },
     /// A PE publishes data, looks it up or takes it back. Answered by [`Server::answer_key`], for each key once.
@@ -75,7 +75,7 @@ pub enum Upcall {
         number: u64,
         /// Its rank.
         rank: u32,
-        /// It is one that runs on the processors of this PE.
+        /// Given: this spawned PE, which runs on the processors of that one, has called.
         spawner: Option<SpawnedPe>,
         /// What it wants.
         programs: Vec<App>,

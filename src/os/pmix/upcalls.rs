@@ -159,7 +159,7 @@ pub(super) unsafe fn meet(
     SUCCESS
 }
 
-/// Who is in a fence.
+/// The PEs that take part in a fence.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Participants {
     /// PEs of the application, and those that have spawned others that take part; `None`: all.

@@ -21,7 +21,7 @@ const KEPT_MAX: u64 = 64 * 1024 * 1024;
 /// So many programs that were spawned have ended before the fences of the first are forgotten: no host asks about them
 /// any more.
 const ENDED_KEPT: usize = 256;
-/// The same where their sets have many ranks.
+/// The same bound, where all sets together have very many ranks.
 const ENDED_KEPT_LEAST: usize = 4;
 
 /// Who is to hear of an end.
@@ -33,7 +33,7 @@ pub(super) enum Whom {
     Host(u32, u64),
 }
 
-/// Who takes part in a fence.
+/// The PEs that take part in a fence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Who {
     /// PEs of the application, which count up: those that take part, and those that have spawned others that do.
@@ -55,7 +55,7 @@ impl Who {
 /// The PEs of a host, who are in a fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival<'a> {
-    /// Who takes part.
+    /// The PEs that take part.
     pub who: &'a Who,
     /// Which fence of these it is, from 1.
     pub turn: u64,
@@ -117,7 +117,7 @@ impl Partial {
         Ok(self.sets.entry(who.clone()).or_default())
     }
 
-    /// The PEs of this namespace have ended: in a while nobody asks about its fences any more.
+    /// The PEs of this namespace have ended. Their fences are forgotten after a while, when no host asks for them again.
     pub fn ended(&mut self, space: String) {
         self.ended.push_back(space);
         while self.ended.len() > ENDED_KEPT

@@ -22,7 +22,7 @@ pub(super) struct Elsewhere(BTreeMap<String, One>);
 struct One {
     /// By which appmix is told of it.
     number: u64,
-    /// Who has asked (from, to, number), until appmix has answered.
+    /// The letter that asked for it (from, to, number), until appmix has answered.
     asked: Option<(u32, u32, u64)>,
     /// Why appmix can't; empty: it can.
     why_not: String,
@@ -45,7 +45,7 @@ impl Shepherd {
             }
             return;
         }
-        // (Else nobody here will meet its PEs.)
+        // (Without PMIx, no PE of this host can meet the new ones.)
         if self.pmix.is_none() || self.unmet.no_pmix.is_some() || self.empty_at.is_some() {
             return self.answer_host(asked, "");
         }
