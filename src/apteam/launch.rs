@@ -306,7 +306,7 @@ pub struct HostLaunch {
     pub process_mapping: String,
     /// No other host has PEs: barriers end here.
     pub alone: bool,
-    /// The first PE of each other host, if PEs of several hosts may spawn by PMIx.
+    /// The first PE of each other host, if these are not too many for PEs to spawn by PMIx ([`HostLaunch::OTHERS_MAX`]).
     pub others: Vec<u32>,
     /// CPU time of each PE.
     pub cpu_limit: Option<Duration>,
@@ -332,6 +332,11 @@ pub struct HostLaunch {
     pub pmix_folder: String,
     /// PEs of another program have spawned this one (MPI_Comm_spawn).
     pub spawned: Option<Spawned>,
+}
+
+impl HostLaunch {
+    /// Other hosts of an application whose PEs spawn by PMIx: each of them is told of each program.
+    pub const OTHERS_MAX: usize = 1023;
 }
 
 /// What PEs find by PMI-1 that were spawned.

@@ -194,6 +194,16 @@ impl RankMap {
         })
     }
 
+    /// The first PE of each apinit that has one, by the number of the apinit.
+    pub fn first_pes(&self) -> BTreeMap<u32, u32> {
+        let (mut first, mut found) = (0u32, BTreeMap::new());
+        for (host, pes) in self.pes_by_host().filter(|(_, pes)| *pes > 0) {
+            found.entry(host).or_insert(first);
+            first = first.saturating_add(cut(pes));
+        }
+        found
+    }
+
     /// The node by which an apinit is named: the first one that it has.
     pub fn first_nid(&self, host: u32) -> Option<Nid> {
         self.of_host(host).next().map(|node| node.nid)
@@ -221,6 +231,7 @@ mod tests {
     use super::*;
     use crate::apteam::place::Place;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn host(nids: &[u32]) -> HostPart {
         HostPart { nids: nids.iter().map(|nid| Nid(*nid)).collect(), ..HostPart::default() }
@@ -293,6 +304,11 @@ mod tests {
                 let its: Vec<MappedNode> = plain.iter().copied().filter(|n| n.host == own).collect();
                 prop_assert_eq!(map.of_host(own).collect::<Vec<_>>(), its);
             }
+            for (host, first) in map.first_pes() {
+                prop_assert_eq!(map.of_host(host).next().map(|node| node.first_rank), Some(first));
+            }
+            let having: BTreeSet<u32> = plain.iter().map(|node| node.host).collect();
+            prop_assert_eq!(map.first_pes().into_keys().collect::<BTreeSet<_>>(), having);
             let by_host: u64 = map.pes_by_host().map(|(_, pes)| pes).sum();
             prop_assert_eq!(by_host, map.pes());
         }

@@ -203,6 +203,32 @@ fn open_mpi_spawns() {
     instance.wait_until_free();
 }
 
+/// PEs of the host that has none of the new ones meet them, too.
+#[test]
+fn open_mpi_spawns_across_hosts() {
+    let test = "spawns::open_mpi_spawns_across_hosts";
+    let Some((program, libraries)) = open_mpi(test) else { return };
+    if !may_be(test) {
+        return;
+    }
+    let two = Cluster::start(2, 1);
+    for library in libraries {
+        let of = (program.clone(), library);
+        let aprun = |line: &str| two.command(0, "aprun", words(line));
+        let one = |arguments| run(&mut family(aprun("-q -n 2 -d 2 -N 1"), &of, arguments));
+        if of.1.ends_with("openmpi-4.1.8/lib") {
+            one("1 refused").expect(3).says(
+                "called MPI_Comm_spawn in vain: PEs are on several hosts, and its Open MPI has PMIx 3",
+            );
+            continue;
+        }
+        let (one, abort) = (one("1").expect(0), one("1 abort"));
+        assert_eq!(one.sorted(), met(2, 1), "{:?}: {}", of.1, one.stderr);
+        abort.expect(7).says("has spawned ended with code 7");
+    }
+    two.wait_until_up();
+}
+
 /// The PE that spawns is on the second host.
 #[test]
 fn a_pe_of_another_host_spawns() {

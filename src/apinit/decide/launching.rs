@@ -8,6 +8,7 @@ use crate::apteam::ending::{Cause, Decisive, NOT_THE_PROGRAM};
 use crate::apteam::fault::Fault;
 use crate::apteam::launch::HostLaunch;
 use crate::apteam::launch::LocalPe;
+use crate::apteam::part::RankMap;
 use crate::apteam::protocol::node::NodeSpec;
 use crate::apteam::protocol::node::Report;
 use crate::apteam::protocol::peers::{FromPeer, ToPeer};
@@ -99,8 +100,7 @@ impl Agent {
             pes,
             process_mapping: place.part.process_mapping.clone(),
             alone: place.host_count() == 1,
-            // (Open MPI with PMIx 3 built in does not take a namespace that has no PE on the host.)
-            others: Vec::new(),
+            others: others_than(place.part.index.unwrap_or_default(), &place.part.map),
             cpu_limit: place.cpu_limit,
             stdin: app.head(),
             kill_grace: place.kill_grace,
@@ -254,6 +254,16 @@ impl App {
     /// Its launch was sent, and its PEs have not been ready yet.
     fn may_be_ready(&self) -> bool {
         !self.ready && self.sent && self.running()
+    }
+}
+
+/// The first PE of each host but this one; none, if these are too many.
+fn others_than(own: u32, map: &RankMap) -> Vec<u32> {
+    let mut first = map.first_pes();
+    first.remove(&own);
+    match first.len() {
+        0..=HostLaunch::OTHERS_MAX => first.into_values().collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -107,6 +107,15 @@ impl Asks {
         Some(asked.asker)
     }
 
+    /// The answers to the questions of this one are not needed any more.
+    pub fn withdraw(&mut self, asker: Asker) {
+        let all = self.asked.iter().filter(|(_, asked)| asked.asker == asker);
+        let numbers: Vec<u64> = all.map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.answered(number);
+        }
+    }
+
     /// What is to be sent at this time.
     pub fn next(&mut self, now_ns: u64) -> Vec<Letter> {
         self.sent.retain(|_, until| *until > now_ns);

@@ -64,6 +64,8 @@ pub enum Event {
     Pmi { rank: u32, data: Bytes },
     /// appmix says this.
     Mix(FromMix),
+    /// This PE has an Open MPI with a PMIx of release 3. (Said before its [`FromMix::Spawn`], where other hosts have PEs.)
+    Pmix3(u32),
     /// appmix has ended by itself: how.
     MixEnded(String),
     /// There is no appmix, and the program may do without: why.

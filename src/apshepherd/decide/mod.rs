@@ -305,6 +305,7 @@ impl Shepherd {
             Event::Frozen(frozen) => self.look_frozen(now_ns, frozen),
             Event::Pmi { rank, data } => self.pmi_bytes(now_ns, rank, &data),
             Event::Mix(said) => self.mix_says(now_ns, said),
+            Event::Pmix3(rank) => self.spawned.with_pmix_3(rank),
             Event::MixEnded(text) => self.mix_ended(now_ns, &text),
             Event::NoMix(why) => self.no_pmix(why),
             Event::PortShut(why) => self.port_shut(&why),

@@ -586,21 +586,18 @@ impl Pmix {
         }
         let here = !ranks.is_empty() && ranks.iter().all(|rank| self.progress.contains_key(rank));
         if self.alone || here {
-            return over(number, SUCCESS, data).collect();
+            return match data.len() {
+                0..=GIVEN_MAX => over(number, SUCCESS, data).collect(),
+                // (appmix has left some of it away.)
+                _ => vec![too_much_given(GIVEN_MAX as u64)],
+            };
         }
         if !who.ranks.is_empty() || !who.spawned.is_empty() {
             return self.partial_fence(number, who, data);
         }
         let most = self.most.min(GIVEN_MAX as u64);
         if data.len() as u64 > most {
-            let cure = match most < GIVEN_MAX as u64 {
-                true => format!(", or {}", raise("pmi_max", format_size(most))),
-                false => String::new(),
-            };
-            let most = format_size(most);
-            return vec![Effect::Garbage(format!(
-                "and the others on its host give more than {most} to a fence of PMIx: run fewer PEs on each host{cure}"
-            ))];
+            return vec![too_much_given(most)];
         }
         if self.fences.len() >= WAITING_MAX {
             return vec![Effect::Garbage(format!(
@@ -700,6 +697,18 @@ impl Pmix {
         }
         effects
     }
+}
+
+/// The PEs of a host may give this much to a fence at most.
+fn too_much_given(most: u64) -> Effect {
+    let cure = match most < GIVEN_MAX as u64 {
+        true => format!(", or {}", raise("pmi_max", format_size(most))),
+        false => String::new(),
+    };
+    let most = format_size(most);
+    Effect::Garbage(format!(
+        "and the others on its host give more than {most} to a fence of PMIx: run fewer PEs on each host{cure}"
+    ))
 }
 
 /// The end of a fence, in pieces.

@@ -45,11 +45,13 @@ use crate::apteam::protocol::stacks::{Made, Placed};
 use crate::machine::Nid;
 use crate::variables::units::count;
 use elsewhere::Elsewhere;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Programs that PEs of one host have spawned and that have not ended.
 const PROGRAMS_MAX: usize = 64;
+/// How long others may take until they know of one.
+const PREPARED: Duration = Duration::from_secs(60);
 /// How long an apinit may take to put one into its group. (After 10 s it ends what waits beside the apshepherd.)
 const PLACED: Duration = Duration::from_secs(8);
 
@@ -116,8 +118,8 @@ struct Live {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// All are told of it.
-    Preparing,
+    /// All are told of it, and know of it by then.
+    Preparing(u64),
     Making,
     /// apinit is to place it, until then.
     Waiting(Made, u64),
@@ -136,8 +138,11 @@ pub(super) struct Spawned {
     pub shares: bool,
     /// No other host has PEs.
     pub alone: bool,
-    /// The first PE of each other one, if PEs of several hosts may spawn by PMIx.
+    /// The first PE of each other one; none, if there are too many of them.
     pub others: Vec<u32>,
+    /// PEs with a PMIx of release 3. (They can't read what a server of a later release says about PEs that are all on other
+    /// hosts.)
+    of_pmix_3: BTreeSet<u32>,
     /// How the PMIx namespaces of what PEs of this host spawn begin.
     spaces: String,
 }
@@ -159,6 +164,11 @@ impl Spawned {
         format!("{}.{number}", self.spaces)
     }
 
+    /// This PE has one.
+    pub fn with_pmix_3(&mut self, rank: u32) {
+        self.of_pmix_3.insert(rank);
+    }
+
     /// Whether none is left.
     pub fn is_empty(&self) -> bool {
         self.programs.is_empty()
@@ -167,7 +177,7 @@ impl Spawned {
     /// When one has waited for too long.
     pub fn due_ns(&self) -> Option<u64> {
         let until = |program: &Live| match program.stage {
-            Stage::Waiting(_, until) => Some(until),
+            Stage::Preparing(until) | Stage::Waiting(_, until) => Some(until),
             _ => None,
         };
         self.programs.values().filter_map(until).min()
@@ -192,7 +202,7 @@ impl Shepherd {
         let number = self.spawned.last;
         let pes = request.pes();
         let waits_for = (by != By::Pmi, self.spawned.others.len());
-        let (stage, why_not) = (Stage::Preparing, String::new());
+        let (stage, why_not) = (Stage::Preparing(after(now_ns, PREPARED)), String::new());
         let live = Live { rank, pes, by, stage, request, waits_for, why_not };
         self.spawned.programs.insert(number, live);
         match by {
@@ -236,7 +246,7 @@ impl Shepherd {
 
     fn make_if_all_know(&mut self, now_ns: u64, number: u64) {
         let Some(live) = self.spawned.programs.get(&number) else { return };
-        if live.stage != Stage::Preparing || live.waits_for != (false, 0) {
+        if !matches!(live.stage, Stage::Preparing(_)) || live.waits_for != (false, 0) {
             return;
         }
         if live.why_not.is_empty() && !self.ending {
@@ -329,9 +339,16 @@ impl Shepherd {
                 "PEs of its host have spawned {PROGRAMS_MAX} programs that have not ended, the maximum"
             ));
         }
-        if by != By::Pmi && !self.spawned.alone && self.spawned.others.is_empty() {
-            let why = "with Open MPI, PEs that are all on one host can spawn, and no others";
-            return Err(why.to_owned());
+        if by != By::Pmi && !self.spawned.alone {
+            if self.spawned.others.is_empty() {
+                let most = HostLaunch::OTHERS_MAX + 1;
+                return Err(format!("with Open MPI, PEs on more than {most} hosts can't spawn"));
+            }
+            if self.spawned.of_pmix_3.contains(&rank) {
+                let why = "PEs are on several hosts, and its Open MPI has PMIx 3, which can't connect them with what is \
+                           spawned: use one that was built with libpmix, or Open MPI 5";
+                return Err(why.to_owned());
+            }
         }
         let (wanted, room) = (request.pes(), self.room_to_spawn(rank));
         if wanted > PES_MAX as u64 {
@@ -402,18 +419,27 @@ impl Shepherd {
         self.answer_spawn(now_ns, rank, by, Some(number));
     }
 
-    /// The time is over of those that wait for their place.
+    /// The time is over of those that wait for others.
     pub(super) fn spawns_late(&mut self, now_ns: u64) {
-        let late =
-            |program: &Live| matches!(program.stage, Stage::Waiting(_, until) if until <= now_ns);
-        let late: Vec<u64> = self
-            .spawned
-            .programs
-            .iter()
-            .filter(|(_, program)| late(program))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in late {
+        let (mut unknown, mut unplaced) = (Vec::new(), Vec::new());
+        for (number, program) in &self.spawned.programs {
+            match program.stage {
+                Stage::Preparing(until) if until <= now_ns => unknown.push(*number),
+                Stage::Waiting(_, until) if until <= now_ns => unplaced.push(*number),
+                _ => {}
+            }
+        }
+        for number in unknown {
+            self.asks.withdraw(Asker::Spawning(number));
+            if let Some(Live { rank, by, waits_for: (here, _), .. }) =
+                self.forget_spawned(now_ns, number)
+            {
+                let who = if here { "appmix" } else { "another host of it" };
+                let why = format!("{who} did not answer within {} s", PREPARED.as_secs());
+                self.refuse_spawn(now_ns, rank, by, &why);
+            }
+        }
+        for number in unplaced {
             let why_not = format!(
                 "the apinit of its host has not put it into its control group within {} s: it may be of an older \
                  release",
@@ -445,7 +471,7 @@ impl Shepherd {
             (Stage::Running, Err(why)) => {
                 Cause::NotMet { rank, nid, text: format!("can't run what it has spawned: {why}") }
             }
-            (Stage::Preparing | Stage::Making | Stage::Waiting(..), end) => {
+            (Stage::Preparing(_) | Stage::Making | Stage::Waiting(..), end) => {
                 let why = end.err().unwrap_or_else(|| "its process was killed".to_owned());
                 return self.refuse_spawn(now_ns, rank, program.by, &why);
             }

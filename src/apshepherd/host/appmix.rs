@@ -7,8 +7,12 @@
 //! # Approach
 //! A program of its own without rights, the user's as the apshepherd is, that no other program of the user's may trace
 //! ([`crate::os::untraced`]). It takes the library from where the administrator has it, and its environment keeps it from
-//! looking for parts of it in the user's home. Several PEs are told what their host is made of. One thread reads what the apshepherd says; what the
-//! library's threads say is written by them. It ends when its connection does.
+//! looking for parts of it in the user's home. Several PEs are told what their host is made of. It ends when its
+//! connection does.
+//!
+//! What the library's threads say is written by them, and one thread reads what the apshepherd says. This one waits for
+//! nothing else: while too much waits here to be read, the apshepherd does not read either, and the library's threads wait
+//! for it. What waits for one of these has a thread of its own ([`Registrar`]).
 
 use crate::apshepherd::decide::mapping::hosts_of;
 use crate::apshepherd::decide::pmix::{FromMix, GIVEN_MAX, Job, ToMix};
@@ -28,6 +32,7 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::ExitCode;
+use std::sync::mpsc::{Sender as Queue, channel};
 use std::sync::{Arc, Mutex};
 
 /// How it is called.
@@ -149,6 +154,9 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
             return false;
         }
     };
+    let server = Arc::new(server);
+    let registrar = Registrar { server: server.clone(), sender: sender.clone(), whole };
+    let Some(registrar) = registrar.start() else { return false };
     let mut begun: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for message in messages {
         match message {
@@ -165,34 +173,66 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
             ToMix::ModexFound { number, status, data } => {
                 server.answer(number, status, &data);
             }
-            ToMix::LookUp { number, rank, spawned } => {
-                server.look_up(number, rank, spawned.map(to_library).as_ref());
-            }
-            ToMix::Prepare { number, spawning } => {
-                let of_spawned = spawned(&whole, &spawning);
-                let spawner = spawning.spawner.map(to_library);
-                let added = server.add(number, &of_spawned, spawning.parent, spawner.as_ref());
-                let found = added.and_then(|()| match of_spawned.is_here() {
-                    true => server.environment(&of_spawned.name, 0),
-                    false => Ok(Vec::new()),
-                });
-                let (environment, why_not) = match found {
-                    Ok(mut environment) => {
-                        environment.retain(|item| !item.starts_with(RANK));
-                        (environment, String::new())
-                    }
-                    Err(Failure::NoLibrary(text) | Failure::Refused(text)) => (Vec::new(), text),
-                };
-                sender.send(FromMix::Prepared { number, environment, why_not });
-            }
             ToMix::Spawned { number, status, name } => server.spawned(number, status, &name),
-            ToMix::Forget(name) => server.forget(&name),
             ToMix::Answered { number, key, status, data } => {
                 server.answer_key(number, &key, status, &data);
+            }
+            ToMix::LookUp { .. } | ToMix::Prepare { .. } | ToMix::Forget(_) => {
+                // (It lasts as long as this thread.)
+                let _ = registrar.send(message);
             }
         }
     }
     true
+}
+
+/// Does what waits for the library's threads, or says something itself, in a thread of its own.
+struct Registrar {
+    server: Arc<Server>,
+    sender: Sender,
+    /// The application.
+    whole: pmix::Job,
+}
+
+impl Registrar {
+    /// Its queue, which is as long as the apshepherd lets it become; `None`: there is no thread for it.
+    fn start(self) -> Option<Queue<ToMix>> {
+        let (queue, messages) = channel();
+        let thread = std::thread::Builder::new();
+        thread.spawn(move || messages.into_iter().for_each(|message| self.take(message))).ok()?;
+        Some(queue)
+    }
+
+    fn take(&self, message: ToMix) {
+        match message {
+            ToMix::LookUp { number, rank, spawned } => {
+                self.server.look_up(number, rank, spawned.map(to_library).as_ref());
+            }
+            ToMix::Prepare { number, spawning } => {
+                let (environment, why_not) = match self.prepare(number, spawning) {
+                    Ok(environment) => (environment, String::new()),
+                    Err(Failure::NoLibrary(text) | Failure::Refused(text)) => (Vec::new(), text),
+                };
+                self.sender.send(FromMix::Prepared { number, environment, why_not });
+            }
+            ToMix::Forget(name) => self.server.forget(&name),
+            // (These are others' business.)
+            _ => {}
+        }
+    }
+
+    /// The variables for PEs that are here.
+    fn prepare(&self, number: u64, spawning: Spawning) -> Result<Vec<Vec<u8>>, Failure> {
+        let job = spawned(&self.whole, &spawning);
+        let spawner = spawning.spawner.map(to_library);
+        self.server.add(number, &job, spawning.parent, spawner.as_ref())?;
+        if !job.is_here() {
+            return Ok(Vec::new());
+        }
+        let mut environment = self.server.environment(&job.name, 0)?;
+        environment.retain(|item| !item.starts_with(RANK));
+        Ok(environment)
+    }
 }
 
 /// An application as the library is told of it.

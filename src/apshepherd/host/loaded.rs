@@ -1,4 +1,4 @@
-//! Which MPI a process has loaded: by what is mapped in its memory.
+//! Which MPI a process has loaded, and which PMIx: by what is mapped in its memory.
 
 use crate::aprun::decide::elf::mpi_of;
 use crate::apteam::posting::Mpi;
@@ -44,20 +44,47 @@ const LAUNCHERS: [&str; 18] = [
 /// The MPI that a process, or one that descends from it, has loaded, launchers and what they run apart; `left`: so many
 /// bytes of maps may still be read.
 pub fn mpi_in(pid: i32, left: &mut u64) -> Mpi {
+    let mpis = looked_at(pid, left, |libraries| {
+        libraries.map(mpi_of_loaded).find(|mpi| *mpi != Mpi::None)
+    });
+    mpis.unwrap_or_default()
+}
+
+/// Whether a process, or one that descends from it, has an Open MPI with a PMIx of release 3: one of release 4 without a
+/// libpmix beside it. `left` as above.
+pub fn has_pmix_3(pid: i32, left: &mut u64) -> bool {
+    looked_at(pid, left, |libraries| pmix_3_in(libraries).then_some(())).is_some()
+}
+
+fn pmix_3_in<'a>(libraries: impl Iterator<Item = &'a [u8]>) -> bool {
+    let (mut of_4, mut beside) = (false, false);
+    for library in libraries {
+        of_4 |= library.starts_with(b"libopen-pal.so.40");
+        beside |= library.starts_with(b"libpmix.so");
+    }
+    of_4 && !beside
+}
+
+/// Looks at the libraries of each of these processes in turn, until something is found.
+fn looked_at<T>(
+    pid: i32,
+    left: &mut u64,
+    look: impl Fn(&mut dyn Iterator<Item = &[u8]>) -> Option<T>,
+) -> Option<T> {
     let mut todo = VecDeque::from([pid]);
     for _ in 0..PROCESSES_MAX {
-        let Some(pid) = todo.pop_front() else { break };
+        let pid = todo.pop_front()?;
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         if LAUNCHERS.contains(&name.trim_end()) {
             continue;
         }
-        match mpi_of_process(pid, left) {
-            Mpi::None => {}
-            mpi => return mpi,
+        let map = map_of(pid, left);
+        if let Some(found) = look(&mut libraries_in(&map)) {
+            return Some(found);
         }
         todo.extend(children_of(pid, THREADS_MAX).take(PROCESSES_MAX));
     }
-    Mpi::None
+    None
 }
 
 /// (Each thread has those that it has forked.)
@@ -71,17 +98,21 @@ fn children_of(pid: i32, threads_max: usize) -> impl Iterator<Item = i32> {
     lists.flatten()
 }
 
-fn mpi_of_process(pid: i32, left: &mut u64) -> Mpi {
+fn map_of(pid: i32, left: &mut u64) -> Vec<u8> {
     let mut text = Vec::new();
     // (An Err: it has ended, or is of another user.)
     let _ = File::open(format!("/proc/{pid}/maps"))
         .and_then(|file| file.take(MAP_MAX.min(*left)).read_to_end(&mut text));
     *left = left.saturating_sub(text.len() as u64);
-    let libraries = text.split(|byte| *byte == b'\n').filter_map(|line| {
+    text
+}
+
+/// The names of the files of a map.
+fn libraries_in(map: &[u8]) -> impl Iterator<Item = &[u8]> {
+    map.split(|byte| *byte == b'\n').filter_map(|line| {
         let at = line.iter().position(|byte| *byte == b'/')?;
         line[at..].rsplit(|byte| *byte == b'/').next()
-    });
-    libraries.map(mpi_of_loaded).find(|mpi| *mpi != Mpi::None).unwrap_or_default()
+    })
 }
 
 /// (The library of MPI's own ABI is MPICH's so far. What is linked with it may be started with another that is of Open MPI,
@@ -131,6 +162,21 @@ mod tests {
             ("libc.so.6", Mpi::None),
         ] {
             assert_eq!(mpi_of_loaded(name.as_bytes()), mpi, "{name}");
+        }
+    }
+
+    #[test]
+    fn open_mpi_4_without_a_libpmix_has_release_3() {
+        for (map, has) in [
+            ("7f00-7f01 r-xp 00000000 fe:01 7 /a/libopen-pal.so.40\n", true),
+            (
+                "7f00-7f01 r-xp 0 fe:01 7 /a/libopen-pal.so.40.30.2\n7f01-7f02 /b/libpmix.so.2\n",
+                false,
+            ),
+            ("7f00-7f01 r-xp 00000000 fe:01 7 /a/libopen-pal.so.80\n", false),
+            ("7f00-7f01 rw-p 00000000 00:00 0\n", false),
+        ] {
+            assert_eq!(pmix_3_in(libraries_in(map.as_bytes())), has, "{map}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The loop's dealings with appmix: it begins before the PEs, which find it by their environment, and ends after them.
 
+use super::loaded::{LOOK_MAX, has_pmix_3};
 use super::packets::{Packets, PacketsError};
 use super::program::Refusal;
 use super::*;
@@ -216,9 +217,24 @@ impl Shell {
                     self.mix.failed = true;
                     self.mix_fails(missing, &text);
                 }
-                Some(said) => self.happens(Event::Mix(said)),
+                Some(said) => {
+                    self.look_at_spawner(&said);
+                    self.happens(Event::Mix(said));
+                }
                 None => return self.lose_mix(Some("its message can't be decoded")),
             }
+        }
+    }
+
+    /// Where other hosts have PEs: which PMIx one has that wants to spawn.
+    fn look_at_spawner(&mut self, said: &FromMix) {
+        let FromMix::Spawn { rank, .. } = said else { return };
+        let several = self.launch.as_ref().is_some_and(|launch| !launch.alone);
+        let Some((_, pe)) = self.pes.of_rank(*rank).filter(|(_, pe)| several && !pe.ended) else {
+            return;
+        };
+        if has_pmix_3(pe.pid.as_raw(), &mut { LOOK_MAX }) {
+            self.happens(Event::Pmix3(*rank));
         }
     }
 

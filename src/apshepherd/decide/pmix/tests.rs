@@ -313,6 +313,15 @@ fn everything_has_a_bound() {
     assert!(
         matches!(&effects[..], [Effect::Garbage(text)] if text.ends_with("run fewer PEs on each host"))
     );
+    // Of PEs that are all on this host.
+    for (mut pmix, ranks) in
+        [(Pmix::new(true, MOST, 2, 0..2), &[][..]), (Pmix::new(false, MOST, 4, 0..2), &[0, 1][..])]
+    {
+        let whole = pmix.hear(0, fence(1, ranks, &vec![0; GIVEN_MAX]));
+        assert!(matches!(&whole[..], [Effect::Tell(_), ..]));
+        let cut = pmix.hear(0, fence(2, ranks, &vec![0; GIVEN_MAX + 1]));
+        assert!(matches!(&cut[..], [Effect::Garbage(text)] if text.contains("give more than")));
+    }
     let mut narrow = Pmix::new(false, 1024, 4, 0..2);
     let effects = narrow.hear(0, fence(1, &[], &[0; 1025]));
     assert!(matches!(&effects[..], [Effect::Garbage(text)] if text.contains("pmi_max")));

@@ -320,7 +320,13 @@ fn a_spawn_by_pmix_is_refused_with_a_reason() {
     let mut shepherd = going(open_mpi(2));
     refused(shepherd.apply(MS, asks()), "3 processes for which it has 1 processor");
     let mut shepherd = going(HostLaunch { alone: false, ..open_mpi(4) });
-    refused(shepherd.apply(MS, asks()), "PEs that are all on one host can spawn, and no others");
+    refused(shepherd.apply(MS, asks()), "PEs on more than 1024 hosts can't spawn");
+    let mut shepherd = going(of_three_hosts());
+    shepherd.apply(MS, Event::Pmix3(0));
+    refused(shepherd.apply(MS, asks()), "has PMIx 3, which can't connect them");
+    let mut shepherd = going(of_three_hosts());
+    shepherd.apply(MS, Event::Pmix3(1));
+    assert_eq!(told(&shepherd.apply(MS, asks())).len(), 1, "of another PE");
     let mut many = open_mpi(4);
     many.launch.shares = true;
     let program = Program { pes: 16_385, command: b"./a".to_vec(), ..Program::default() };
@@ -404,6 +410,32 @@ fn a_spawn_is_refused_where_another_host_cant_know_of_it() {
     );
     let text = "called MPI_Comm_spawn in vain: on another host of it, no memory";
     assert_eq!((notice(&actions), letters(&actions).len()), (text.to_owned(), 2));
+}
+
+/// A host that does not answer, and an appmix.
+#[test]
+fn a_spawn_is_refused_where_somebody_does_not_answer() {
+    let late = MS + 60 * SECOND;
+    let refused = |shepherd: &mut Shepherd, who: &str| {
+        let actions = shepherd.apply(late, Event::Tick);
+        assert_eq!(told(&actions).last(), Some(&over(SPAWN_FAILED, "")));
+        let text = format!("called MPI_Comm_spawn in vain: {who} did not answer within 60 s");
+        assert_eq!(notice(&actions), text);
+    };
+    let mut shepherd = going(of_three_hosts());
+    shepherd.apply(MS, asks());
+    shepherd.apply(MS, answers(2, 1, SUCCESS, ""));
+    shepherd.apply(MS, prepared(1, ""));
+    assert_eq!(told(&shepherd.apply(late - 1, Event::Tick)), []);
+    refused(&mut shepherd, "another host of it");
+    // It is not asked again, and its answer is too late.
+    let again = letters(&shepherd.apply(late + 3600 * SECOND, Event::Tick));
+    assert!(again.iter().all(|letter| matches!(letter.text, LetterText::SpawnedEnded(_))));
+    assert_eq!(spawned(&shepherd.apply(late, answers(3, 2, SUCCESS, ""))), None);
+    let mut shepherd = going(open_mpi(4));
+    shepherd.apply(MS, asks());
+    refused(&mut shepherd, "appmix");
+    assert_eq!(spawned(&shepherd.apply(late, prepared(1, ""))), None);
 }
 
 /// The other side of it.
