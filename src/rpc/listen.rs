@@ -45,7 +45,7 @@ pub use bounds::{Bounds, FILES_USUAL, admitted, raise_descriptor_limit};
 use bounds::{Counts, Slot};
 use connection::Connection;
 use reading::Reading;
-pub use socket::{ListenError, PATH_MAX, listen, listen_for_descriptors};
+pub use socket::{ListenError, PATH_MAX, is_absent, listen, listen_for_descriptors};
 
 /// What a user id that does not exist in our user namespace is shown as.
 const OVERFLOW_UID: u32 = 65_534;

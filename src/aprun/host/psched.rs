@@ -15,6 +15,7 @@ use crate::machine::Nid;
 use crate::os::host::monotonic_ns;
 use crate::rpc::connect::{ConnectError, connect_to_process, status_text};
 use crate::rpc::convert::places_of;
+use crate::rpc::listen::is_absent;
 use crate::rpc::node_list::nodes_by_pages;
 use crate::rpc::{Malformed, pb};
 use crate::variables::units::nanos;
@@ -123,7 +124,7 @@ fn down(socket: &Path, error: &ConnectError, waits: bool) -> Event {
     // A socket that is there and that nobody listens on is one of a psched that is being
     // restarted, perhaps. One that is not there is the wrong one, or there is no psched.
     let absent = !error.may_pass()
-        || matches!(error, ConnectError::NobodyAnswers(_) if !waits && !socket.exists());
+        || matches!(error, ConnectError::NobodyAnswers(_) if !waits && is_absent(socket));
     Event::PschedDown { text: error.to_string(), absent, answered: false }
 }
 
@@ -186,7 +187,7 @@ pub async fn hosts(
             Ok(nodes) => return Ok(nodes),
             Err(failed) => failed,
         };
-        let comes = passes && (patience.is_some() || socket.exists());
+        let comes = passes && (patience.is_some() || !is_absent(socket));
         if !comes || Instant::now() >= until {
             return Err(text);
         }

@@ -18,7 +18,8 @@ pub const PATH_MAX: usize = 107;
 /// Connections that wait for accept; the kernel lowers it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
-/// How long to wait for another process that is listening in the same directory just now.
+/// How long to wait for another process that is listening in the same directory just now. (Any user can keep it locked
+/// who may read it: that is not to keep a daemon from its start.)
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// How long to wait for what a daemon that was killed was just starting: until it is executed it keeps the
@@ -69,9 +70,6 @@ pub enum ListenError {
         /// On what.
         path: PathBuf,
     },
-    /// Another process holds the lock on the directory for longer than it takes to listen.
-    #[error("another process keeps {0} locked (flock): `lslocks` shows which")]
-    Locked(PathBuf),
     /// Anything else that the system says.
     #[error("can't {doing} {path}")]
     System {
@@ -206,8 +204,21 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// A lock on the socket's directory, for as long as it is looked at and changed.
-fn lock_directory(path: &Path) -> Result<Flock<fs::File>, ListenError> {
+/// Whether there is no socket, and none is being made anew by a daemon that has just started: its stale one goes first.
+pub fn is_absent(path: &Path) -> bool {
+    if path.exists() {
+        return false;
+    }
+    let Ok(directory) = fs::File::open(directory_of(path)) else { return true };
+    match Flock::lock(directory, FlockArg::LockSharedNonblock) {
+        Ok(_lock) => !path.exists(),
+        Err((_, errno)) => errno != nix::Error::EWOULDBLOCK,
+    }
+}
+
+/// A lock on the socket's directory, for as long as it is looked at and changed. `None`: another process keeps it for
+/// longer than that takes.
+fn lock_directory(path: &Path) -> Result<Option<Flock<fs::File>>, ListenError> {
     let directory = directory_of(path);
     let mut file = fs::File::open(directory).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ListenError::NoDirectory(directory.to_owned()),
@@ -216,13 +227,17 @@ fn lock_directory(path: &Path) -> Result<Flock<fs::File>, ListenError> {
     let until = Instant::now() + LOCK_WAIT;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
+            Ok(lock) => return Ok(Some(lock)),
             Err((again, nix::Error::EWOULDBLOCK)) if Instant::now() < until => {
                 file = again;
                 std::thread::sleep(LOOK_AGAIN);
             }
             Err((_, nix::Error::EWOULDBLOCK)) => {
-                return Err(ListenError::Locked(directory.to_owned()));
+                tracing::warn!(
+                    "another process keeps {} locked (flock; lslocks shows which): going on without that lock",
+                    directory.display()
+                );
+                return Ok(None);
             }
             Err((_, errno)) => return Err(wrong("lock", directory, errno.into())),
         }

@@ -101,6 +101,27 @@ async fn a_stale_socket_is_replaced_and_nothing_else_is() {
     assert!(matches!(listen(&datagrams, 0o600), Err(ListenError::Answered(_))));
 }
 
+/// Between a daemon's stale socket and its new one there is none.
+#[tokio::test]
+async fn a_socket_that_is_being_made_is_not_absent() {
+    use nix::fcntl::{Flock, FlockArg};
+    let folder = folder();
+    let path = folder.path().join("s");
+    assert!(is_absent(&path) && is_absent(&folder.path().join("none/s")));
+    let directory = || fs::File::open(folder.path()).expect("it is there");
+    let daemon = Flock::lock(directory(), FlockArg::LockExclusive).expect("locked");
+    assert!(!is_absent(&path));
+    drop(daemon);
+    // Another who looks is no daemon.
+    let caller = Flock::lock(directory(), FlockArg::LockShared).expect("locked");
+    assert!(is_absent(&path));
+    // And whoever keeps it locked keeps no daemon from its start.
+    let _listens = listen(&path, 0o600).expect("without the lock");
+    drop(caller);
+    assert!(!is_absent(&path));
+    connect(&path).await;
+}
+
 /// A daemon is killed while it starts a program, which has its socket until it is executed: here `sleep`.
 #[tokio::test]
 async fn a_socket_that_a_killed_daemons_child_has_is_soon_stale() {
