@@ -2,8 +2,9 @@
 
 use crate::os::{peer, rights, trust};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr};
-use nix::sys::stat::{Mode, fchmod};
+use nix::sys::stat::{Mode, fchmod, umask};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -127,19 +128,36 @@ fn bound(path: &Path, mode: u32, descriptors: bool) -> Result<UnixListener, List
     if !descriptors {
         rights::refuse(&socket).map_err(system("refuse descriptors on"))?;
     }
-    // The file gets the mode of the socket less the umask, so that it never has more than `mode`;
-    // what the umask took is given afterwards, before anyone can connect.
+    // The file gets the mode of the socket less the umask, so that it never has more than `mode`. Whoever is not allowed to
+    // connect takes that for the last word, also where nobody listens yet: so the file has its mode from the first.
     fchmod(&socket, Mode::from_bits_truncate(mode & 0o777))
         .map_err(|errno| system("set the mode of")(errno.into()))?;
-    bind(&socket, path).map_err(|error| match error.kind() {
+    bind_without_umask(&socket, path).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => ListenError::Answered(path.to_owned()),
         _ => wrong("create the socket", path, error),
     })?;
+    // (Where a thread can't have a umask of its own.)
     fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o777))
         .map_err(system("set the mode of"))?;
     let listening = socket::Backlog::new(BACKLOG).and_then(|most| socket::listen(&socket, most));
     listening.map_err(|errno| system("listen on")(errno.into()))?;
     UnixListener::from_std(socket.into()).map_err(system("listen on"))
+}
+
+/// In a thread with a umask of its own, if there can be one.
+fn bind_without_umask(socket: &OwnedFd, path: &Path) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
+            if unshare(CloneFlags::CLONE_FS).is_ok() {
+                umask(Mode::empty());
+            }
+            bind(socket, path)
+        });
+        match thread.map(|thread| thread.join()) {
+            Ok(Ok(bound)) => bound,
+            _ => bind(socket, path),
+        }
+    })
 }
 
 fn bind(socket: &OwnedFd, path: &Path) -> io::Result<()> {

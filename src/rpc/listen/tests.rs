@@ -2,12 +2,13 @@ use super::*;
 use crate::rpc::raw_requests;
 use crate::rpc::request_turns::RequestTurns;
 use nix::sys::stat::{Mode, umask};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_stream::StreamExt;
 use tokio_util::task::AbortOnDropHandle;
@@ -63,6 +64,33 @@ async fn the_mode_is_as_asked_whatever_the_umask() {
         let metadata = fs::metadata(folder.path().join(format!("{mode:o}")));
         assert_eq!(metadata.expect("it is there").permissions().mode() & 0o7777, mode);
     }
+}
+
+/// A user who is refused would not try again.
+#[tokio::test]
+async fn the_mode_is_as_asked_from_the_first() {
+    let folder = folder();
+    let (path, made) = (folder.path().join("s"), AtomicBool::new(false));
+    let runtime = tokio::runtime::Handle::current();
+    std::thread::scope(|threads| {
+        let looks = threads.spawn(|| {
+            let mut seen = BTreeSet::new();
+            while !made.load(Ordering::Relaxed) {
+                seen.extend(
+                    fs::metadata(&path).ok().map(|found| found.permissions().mode() & 0o777),
+                );
+            }
+            seen
+        });
+        threads.spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("always allowed");
+            umask(Mode::from_bits_truncate(0o077));
+            let _runtime = runtime.enter();
+            (0..200).for_each(|_| drop(listen(&path, 0o666).expect("stale each time")));
+            made.store(true, Ordering::Relaxed);
+        });
+        assert!(looks.join().expect("no panic").into_iter().all(|mode| mode == 0o666));
+    });
 }
 
 #[tokio::test]
