@@ -28,9 +28,10 @@ impl Front {
             // The stream ends with the application.
             return;
         }
-        if let Some(first) = self.first_try_at
-            && (absent || now_ns >= first.saturating_add(self.setup.patience_ns()))
-        {
+        // (It may have answered for a while, and taken its time.)
+        let since = self.psched.down_since.unwrap_or(now_ns);
+        let waited = now_ns >= since.saturating_add(self.setup.patience_ns());
+        if self.first_try_at.is_some() && (absent || waited) {
             return self.fail(&text);
         }
         self.psched.down(now_ns, text, self.setup.spread);

@@ -523,6 +523,14 @@ fn no_psched() {
         .at(2_550, &[Action::Psched(Ask::Post)]);
     session.now = 5_000 * MS;
     session.gives(down("refused"), &[say("refused"), Action::Exit(125)]);
+    // Also if it goes while it takes its time.
+    let mut session = Session::new();
+    session.gives(Event::Start, &[Action::Psched(Ask::Post)]);
+    session.gives(Event::PschedUp { pid: 76 }, &[]);
+    session.now = 6_000 * MS;
+    session.gives(down("gone"), &[]).at(6_050, &[Action::Psched(Ask::Post)]);
+    session.now = 11_000 * MS;
+    session.gives(down("gone"), &[say("gone"), Action::Exit(125)]);
     // For as long as it is told to.
     let patience = Some(Duration::from_secs(60));
     let mut session = Session { front: Front::new(Setup { patience, ..setup() }), now: 0 };
