@@ -222,8 +222,9 @@ impl Driver {
             Action::Report(report) => out.tell_psched(Said::Report(Box::new(report))),
             Action::Foreign(foreign) => out.tell_psched(Said::Foreign(foreign)),
             Action::VerifyPlaces { key, pes } => {
-                let looked = out.verify_places(key, &pes);
-                self.later(Event::PlacesVerified(key, looked));
+                if let Some(looked) = out.verify_places(key, &pes) {
+                    self.later(Event::PlacesVerified(key, looked));
+                }
             }
             Action::Yield { key, nids, nice } => out.yields(key, &nids, nice),
             Action::KillGroups { key, shepherd } => self.kill(out, key, shepherd),

@@ -73,11 +73,9 @@ pub trait Outside {
     /// What stood in the way.
     fn start_shepherd(&mut self, place: &PlaceCommand) -> Result<(), String>;
 
-    /// Whether its PEs, which stand before their first instruction, are in the groups of their nodes.
-    ///
-    /// # Errors
-    /// What was found instead.
-    fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) -> Result<(), String>;
+    /// Whether its PEs, which stand before their first instruction, are in the groups of their nodes; an Err: what was found
+    /// instead. `None`: its shepherd has ended meanwhile, as will be said, and processes have lost their parent.
+    fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) -> Option<Result<(), String>>;
 
     /// Lets its PEs on these nodes give way to the system.
     fn yields(&mut self, key: Key, nids: &[Nid], nice: u32);

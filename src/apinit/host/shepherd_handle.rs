@@ -1,5 +1,6 @@
 //! A shepherd, as the one task has it, and what it takes of its host.
 
+use super::process_tracking::lives;
 use super::runtime::Process;
 use super::shepherd_writer::ShepherdWriter;
 use crate::apteam::bounds::Bounds;
@@ -8,7 +9,7 @@ use crate::apteam::protocol::shepherd::ToShepherd;
 use crate::os::spawn::Failure;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,6 +68,14 @@ impl Shepherd {
         self.resume();
     }
 
+    /// Whether it has ended, as far as can be told.
+    pub fn has_ended(&self) -> bool {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let Some(pidfd) = &self.pidfd else { return !lives(self.process.pid) };
+        let mut ended = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ended, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+    }
+
     pub fn kill(&self) {
         self.signal(rustix::process::Signal::KILL);
     }
@@ -81,5 +90,29 @@ impl Shepherd {
             // An Err: it is dead.
             let _ = rustix::process::pidfd_send_signal(pidfd, signal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_killed_has_ended() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().expect("it starts");
+        let pid = rustix::process::Pid::from_child(&child);
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        let shepherd = Shepherd {
+            process: Process { pid: child.id() as i32, started: 0 },
+            pidfd: Some(Arc::new(pidfd.expect("open"))),
+            mouth: None,
+            failure: None,
+            hung_up: Arc::default(),
+        };
+        assert!(!shepherd.has_ended());
+        shepherd.kill();
+        child.wait().expect("reaped");
+        assert!(shepherd.has_ended());
+        assert!(Shepherd { pidfd: None, ..shepherd }.has_ended());
     }
 }

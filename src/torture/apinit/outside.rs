@@ -200,8 +200,8 @@ impl Outside for At<'_> {
         Ok(())
     }
 
-    fn verify_places(&mut self, _: Key, _: &[(Nid, u32)]) -> Result<(), String> {
-        Ok(())
+    fn verify_places(&mut self, _: Key, _: &[(Nid, u32)]) -> Option<Result<(), String>> {
+        Some(Ok(()))
     }
 
     fn yields(&mut self, _: Key, _: &[Nid], _: u32) {}

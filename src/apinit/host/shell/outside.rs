@@ -107,13 +107,17 @@ impl Outside for Shell {
         self.shepherd(place).map_err(|why| format!("{why:#}"))
     }
 
-    fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) -> Result<(), String> {
-        let Some(app) = self.apps.get_mut(&key) else { return Ok(()) };
-        let shepherd = app.shepherd.as_ref().map(|shepherd| shepherd.process.pid);
-        let looked = match (&app.groups, shepherd) {
+    fn verify_places(&mut self, key: Key, pes: &[(Nid, u32)]) -> Option<Result<(), String>> {
+        let Some(app) = self.apps.get_mut(&key) else { return Some(Ok(())) };
+        let looked = match (&app.groups, &app.shepherd) {
             // apinit itself has put a restored application there, which may have any processes.
             (Some(groups), Some(shepherd)) if app.first.is_none() => {
-                places::verify(groups, shepherd, pes, &mut places::lock(&app.seating))
+                let pid = shepherd.process.pid;
+                let looked = places::verify(groups, pid, pes, &mut places::lock(&app.seating));
+                if looked.is_err() && shepherd.has_ended() {
+                    return None;
+                }
+                looked
             }
             _ => Ok(()),
         };
@@ -121,7 +125,7 @@ impl Outside for Shell {
         if let Err(found) = &looked {
             app.span.in_scope(|| tracing::warn!("not started: {found}"));
         }
-        looked
+        Some(looked)
     }
 
     fn yields(&mut self, key: Key, nids: &[Nid], nice: u32) {
