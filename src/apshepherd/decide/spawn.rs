@@ -50,8 +50,8 @@ use std::time::Duration;
 
 /// Programs that PEs of one host have spawned and that have not ended.
 const PROGRAMS_MAX: usize = 64;
-/// How long others may take until they know of one.
-const PREPARED: Duration = Duration::from_secs(60);
+/// How long others may take until they know of one. (The apinit of one may be upgraded meanwhile.)
+const PREPARED: Duration = Duration::from_secs(600);
 /// How long an apinit may take to put one into its group. (After 10 s it ends what waits beside the apshepherd.)
 const PLACED: Duration = Duration::from_secs(8);
 

@@ -178,8 +178,8 @@ fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
                 server.answer_key(number, &key, status, &data);
             }
             ToMix::LookUp { .. } | ToMix::Prepare { .. } | ToMix::Forget(_) => {
-                // (It lasts as long as this thread.)
-                let _ = registrar.send(message);
+                // (It has died: PEs would wait for ever.)
+                registrar.send(message).unwrap_or_else(|_| untraced::end_at_once(1));
             }
         }
     }
@@ -195,7 +195,7 @@ struct Registrar {
 }
 
 impl Registrar {
-    /// Its queue, which is as long as the apshepherd lets it become; `None`: there is no thread for it.
+    /// Its queue, in which the apshepherd has a bounded number of questions and programs; `None`: there is no thread for it.
     fn start(self) -> Option<Queue<ToMix>> {
         let (queue, messages) = channel();
         let thread = std::thread::Builder::new();

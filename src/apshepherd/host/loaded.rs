@@ -51,7 +51,7 @@ pub fn mpi_in(pid: i32, left: &mut u64) -> Mpi {
 }
 
 /// Whether a process, or one that descends from it, has an Open MPI with a PMIx of release 3: one of release 4 without a
-/// libpmix beside it. `left` as above.
+/// libpmix beside it, or with libpmix.so.2.2.*, as the file of those releases is called. `left` as above.
 pub fn has_pmix_3(pid: i32, left: &mut u64) -> bool {
     looked_at(pid, left, |libraries| pmix_3_in(libraries).then_some(())).is_some()
 }
@@ -60,7 +60,7 @@ fn pmix_3_in<'a>(libraries: impl Iterator<Item = &'a [u8]>) -> bool {
     let (mut of_4, mut beside) = (false, false);
     for library in libraries {
         of_4 |= library.starts_with(b"libopen-pal.so.40");
-        beside |= library.starts_with(b"libpmix.so");
+        beside |= library.starts_with(b"libpmix.so") && !library.starts_with(b"libpmix.so.2.2.");
     }
     of_4 && !beside
 }
@@ -170,8 +170,12 @@ mod tests {
         for (map, has) in [
             ("7f00-7f01 r-xp 00000000 fe:01 7 /a/libopen-pal.so.40\n", true),
             (
-                "7f00-7f01 r-xp 0 fe:01 7 /a/libopen-pal.so.40.30.2\n7f01-7f02 /b/libpmix.so.2\n",
+                "7f00-7f01 r-xp 0 fe:01 7 /a/libopen-pal.so.40.30.2\n7f01-7f02 /b/libpmix.so.2.6.2\n",
                 false,
+            ),
+            (
+                "7f00-7f01 r-xp 0 fe:01 7 /a/libopen-pal.so.40\n7f01-7f02 /b/libpmix.so.2.2.25\n",
+                true,
             ),
             ("7f00-7f01 r-xp 00000000 fe:01 7 /a/libopen-pal.so.80\n", false),
             ("7f00-7f01 rw-p 00000000 00:00 0\n", false),
