@@ -117,7 +117,7 @@ fn one(
         assert_eq!(run.status, 125, "{}", run.stderr);
         assert!(run.stderr.contains("apshepherd"), "{}", run.stderr);
         assert!(run.stderr.contains(died), "{}", run.stderr);
-    } else if victim == Victim::Apshepherd && run.stderr.contains(" lost its apshepherd on NID ") {
+    } else if victim == Victim::Apshepherd && run.stderr.contains(" lost its apshepherd on NID") {
         // A PE had ended badly before: that decides, and what else was lost is said.
         assert_eq!(run.status, CODE, "{}", run.stderr);
     } else {

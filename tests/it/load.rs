@@ -113,7 +113,7 @@ fn user(
         let lost = run.stderr.contains("apshepherd") && run.stderr.contains(" was lost: ");
         if own {
             counts.with_aprun.fetch_add(1, Ordering::Relaxed);
-        } else if lost || run.stderr.contains(" lost its apshepherd on NID ") {
+        } else if lost || run.stderr.contains(" lost its apshepherd on NID") {
             // Its shepherd was killed; what had ended it before decides. (How it died is known only
             // to the apinit whose child it was.)
             assert!(run.status == 125 || run.status == status, "{run:?}");
@@ -141,6 +141,9 @@ fn killer(
 ) {
     while !over.load(Ordering::Relaxed) {
         std::thread::sleep(dice.time(PEACE));
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
         let daemon = |which, name, dice: &mut Dice| {
             let pause = dice.time(Duration::from_millis(50));
             machine.write().expect("whole").kill(which, pause);
@@ -240,6 +243,8 @@ fn under_load(test: &str, way: Way) {
         recorded.len(),
         counts.kills.lock().expect("whole"),
     );
+    // (A daemon that has just been started again would die of TERM.)
+    machine.wait_until_up();
     machine.end();
 }
 

@@ -146,6 +146,14 @@ impl Machine {
             .collect()
     }
 
+    /// Waits until psched has heard of all daemons.
+    pub fn wait_until_up(&self) {
+        eventually(BOUND, "every node is there", || {
+            let all = self.apstat("-n");
+            all["nodes"].as_array().expect("a list").iter().all(|node| node["state"] != "suspect")
+        });
+    }
+
     /// Waits until nothing of any application is left here: no folder, which goes last, and none of
     /// these control groups.
     #[track_caller]
