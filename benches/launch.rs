@@ -1,10 +1,10 @@
 //! How long a launch takes: `aprun -q -n N true` beside Debian's `mpiexec.hydra -n N true` and Open MPI's
-//! `mpirun -n N true`, and the same of an MPI program that begins and ends; in turns on one machine, from the fork of
-//! the front end to its end; and where aprun's time goes.
+//! `mpirun -n N true`, and the same of an MPI program that begins and ends, and of one that spawns another and meets it; in
+//! turns on one machine, from the fork of the front end to its end; and where aprun's time goes.
 //!
 //! `cargo bench --bench launch`. PSCHED_BENCH_RUNS changes the number of runs of each (50). Without
 //! mpiexec.hydra (Debian: mpich), mpicc.mpich (libmpich-dev) or mpicc.openmpi (libopenmpi-dev, openmpi-bin) their rows
-//! are left out.
+//! are left out; without the MPICH of tests/it/mpis/fetch those of an MPICH that spawns. (Debian's does not.)
 //!
 //! The second table is made of the event logs of those very applications, whose times are compared
 //! with the clock readings just before the fork and just after the end: the first row is therefore
@@ -20,6 +20,7 @@ mod support;
 use anyhow::{Context, bail};
 use psched::rpc::pb;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -42,6 +43,10 @@ struct Kind {
     /// What it starts, and the name for that.
     program: PathBuf,
     named: &'static str,
+    /// The words after it.
+    arguments: &'static [&'static str],
+    /// Where its libraries are, if not where Linux looks for them.
+    libraries: Option<OsString>,
 }
 
 impl Kind {
@@ -49,6 +54,16 @@ impl Kind {
         let options = self.command.iter().filter(|word| !word.starts_with("--allow"));
         let words: Vec<&str> = options.copied().collect();
         format!("{} -n {} {}", words.join(" "), self.width, self.named)
+    }
+
+    fn new(
+        command: &'static [&'static str],
+        width: u32,
+        program: &Path,
+        named: &'static str,
+    ) -> Kind {
+        let program = program.to_owned();
+        Kind { command, width, program, named, arguments: &[], libraries: None }
     }
 
     /// One whose steps are shown.
@@ -60,6 +75,10 @@ impl Kind {
 const APRUN: &[&str] = &["aprun", "-q"];
 /// As a program of Open MPI is started.
 const APRUN_PMIX: &[&str] = &["aprun", "-q", "--pmi=pmix"];
+/// With a processor for what is spawned.
+const APRUN_SPAWNS: &[&str] = &["aprun", "-q", "-d", "2"];
+/// Debian's MPICH can't spawn; this one can, if it was fetched.
+const SPAWNING_MPICH: &str = "target/mpis/mpich-4.3.2/lib";
 
 /// What is measured of each width: a command without MPI, then a program of each MPI.
 fn kinds(folder: &Path) -> anyhow::Result<Vec<Kind>> {
@@ -75,7 +94,7 @@ fn kinds(folder: &Path) -> anyhow::Result<Vec<Kind>> {
     for width in WIDTHS {
         let mut add = |there: bool, command, program: &Path, named| {
             if there {
-                kinds.push(Kind { command, width, program: program.to_owned(), named });
+                kinds.push(Kind::new(command, width, program, named));
             }
         };
         let plain = Path::new("true");
@@ -90,6 +109,26 @@ fn kinds(folder: &Path) -> anyhow::Result<Vec<Kind>> {
         if let Some(hello) = &of_open {
             add(true, APRUN, hello, "hello (Open MPI)");
             add(true, &programs::MPIRUN, hello, "hello (Open MPI)");
+        }
+    }
+    let mut spawns = |command, program: &Path, named, libraries: Option<&OsString>| {
+        let kind = Kind::new(command, 1, program, named);
+        kinds.push(Kind { arguments: &["1"], libraries: libraries.cloned(), ..kind });
+    };
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join(SPAWNING_MPICH);
+    if mpich && library.is_dir() && hydra::is_there() {
+        let program = programs::build(folder, "mpicc.mpich", "family")?;
+        // (Under the name by which Debian's compiler links it.)
+        std::os::unix::fs::symlink(library.join("libmpi.so.12"), folder.join("libmpich.so.12"))?;
+        let libraries = std::env::join_paths([folder, &library])?;
+        for command in [APRUN_SPAWNS, hydra] {
+            spawns(command, &program, "spawn (MPICH)", Some(&libraries));
+        }
+    }
+    if open {
+        let program = programs::build(folder, "mpicc.openmpi", "family")?;
+        for command in [APRUN_SPAWNS, &programs::MPIRUN] {
+            spawns(command, &program, "spawn (Open MPI)", None);
         }
     }
     Ok(kinds)
@@ -145,6 +184,10 @@ fn measure() -> anyhow::Result<()> {
 fn launch(kind: &Kind) -> anyhow::Result<Run> {
     let mut command = Command::new(kind.command[0]);
     command.args(&kind.command[1..]).arg("-n").arg(kind.width.to_string()).arg(&kind.program);
+    command.args(kind.arguments);
+    if let Some(libraries) = &kind.libraries {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let (began_ns, clock) = (now_ns(), Instant::now());
     let status = command.status().with_context(|| kind.name())?;
