@@ -19,8 +19,8 @@ pub const PATH_MAX: usize = 107;
 /// Connections that wait for accept; the kernel lowers it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
-/// How long to wait for another process that is listening in the same directory just now. (Any user can keep it locked
-/// who may read it: that is not to keep a daemon from its start.)
+/// How long to wait for another process that is listening in the same directory just now. (Any user who
+/// can read the directory can keep it locked. A daemon starts all the same.)
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// How long to wait for what a daemon that was killed was just starting: until it is executed it keeps the
@@ -128,8 +128,8 @@ fn bound(path: &Path, mode: u32, descriptors: bool) -> Result<UnixListener, List
     if !descriptors {
         rights::refuse(&socket).map_err(system("refuse descriptors on"))?;
     }
-    // The file gets the mode of the socket less the umask, so that it never has more than `mode`. Whoever is not allowed to
-    // connect takes that for the last word, also where nobody listens yet: so the file has its mode from the first.
+    // The file gets the mode of the socket less the umask, so that it never has more than `mode`. It has that mode from
+    // the first: a user without permission to connect does not try again, although nobody listens yet.
     fchmod(&socket, Mode::from_bits_truncate(mode & 0o777))
         .map_err(|errno| system("set the mode of")(errno.into()))?;
     bind_without_umask(&socket, path).map_err(|error| match error.kind() {

@@ -143,7 +143,7 @@ async fn a_socket_that_is_being_made_is_not_absent() {
     // Another who looks is no daemon.
     let caller = Flock::lock(directory(), FlockArg::LockShared).expect("locked");
     assert!(is_absent(&path));
-    // And whoever keeps it locked keeps no daemon from its start.
+    // A daemon starts although another process has the lock.
     let _listens = listen(&path, 0o600).expect("without the lock");
     drop(caller);
     assert!(!is_absent(&path));
