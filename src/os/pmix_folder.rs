@@ -3,9 +3,14 @@
 //!
 //! appmix removes it at the end. If appmix was killed its apshepherd removes it, and if that was killed as well its apinit
 //! does, which has a [`Record`] of it. A process that clears up after a private instance reads the records, too. (An
-//! application that was restarted from a checkpoint has none: nothing makes its folder again.)
+//! application that was restarted from a checkpoint has none: its apshepherd makes the folder again ([`make_again`]), and
+//! removes it.)
 //!
 //! It is not held open, as for a lock: appmix is dumped with its application, and can be restored where it has none.
+//!
+//! Its name must not become free while PEs count on it: another user could make a folder of this name, with links in it, and
+//! Open MPI removes what is behind them when a PE ends. It also removes its folders, and those above, where nothing is left in
+//! them. So each of ours has a folder in it that stays ([`KEPT`]).
 
 use crate::os::acting::with_rights_of;
 use nix::unistd::geteuid;
@@ -13,7 +18,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fstat, openat2, 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +28,8 @@ const PARENT: &str = "/tmp";
 const SPARE: &str = "/dev/shm";
 /// How they are called, with digits behind it.
 const PREFIX: &str = "psched.pmix.";
+/// A folder in each.
+const KEPT: &str = "kept";
 /// The most files that are removed, and levels of folders from the root on.
 const REMOVED_MAX: u32 = 1000;
 const DEPTH_MAX: usize = 8;
@@ -67,11 +74,39 @@ fn is_ours(path: &str) -> bool {
 /// # Errors
 /// What stood in the way in the first place.
 pub fn make(path: &str) -> std::io::Result<String> {
-    let create = |path: &str| DirBuilder::new().mode(0o700).create(path);
-    let Err(error) = create(path) else { return Ok(path.to_owned()) };
+    let Err(error) = create(Path::new(path)) else { return Ok(path.to_owned()) };
     match spare(Path::new(path)) {
-        Some(spare) if create(&spare).is_ok() => Ok(spare),
+        Some(spare) if create(Path::new(&spare)).is_ok() => Ok(spare),
         _ => Err(error),
+    }
+}
+
+fn create(path: &Path) -> std::io::Result<()> {
+    let create = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+    create(path)?;
+    create(&path.join(KEPT)).inspect_err(|_| drop(std::fs::remove_dir(path)))
+}
+
+/// Makes a folder of this name in one of ours, for the files of the PEs of one namespace: its path.
+///
+/// # Errors
+/// The system's.
+pub fn make_below(folder: &str, name: &str) -> std::io::Result<String> {
+    let path = format!("{folder}/{name}");
+    create(Path::new(&path)).map(|()| path)
+}
+
+/// Makes the folder of an application that was restarted from a checkpoint, unless it is there still.
+///
+/// # Errors
+/// In its place is something else, or the folder of another user. Or it can't be made.
+pub fn make_again(path: &str) -> std::io::Result<()> {
+    let Err(error) = create(Path::new(path)) else { return Ok(()) };
+    let found = std::fs::symlink_metadata(path).map_err(|_| error)?;
+    let own = found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
+    match own {
+        true => Ok(()),
+        false => Err(std::io::Error::other("another user has made something of that name")),
     }
 }
 
@@ -311,6 +346,35 @@ mod tests {
         assert_eq!(make(&path).expect("made"), path);
         remove(Path::new(&path), geteuid().as_raw());
         assert!(!Path::new(&path).exists() && !Path::new(&spare).exists());
+    }
+
+    /// Open MPI tries to remove them when a PE ends.
+    #[test]
+    fn folders_are_never_empty() {
+        let path = make(&new_path().expect("random")).expect("made");
+        let below = make_below(&path, "1").expect("made");
+        for folder in [&below, &path] {
+            assert!(std::fs::remove_dir(folder).is_err(), "{folder}");
+        }
+        assert!(make_below(&path, "1").is_err(), "it is there");
+        remove(Path::new(&path), geteuid().as_raw());
+        assert!(!Path::new(&path).exists());
+    }
+
+    #[test]
+    fn the_folder_of_a_restarted_application_is_made_again() {
+        let all = tempfile::tempdir().expect("a folder");
+        let path = all.path().join("mine");
+        let text = path.to_str().expect("text");
+        make_again(text).expect("made");
+        assert!(path.join(KEPT).is_dir());
+        make_again(text).expect("it is there");
+        std::fs::remove_dir_all(&path).expect("removed");
+        std::os::unix::fs::symlink(all.path(), &path).expect("a link");
+        make_again(text).expect_err("a link");
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("made");
+        make_again(text).expect_err("others may read it");
     }
 
     #[test]

@@ -96,6 +96,60 @@ fn an_application_lasts_until_what_it_has_spawned_has_ended() {
     instance.wait_until_free();
 }
 
+/// The processor of the last child is free a moment after it has disconnected.
+#[test]
+fn a_pe_spawns_again_as_soon_as_its_child_has_disconnected() {
+    let test = "spawns::a_pe_spawns_again_as_soon_as_its_child_has_disconnected";
+    let instance = instance(1, 2);
+    let again = |of: &(String, PathBuf)| {
+        let aprun = instance.command("aprun", words("-q -n 1 -d 2"));
+        let run = run(&mut family(aprun, of, "1 again")).expect(0);
+        let mut all = vec![met(1, 1); 5].concat();
+        all.sort();
+        assert_eq!(run.sorted(), all, "{:?}: {}", of.1, run.stderr);
+    };
+    let Some(program) = built(test, LIBRARIES[0]) else { return };
+    again(&program);
+    // (Its program has the same file.)
+    let Some((program, libraries)) = open_mpi(test) else { return };
+    libraries.into_iter().for_each(|library| again(&(program.clone(), library)));
+    instance.wait_until_free();
+}
+
+#[test]
+fn output_goes_where_that_of_the_pe_goes() {
+    let test = "spawns::output_goes_where_that_of_the_pe_goes";
+    let Some((program, library)) = built(test, LIBRARIES[0]) else { return };
+    let instance = instance(1, 2);
+    let to = instance.directory().join("output");
+    let mut aprun = instance.command("aprun", words("-q -n 1 -d 2 sh -c"));
+    aprun.arg("exec \"$0\" 1 > \"$1\" 2>&1").arg(program).arg(&to).env("LD_LIBRARY_PATH", library);
+    assert_eq!(run(&mut aprun).expect(0).out(), "");
+    let said = std::fs::read_to_string(&to).expect("written");
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort();
+    assert_eq!(lines, met(1, 1));
+    instance.wait_until_free();
+}
+
+/// A user could make a folder of its name, where Open MPI would remove files.
+#[test]
+fn the_folder_of_pmix_stays_while_its_application_runs() {
+    let test = "spawns::the_folder_of_pmix_stays_while_its_application_runs";
+    let Some((program, libraries)) = open_mpi(test) else { return };
+    let instance = instance(1, 2);
+    for library in libraries {
+        let mut aprun = instance.command("aprun", words("-q -n 1 -d 2 sh -c"));
+        aprun.arg(
+            "for i in 1 2; do \"$0\" 1; done > /dev/null; cd \"$PMIX_SERVER_TMPDIR\" && ls -d 0/kept kept",
+        );
+        let of = (program.clone(), library);
+        let run = run(&mut family(aprun, &of, "")).expect(0);
+        assert!(run.out().ends_with("\n0/kept\nkept\n"), "{:?}: {}", of.1, run.out());
+    }
+    instance.wait_until_free();
+}
+
 /// Whatever ends badly, nothing is left.
 #[test]
 fn bad_ends_end_parents_and_children() {
@@ -194,6 +248,8 @@ fn open_mpi_spawns() {
         let mut both = [met(1, 1), met(1, 1)].concat();
         both.sort();
         assert_eq!(deep.sorted(), both, "{:?}: {}", of.1, deep.stderr);
+        let orphan = run(&mut family(aprun("-q -n 1 -d 3"), &of, "1 orphan")).expect(0);
+        assert_eq!(orphan.sorted(), both, "{:?}: {}", of.1, orphan.stderr);
         let none = run(&mut family(aprun("-q -n 1"), &of, "1"));
         none.expect(3)
             .says("called MPI_Comm_spawn in vain: a process for which it has no processor");

@@ -96,7 +96,15 @@ int main(int argc, char **argv)
         inter = parent;
     }
     meet(inter, child, root, mode, child ? argv[argc - 1] : "");
-    if (!strcmp(mode, "deep") && child) {
+    for (int more = 0; !strcmp(mode, "again") && !child && more < 4; more++) {
+        char *arguments[] = {"1", "again", "an argument: a = b", NULL};
+        MPI_Comm_spawn(program, arguments, pes, MPI_INFO_NULL, root, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
+        meet(inter, 0, root, mode, "");
+    }
+    if ((!strcmp(mode, "deep") || !strcmp(mode, "orphan")) && child) {
+        /* (The parent ends.) */
+        if (!strcmp(mode, "orphan"))
+            sleep(1);
         char *arguments[] = {"1", "leaf", "an argument: a = b", NULL};
         MPI_Comm_spawn(argv[0], arguments, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
         meet(inter, 0, 0, "leaf", "");

@@ -17,6 +17,9 @@
 //! PEs may meet the new ones; what one of them says is asked and told by letters ([`LetterText::Spawning`]). What one that
 //! was spawned spawns in its turn is, but for its parent, as if the PE of the application had spawned it.
 //!
+//! A PE that spawns another program as soon as the last one has disconnected finds that one still ending: so a request for
+//! which there will be room waits for a while ([`FREED`]).
+//!
 //! The process gets its place as a debugger does ([`crate::apteam::protocol::stacks`]): it is made, apinit puts it into the
 //! control group of its node, and then it becomes aprun.
 //!
@@ -45,11 +48,14 @@ use crate::apteam::protocol::stacks::{Made, Placed};
 use crate::machine::Nid;
 use crate::variables::units::count;
 use elsewhere::Elsewhere;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Programs that PEs of one host have spawned and that have not ended.
 const PROGRAMS_MAX: usize = 64;
+/// How long a request waits for programs that end, and how many do.
+const FREED: Duration = Duration::from_secs(5);
+const WAITING_MAX: usize = 64;
 /// How long others may take until they know of one. (The apinit of one may be upgraded meanwhile.)
 const PREPARED: Duration = Duration::from_secs(600);
 /// How long an apinit may take to put one into its group. (After 10 s it ends what waits beside the apshepherd.)
@@ -128,10 +134,33 @@ enum Stage {
     Ending,
 }
 
+/// A request that waits for room.
+#[derive(Clone, Debug)]
+struct Wanted {
+    rank: u32,
+    by: By,
+    request: Request,
+    /// Until then.
+    until: u64,
+    /// Why it will be refused.
+    why: String,
+}
+
+/// Why a request is refused.
+enum Refusal {
+    /// There is no room for it; and whether there is when programs have ended.
+    NoRoom(String, bool),
+    Other(String),
+}
+
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spawned {
     last: u64,
+    /// In the order in which they came.
+    wanted: VecDeque<Wanted>,
+    /// The application was spawned itself, by PEs of another.
+    within: bool,
     programs: BTreeMap<u64, Live>,
     elsewhere: Elsewhere,
     /// PEs may share processors.
@@ -154,6 +183,7 @@ impl Spawned {
             shares: launch.launch.shares,
             alone: launch.alone,
             others: launch.others.clone(),
+            within: launch.spawned.is_some(),
             spaces: format!("{}.{}", launch.pmix_name, launch.host_index),
             ..Spawned::default()
         }
@@ -180,7 +210,8 @@ impl Spawned {
             Stage::Preparing(until) | Stage::Waiting(_, until) => Some(until),
             _ => None,
         };
-        self.programs.values().filter_map(until).min()
+        let wanted = self.wanted.iter().map(|wanted| wanted.until);
+        self.programs.values().filter_map(until).chain(wanted).min()
     }
 
     /// What apinit has to be asked (again).
@@ -195,9 +226,32 @@ impl Spawned {
 impl Shepherd {
     /// A PE wants this.
     pub(super) fn spawn(&mut self, now_ns: u64, rank: u32, by: By, request: Request) {
-        if let Err(why) = self.may_spawn(rank, by, &request) {
-            return self.refuse_spawn(now_ns, rank, by, &why);
+        match self.may_spawn(rank, by, &request) {
+            Ok(()) => self.begin_spawn(now_ns, rank, by, request),
+            Err(Refusal::NoRoom(why, true)) if self.spawned.wanted.len() < WAITING_MAX => {
+                let until = after(now_ns, FREED);
+                self.spawned.wanted.push_back(Wanted { rank, by, request, until, why });
+            }
+            Err(Refusal::NoRoom(why, _) | Refusal::Other(why)) => {
+                self.refuse_spawn(now_ns, rank, by, &why);
+            }
         }
+    }
+
+    /// Something has ended: there may be room for what waits.
+    fn spawn_wanted(&mut self, now_ns: u64) {
+        for wanted in std::mem::take(&mut self.spawned.wanted) {
+            match self.may_spawn(wanted.rank, wanted.by, &wanted.request) {
+                Ok(()) => self.begin_spawn(now_ns, wanted.rank, wanted.by, wanted.request),
+                Err(Refusal::NoRoom(_, true)) => self.spawned.wanted.push_back(wanted),
+                Err(Refusal::NoRoom(why, false) | Refusal::Other(why)) => {
+                    self.refuse_spawn(now_ns, wanted.rank, wanted.by, &why);
+                }
+            }
+        }
+    }
+
+    fn begin_spawn(&mut self, now_ns: u64, rank: u32, by: By, request: Request) {
         self.spawned.last += 1;
         let number = self.spawned.last;
         let pes = request.pes();
@@ -330,9 +384,40 @@ impl Shepherd {
         self.notice(self.nid(rank), Seen::Pmi { rank, text });
     }
 
-    fn may_spawn(&self, rank: u32, by: By, request: &Request) -> Result<(), String> {
+    fn may_spawn(&self, rank: u32, by: By, request: &Request) -> Result<(), Refusal> {
+        self.is_sound(rank, by, request).map_err(Refusal::Other)?;
+        let wanted = request.pes();
+        let (most, used) = self.room_to_spawn(rank);
+        let room = most.saturating_sub(used);
+        if wanted <= room {
+            return Ok(());
+        }
+        let room = match room {
+            0 => "no processor but those on which PEs run".to_owned(),
+            room => format!("{} beside those on which PEs run", count(room, "processor")),
+        };
+        let cure = match self.spawned.within {
+            false => {
+                "give each PE as many as it needs, with its own (-d), or let PEs share processors (--oversubscribe)"
+            }
+            true => {
+                "PEs that were spawned by PMI-1 spawn others only if all share processors (--oversubscribe)"
+            }
+        };
+        let processes = match wanted {
+            1 => "a process".to_owned(),
+            wanted => format!("{wanted} processes"),
+        };
+        Err(Refusal::NoRoom(format!("{processes} for which it has {room}: {cure}"), wanted <= most))
+    }
+
+    /// Whether a request can be met, if there is room.
+    fn is_sound(&self, rank: u32, by: By, request: &Request) -> Result<(), String> {
         if self.ending || self.leaving {
             return Err("the application ends".to_owned());
+        }
+        if request.spawner.is_none() && self.pes.get(&rank).is_none_or(|pe| pe.ended) {
+            return Err("it has ended".to_owned());
         }
         if self.spawned.programs.len() >= PROGRAMS_MAX {
             return Err(format!(
@@ -350,33 +435,25 @@ impl Shepherd {
                 return Err(why.to_owned());
             }
         }
-        let (wanted, room) = (request.pes(), self.room_to_spawn(rank));
-        if wanted > PES_MAX as u64 {
-            return Err(format!(
-                "{wanted} processes are more than {PES_MAX}, the maximum of one host"
-            ));
+        if request.programs.is_empty() {
+            let why = "it names more than 256 programs, or has more than a megabyte of words and variables";
+            return Err(why.to_owned());
         }
-        if wanted <= room {
-            return Ok(());
+        if request.programs.iter().any(|program| program.command.is_empty()) {
+            return Err("a program has no name".to_owned());
         }
-        let room = match room {
-            0 => "no processor but those on which PEs run".to_owned(),
-            room => format!("{} beside those on which PEs run", count(room, "processor")),
-        };
-        Err(format!(
-            "{} for which it has {room}: give each PE as many as it needs, with its own (-d), or let PEs share \
-             processors (--oversubscribe)",
-            match wanted {
-                1 => "a process".to_owned(),
-                wanted => format!("{wanted} processes"),
+        match request.pes() {
+            wanted if wanted > PES_MAX as u64 => {
+                Err(format!("{wanted} processes are more than {PES_MAX}, the maximum of one host"))
             }
-        ))
+            _ => Ok(()),
+        }
     }
 
-    /// How many PEs this one may spawn.
-    fn room_to_spawn(&self, rank: u32) -> u64 {
+    /// How many PEs this one may have spawned at a time, with those beside it, and how many there are.
+    fn room_to_spawn(&self, rank: u32) -> (u64, u64) {
         let Some(own) = self.pes.get(&rank).filter(|_| !self.spawned.shares) else {
-            return u64::MAX;
+            return (u64::MAX, 0);
         };
         let beside = |other: &super::Pe| {
             other.nid == own.nid && other.cpus.iter().any(|cpu| own.cpus.binary_search(cpu).is_ok())
@@ -388,9 +465,7 @@ impl Shepherd {
         let near = |program: &&Live| {
             program.rank == rank || self.pes.get(&program.rank).is_some_and(beside)
         };
-        let spawned: u64 =
-            self.spawned.programs.values().filter(near).map(|program| program.pes).sum();
-        room.saturating_sub(spawned)
+        (room, self.spawned.programs.values().filter(near).map(|program| program.pes).sum())
     }
 
     /// Its process waits to become aprun.
@@ -419,8 +494,18 @@ impl Shepherd {
         self.answer_spawn(now_ns, rank, by, Some(number));
     }
 
-    /// The time is over of those that wait for others.
+    /// The time is over of those that wait.
     pub(super) fn spawns_late(&mut self, now_ns: u64) {
+        if self.spawned.wanted.front().is_some_and(|first| first.until <= now_ns) {
+            // (A PE may have ended and left its processor.)
+            self.spawn_wanted(now_ns);
+        }
+        while let Some(first) = self.spawned.wanted.front()
+            && first.until <= now_ns
+            && let Some(Wanted { rank, by, why, .. }) = self.spawned.wanted.pop_front()
+        {
+            self.refuse_spawn(now_ns, rank, by, &why);
+        }
         let (mut unknown, mut unplaced) = (Vec::new(), Vec::new());
         for (number, program) in &self.spawned.programs {
             match program.stage {
@@ -452,6 +537,11 @@ impl Shepherd {
     /// It has ended; an Err: it could not be made, or could not become aprun.
     pub(super) fn spawn_ended(&mut self, now_ns: u64, number: u64, end: Result<PeEnd, String>) {
         let Some(program) = self.forget_spawned(now_ns, number) else { return };
+        self.spawn_ended_so(now_ns, program, end);
+        self.spawn_wanted(now_ns);
+    }
+
+    fn spawn_ended_so(&mut self, now_ns: u64, program: Live, end: Result<PeEnd, String>) {
         let (rank, nid) = (program.rank, self.nid(program.rank));
         let of_memory = |shepherd: &mut Shepherd, end| {
             !shepherd.ending && shepherd.killed_for_memory(now_ns, rank, nid, end)

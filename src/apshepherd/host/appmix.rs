@@ -31,6 +31,7 @@ use prost::Message;
 use std::collections::BTreeMap;
 use std::io::{IoSlice, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender as Queue, channel};
 use std::sync::{Arc, Mutex};
@@ -41,6 +42,8 @@ const USAGE: &str = "usage: appmix --help\n(started by apshepherd, which gives i
 const SEND_BUFFER: usize = 1024 * 1024;
 /// So many PEs look for longer what their host is made of than appmix does for them: it takes 20 ms, while they wait.
 const DESCRIBED_FROM: usize = 4;
+/// The folder for files of the application's PEs.
+const OWN_FOLDER: &str = "0";
 /// The variable that has a PE's rank, which is set for each.
 const RANK: &[u8] = b"PMIX_RANK=";
 
@@ -123,17 +126,25 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             untraced::end_at_once(1);
         }
     }
-    let began = work(&sender, messages, &job);
+    let mut whole = known(&job);
+    match pmix_folder::make_below(&job.folder, OWN_FOLDER) {
+        Ok(folder) => whole.own_folder = folder,
+        Err(e) => {
+            let text = format!("no folder can be made in {}: {e}", job.folder);
+            sender.send(FromMix::Fails { missing: false, text });
+            untraced::end_at_once(1);
+        }
+    }
+    let began = work(&sender, messages, &job, whole);
     let _ = std::fs::remove_dir_all(&job.folder);
     // Nothing of the library's is run: its threads may be anywhere.
     untraced::end_at_once(if began { 0 } else { 1 })
 }
 
 /// Serves until the connection ends. False: it could not begin.
-fn work(sender: &Sender, messages: Messages, job: &Job) -> bool {
+fn work(sender: &Sender, messages: Messages, job: &Job, whole: pmix::Job) -> bool {
     let says = sender.clone();
     let say = move |upcall| said(upcall).into_iter().for_each(|said| says.send(said));
-    let whole = known(job);
     let started = Server::start(&whole, say);
     let begun = started.and_then(|server| {
         let first = job.ranks.first().copied().unwrap_or_default();
@@ -215,7 +226,11 @@ impl Registrar {
                 };
                 self.sender.send(FromMix::Prepared { number, environment, why_not });
             }
-            ToMix::Forget(name) => self.server.forget(&name),
+            ToMix::Forget(name) => {
+                self.server.forget(&name);
+                let _ =
+                    std::fs::remove_dir_all(Path::new(&self.whole.folder).join(last_part(&name)));
+            }
             // (These are others' business.)
             _ => {}
         }
@@ -223,7 +238,13 @@ impl Registrar {
 
     /// The variables for PEs that are here.
     fn prepare(&self, number: u64, spawning: Spawning) -> Result<Vec<Vec<u8>>, Failure> {
-        let job = spawned(&self.whole, &spawning);
+        let mut job = spawned(&self.whole, &spawning);
+        if job.is_here() {
+            let made = pmix_folder::make_below(&job.folder, last_part(&job.name));
+            let refused =
+                |e| Failure::Refused(format!("no folder can be made in {}: {e}", job.folder));
+            job.own_folder = made.map_err(refused)?;
+        }
         let spawner = spawning.spawner.map(to_library);
         self.server.add(number, &job, spawning.parent, spawner.as_ref())?;
         if !job.is_here() {
@@ -265,6 +286,7 @@ fn known(job: &Job) -> pmix::Job {
         own,
         programs: job.firsts.len() as u32 + 1,
         folder: job.folder.clone(),
+        own_folder: String::new(),
         describes_host: job.ranks.len() >= DESCRIBED_FROM,
     }
 }
@@ -286,8 +308,14 @@ fn spawned(whole: &pmix::Job, spawning: &Spawning) -> pmix::Job {
         programs: firsts.len() as u32 + 1,
         ranks: (0..*width).map(rank).collect(),
         folder: whole.folder.clone(),
+        own_folder: String::new(),
         describes_host: false,
     }
+}
+
+/// The number at the end of the name of a namespace of what was spawned, by which its folder is called.
+fn last_part(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
 }
 
 fn to_library(SpawnedPe { space, rank }: SpawnedPe) -> pmix::SpawnedPe {

@@ -36,6 +36,8 @@ const DATA: u64 = 2 << 30;
 /// Files of hwloc's that are not loaded.
 const HWLOC_PARTS: &str = "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so,hwloc_rsmi.so,hwloc_levelzero.so,hwloc_xml_libxml.so";
 
+/// The variable that has the path of its folder.
+const FOLDER: &str = "PMIX_SERVER_TMPDIR=";
 /// The devices of networks beside Ethernet.
 const FABRICS: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
 
@@ -306,6 +308,18 @@ impl Shell {
                 _ if monotonic_ns() < self.mix.reaped_until => std::thread::sleep(REAPED_LOOK),
                 _ => return,
             }
+        }
+    }
+
+    /// The application was restarted from a checkpoint. Its folder has gone with the one that was checkpointed.
+    pub(super) fn remake_mix_folder(&mut self) {
+        let folder = |item: &CString| Some(item.to_str().ok()?.strip_prefix(FOLDER)?.to_owned());
+        let Some(folder) = self.mix.environment.iter().find_map(folder) else { return };
+        if self.mix.pid.is_some()
+            && let Err(error) = pmix_folder::make_again(&folder)
+        {
+            self.diagnostics.say(format_args!("{folder} can't be made: {error}"));
+            self.lose_mix(Some("its folder in /tmp can't be made again"));
         }
     }
 

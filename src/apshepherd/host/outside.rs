@@ -129,6 +129,7 @@ impl Outside for Shell {
     fn rekeyed(&mut self, key: Key) {
         self.options.key = key;
         self.diagnostics.rekeyed(key);
+        self.remake_mix_folder();
     }
 
     // ---- what PEs read and write ----

@@ -14,11 +14,12 @@ use crate::apteam::launch::{Spawned as World, is_variable};
 use crate::os::affinity;
 use crate::os::fork::Failure;
 use nix::unistd::{AccessFlags, Pid, access};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -39,6 +40,8 @@ pub(super) struct Spawned(BTreeMap<u64, One>);
 #[derive(Debug)]
 struct One {
     pid: Pid,
+    /// The PE that has spawned it.
+    rank: u32,
     nid: Nid,
     /// It waits there; `None`: no more.
     gate: Option<OwnedFd>,
@@ -145,9 +148,10 @@ fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, Strin
         if request.programs.len() == 1 {
             words.push(b"--".to_vec());
         } else if program.command.starts_with(b"-")
+            || program.command == b":"
             || program.arguments.iter().any(|word| word == b":")
         {
-            return Err("one of several programs has a name that begins with -, or a lone colon for an argument".into());
+            return Err("one of several programs has a name that begins with -, or a lone colon for its name or an argument".into());
         }
         words.push(program.command.clone());
         words.extend_from_slice(&program.arguments);
@@ -158,13 +162,24 @@ fn command(launch: &HostLaunch, request: &Request) -> Result<Vec<Vec<u8>>, Strin
     }
 }
 
-/// Another writing end of a pipe of output. Where the pipe is at its end: /dev/null.
-fn writing_end(pipe: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+/// Another writing end of a pipe of output. Where the pipe is at its end, a process has given its output another place:
+/// that one, or /dev/null.
+fn writing_end(pipe: Option<&OwnedFd>, process: Pid, number: RawFd) -> io::Result<OwnedFd> {
     let path = match pipe {
         Some(pipe) => format!("/proc/self/fd/{}", pipe.as_raw_fd()),
-        None => "/dev/null".to_owned(),
+        None => match descriptor_of(process, number) {
+            Some(own) => return high(own),
+            None => "/dev/null".to_owned(),
+        },
     };
     high(File::options().write(true).open(path)?.into())
+}
+
+/// A descriptor of a process of the same user's, if it can be had.
+fn descriptor_of(process: Pid, number: RawFd) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(process.as_raw())?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()
 }
 
 impl Shell {
@@ -184,7 +199,10 @@ impl Shell {
     ) -> Result<(Nid, u32), String> {
         let launch = self.launch.as_deref().ok_or("it has not been launched")?;
         let local = launch.pes.iter().find(|pe| pe.rank == rank).ok_or("it is not on this host")?;
-        let (_, pe) = self.pes.of_rank(rank).filter(|(_, pe)| !pe.ended).ok_or("it has ended")?;
+        // (What it has spawned may spawn after its end.)
+        let beside = self.spawned.0.values().find(|one| one.rank == rank).map(|one| one.pid);
+        let (_, pe) = self.pes.of_rank(rank).ok_or("it has ended")?;
+        let of = if pe.ended { beside.ok_or("it has ended")? } else { pe.pid };
         let path = find(launch).ok_or("its host has no aprun beside its apshepherd or in PATH")?;
         let words = command(launch, request)?;
         let mut program = program::in_place_of(launch, &path, &words, self.soft_files)
@@ -195,9 +213,12 @@ impl Shell {
         let (entries, pmix) = (request.entries.clone(), request.pmix.clone());
         let world = World { entries, pmix }.text(launch.launch.shares);
         let world = [World::VARIABLE.as_bytes(), b"=", &world].concat();
+        if world.len() >= WORD_MAX {
+            return Err(format!("what its PEs are to find takes more than {WORD_MAX} bytes"));
+        }
         let mut environment = program::own_environment(launch, local);
         environment.push(CString::new(world).map_err(|_| "a null byte in a value".to_owned())?);
-        let (cpus, nid) = (processors(pe.pid.as_raw(), &local.cpus), pe.nid);
+        let (cpus, nid) = (processors(of.as_raw(), &local.cpus), pe.nid);
         if cpus.is_empty() {
             return Err("it has ended".to_owned());
         }
@@ -206,8 +227,8 @@ impl Shell {
             super::pes::nonblocking(&failure)?;
             let null = high(File::options().read(true).open("/dev/null")?.into())?;
             let [stdout, stderr] = &pe.output;
-            let (stdout, stderr) =
-                (writing_end(stdout.fd.as_ref())?, writing_end(stderr.fd.as_ref())?);
+            let stdout = writing_end(stdout.fd.as_ref(), of, libc::STDOUT_FILENO)?;
+            let stderr = writing_end(stderr.fd.as_ref(), of, libc::STDERR_FILENO)?;
             let attaching = Attaching {
                 index: 0,
                 environment,
@@ -219,7 +240,7 @@ impl Shell {
                 failures: fails.as_fd(),
             };
             let Waiting { pid, gate } = attaching.start(&program)?;
-            Ok(One { pid, nid, gate: Some(gate), failure })
+            Ok(One { pid, rank, nid, gate: Some(gate), failure })
         };
         let one = made().map_err(|e| format!("no process can be started: {e}"))?;
         let pid = one.pid.as_raw().unsigned_abs();

@@ -77,7 +77,7 @@ pub enum Upcall {
         rank: u32,
         /// Given: this spawned PE, which runs on the processors of that one, has called.
         spawner: Option<SpawnedPe>,
-        /// What it wants.
+        /// What it wants; nothing: more than can be.
         programs: Vec<App>,
     },
     /// A PE of what was spawned under this number ([`Server::add`]) has called PMIx_Abort.
@@ -171,6 +171,8 @@ pub struct Job {
     pub ranks: Vec<Rank>,
     /// A folder for files of the server, and of PEs of this host.
     pub folder: String,
+    /// A folder for files of PEs of this namespace on this host; empty: it has none here.
+    pub own_folder: String,
     /// PEs are told what this host is made of, which they would look for.
     pub describes_host: bool,
 }
@@ -353,10 +355,10 @@ impl Server {
             number("pmix.num.nodes", UINT32, job.hosts.len() as u32),
             number("pmix.job.napps", UINT32, job.programs),
             string("pmix.tmpdir", &job.folder),
-            string("pmix.nsdir", &job.folder),
         ];
         if let Some(first) = own.first() {
             all.extend([
+                string("pmix.nsdir", &job.own_folder),
                 number("pmix.local.size", UINT32, own.len() as u32),
                 number("pmix.node.size", UINT32, own.len() as u32),
                 string("pmix.lpeers", &peers),

@@ -349,7 +349,7 @@ unsafe fn text(at: *const c_char, left: &mut usize) -> Option<Vec<u8>> {
     Some(bytes.to_vec())
 }
 
-/// A program that is to be spawned. `None`: it is too long, or none.
+/// A program that is to be spawned. `None`: it is too long, or of no process.
 ///
 /// # Safety
 /// Its pointers are to texts and lists of texts, or null.
@@ -369,7 +369,7 @@ unsafe fn program(app: &App, left: &mut usize) -> Option<super::App> {
     let pes = u32::try_from(app.processes).ok().filter(|pes| *pes > 0)?;
     // (The first is the name again.)
     let arguments = all.into_iter().skip(1).collect();
-    (!command.is_empty()).then_some(super::App { pes, command, arguments, environment, folder })
+    Some(super::App { pes, command, arguments, environment, folder })
 }
 
 /// A PE of the application; of one that was spawned that on whose processors it runs, and itself. `None`: it is neither.
@@ -397,16 +397,16 @@ pub(super) extern "C" fn spawn(
         return ERROR;
     };
     let Some((rank, spawner)) = whose(shared, name, rank) else { return NOT_SUPPORTED };
-    if programs.is_null() || count > PROGRAMS_MAX {
-        return NOT_SUPPORTED;
-    }
     let mut left = SPAWN_MAX;
-    // SAFETY: the library's own list, of so many.
-    let all = unsafe {
-        let apps = std::slice::from_raw_parts(programs, count);
-        apps.iter().map(|app| program(app, &mut left)).collect::<Option<Vec<_>>>()
+    let programs = match programs.is_null() || count > PROGRAMS_MAX {
+        true => None,
+        // SAFETY: the library's own list, of so many.
+        false => unsafe {
+            let apps = std::slice::from_raw_parts(programs, count);
+            apps.iter().map(|app| program(app, &mut left)).collect::<Option<Vec<_>>>()
+        },
     };
-    let Some(programs) = all.filter(|all| !all.is_empty()) else { return NOT_SUPPORTED };
+    let programs = programs.unwrap_or_default();
     let number = shared.keep(Call::Spawn(call, Box::new([0; 256])), theirs);
     (shared.say)(Upcall::Spawn { number, rank, spawner, programs });
     SUCCESS

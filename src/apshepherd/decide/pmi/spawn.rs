@@ -130,8 +130,9 @@ impl Reading {
 
     fn end_of_block(&mut self) -> Result<Reads, String> {
         let Block { program, total, so_far, .. } = std::mem::take(&mut self.block);
-        if program.command.is_empty() || program.pes == 0 {
-            return Err("a spawn without a program, or of no process".into());
+        // (A program without a name is for the program to hear of.)
+        if program.pes == 0 {
+            return Err("a spawn of no process".into());
         }
         if self.request.programs.len() >= PARTS_MAX {
             return Err(format!("a spawn of more than {PARTS_MAX} programs"));
@@ -203,8 +204,7 @@ mod tests {
         for (text, said) in [
             ("nprocs=x\n", "\"nprocs=x\" is not a number, in a spawn"),
             ("hello\n", "\"hello\" within a spawn"),
-            ("nprocs=1\nendcmd\n", "a spawn without a program, or of no process"),
-            ("execname=a\nnprocs=0\nendcmd\n", "a spawn without a program, or of no process"),
+            ("execname=a\nnprocs=0\nendcmd\n", "a spawn of no process"),
             ("preput_val_0=a\n", "a value without its key, in a spawn"),
             ("info_val_0=a\n", "a value without its key, in a spawn"),
         ] {

@@ -81,6 +81,40 @@ fn what_is_spawned_runs_when_it_has_its_place() {
     assert_eq!(shepherd.apply(MS, placed(number, "")), [], "said twice");
 }
 
+/// PE `rank` spawns so many, for which there would be room if others had ended: what follows after five seconds.
+fn waits_in_vain(shepherd: &mut Shepherd, rank: u32, pes: u32) -> Vec<Action> {
+    let actions = spawn(shepherd, rank, pes);
+    assert!(actions.iter().all(|action| matches!(action, Action::SetTimer(_))), "{actions:?}");
+    let actions = shepherd.apply(MS + 5 * SECOND, Event::Tick);
+    assert!(actions.contains(&answer(rank, false)), "{actions:?}");
+    actions
+}
+
+#[test]
+fn a_request_waits_for_programs_that_end() {
+    let mut shepherd = going(deep(2, &[&[0, 1], &[2, 3]]));
+    let number = runs(&mut shepherd, 0, 1);
+    assert_eq!(spawned(&spawn(&mut shepherd, 0, 1)), None);
+    // Another PE has its own processors.
+    runs(&mut shepherd, 1, 1);
+    assert_eq!(spawned(&shepherd.apply(MS + 5 * SECOND - 1, Event::Tick)), None);
+    let end = Event::SpawnEnded { number, end: Ok(PeEnd::Exit(0)) };
+    assert!(spawned(&shepherd.apply(2 * SECOND, end)).is_some());
+    // One whose PE has ended meanwhile.
+    let mut shepherd = going(deep(2, &[&[0, 1], &[2, 3]]));
+    let number = runs(&mut shepherd, 0, 1);
+    spawn(&mut shepherd, 0, 1);
+    shepherd.apply(MS, ended(0, PeEnd::Exit(0)));
+    let end = Event::SpawnEnded { number, end: Ok(PeEnd::Exit(0)) };
+    assert_eq!(spawned(&shepherd.apply(2 * SECOND, end)), None);
+    // And where the application ends.
+    let mut shepherd = going(deep(2, &[&[0, 1]]));
+    let number = runs(&mut shepherd, 0, 1);
+    spawn(&mut shepherd, 0, 1);
+    let end = Event::SpawnEnded { number, end: Ok(PeEnd::Exit(3)) };
+    assert!(notice(&shepherd.apply(2 * SECOND, end)).contains("the application ends"));
+}
+
 #[test]
 fn there_is_room_beside_the_pes() {
     let none = "called MPI_Comm_spawn in vain: a process for which it has no processor but those on which PEs run: \
@@ -95,7 +129,7 @@ fn there_is_room_beside_the_pes() {
             .contains("3 processes for which it has 2 processors beside those")
     );
     let first = runs(&mut own, 0, 2);
-    assert!(notice(&spawn(&mut own, 0, 1)).contains("no processor but"));
+    assert!(notice(&waits_in_vain(&mut own, 0, 1)).contains("no processor but"));
     runs(&mut own, 1, 2);
     own.apply(MS, Event::SpawnEnded { number: first, end: Ok(PeEnd::Exit(0)) });
     runs(&mut own, 0, 1);
@@ -103,7 +137,8 @@ fn there_is_room_beside_the_pes() {
     let all = [0, 1, 2, 3];
     let mut common = going(deep(2, &[&all, &all]));
     runs(&mut common, 0, 1);
-    assert!(notice(&spawn(&mut common, 1, 2)).contains("it has 1 processor beside those"));
+    let actions = waits_in_vain(&mut common, 1, 2);
+    assert!(notice(&actions).contains("it has 1 processor beside those"));
     // A PE that has ended needs no processor.
     common.apply(MS, ended(0, PeEnd::Exit(0)));
     runs(&mut common, 1, 2);
@@ -133,7 +168,7 @@ fn what_does_not_come_to_run_is_refused() {
     assert_eq!(actions[0], Action::EndSpawned(number));
     refused(actions, "no group");
     assert!(
-        notice(&spawn(&mut shepherd, 0, 1)).contains("no processor but"),
+        notice(&waits_in_vain(&mut shepherd, 0, 1)).contains("no processor but"),
         "it has not ended yet"
     );
     shepherd.apply(MS, Event::SpawnEnded { number, end: Ok(PeEnd::Signal(9)) });
@@ -506,5 +541,7 @@ fn who_was_spawned_spawns() {
         panic!("it is refused")
     };
     assert_eq!((spawning.parent, &spawning.spawner), (0, &spawner));
-    assert!(notice(&shepherd.apply(MS, asks(2))).contains("it has 1 processor beside those"));
+    shepherd.apply(MS, asks(2));
+    let actions = shepherd.apply(MS + 5 * SECOND, Event::Tick);
+    assert!(notice(&actions).contains("it has 1 processor beside those"));
 }
