@@ -358,7 +358,7 @@ impl Drop for Hand {
 }
 
 /// Ends what apinits that are gone have left: shepherds whose end nobody has acknowledged, which
-/// wait for the next apinit, and their control groups. Each has a folder that names both.
+/// wait for the next apinit, their control groups and folders of PMIx. Each has a folder that names them.
 pub fn clear_applications(folder: &Path) {
     let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
     let applications = below(folder)
@@ -369,6 +369,9 @@ pub fn clear_applications(folder: &Path) {
             |name| std::fs::read_to_string(application.path().join(name)).unwrap_or_default();
         if let Some(pid) = read("shepherd").split(' ').next().and_then(|pid| pid.parse().ok()) {
             kill(pid, 9);
+        }
+        if let Some((_, folder)) = read("pmix").split_once(" /tmp/psched.pmix.") {
+            let _ = std::fs::remove_dir_all(format!("/tmp/psched.pmix.{folder}"));
         }
         let groups = read("groups");
         let path = Path::new(groups.trim_end());
