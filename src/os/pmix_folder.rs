@@ -105,7 +105,11 @@ pub fn make_again(path: &str) -> std::io::Result<()> {
     let found = std::fs::symlink_metadata(path).map_err(|_| error)?;
     let own = found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
     match own {
-        true => Ok(()),
+        true => {
+            // (One that a PE has made has none.)
+            let _ = DirBuilder::new().mode(0o700).create(Path::new(path).join(KEPT));
+            Ok(())
+        }
         false => Err(std::io::Error::other("another user has made something of that name")),
     }
 }
@@ -368,7 +372,9 @@ mod tests {
         let text = path.to_str().expect("text");
         make_again(text).expect("made");
         assert!(path.join(KEPT).is_dir());
+        std::fs::remove_dir(path.join(KEPT)).expect("removed");
         make_again(text).expect("it is there");
+        assert!(path.join(KEPT).is_dir());
         std::fs::remove_dir_all(&path).expect("removed");
         std::os::unix::fs::symlink(all.path(), &path).expect("a link");
         make_again(text).expect_err("a link");

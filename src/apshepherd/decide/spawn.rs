@@ -55,7 +55,7 @@ use std::time::Duration;
 const PROGRAMS_MAX: usize = 64;
 /// How long a request waits for programs that end, and how many do.
 const FREED: Duration = Duration::from_secs(5);
-const WAITING_MAX: usize = 64;
+const WAITING_MAX: usize = 16;
 /// How long others may take until they know of one. (The apinit of one may be upgraded meanwhile.)
 const PREPARED: Duration = Duration::from_secs(600);
 /// How long an apinit may take to put one into its group. (After 10 s it ends what waits beside the apshepherd.)

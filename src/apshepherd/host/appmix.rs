@@ -228,8 +228,9 @@ impl Registrar {
             }
             ToMix::Forget(name) => {
                 self.server.forget(&name);
-                let _ =
-                    std::fs::remove_dir_all(Path::new(&self.whole.folder).join(last_part(&name)));
+                if let Some(own) = folder_of(&name) {
+                    let _ = std::fs::remove_dir_all(Path::new(&self.whole.folder).join(own));
+                }
             }
             // (These are others' business.)
             _ => {}
@@ -240,10 +241,12 @@ impl Registrar {
     fn prepare(&self, number: u64, spawning: Spawning) -> Result<Vec<Vec<u8>>, Failure> {
         let mut job = spawned(&self.whole, &spawning);
         if job.is_here() {
-            let made = pmix_folder::make_below(&job.folder, last_part(&job.name));
-            let refused =
-                |e| Failure::Refused(format!("no folder can be made in {}: {e}", job.folder));
-            job.own_folder = made.map_err(refused)?;
+            let refused = |why: String| {
+                Failure::Refused(format!("no folder can be made in {}: {why}", job.folder))
+            };
+            let own = folder_of(&job.name).ok_or_else(|| refused("it has no number".into()))?;
+            let made = pmix_folder::make_below(&job.folder, &own);
+            job.own_folder = made.map_err(|error| refused(error.to_string()))?;
         }
         let spawner = spawning.spawner.map(to_library);
         self.server.add(number, &job, spawning.parent, spawner.as_ref())?;
@@ -313,9 +316,11 @@ fn spawned(whole: &pmix::Job, spawning: &Spawning) -> pmix::Job {
     }
 }
 
-/// The number at the end of the name of a namespace of what was spawned, by which its folder is called.
-fn last_part(name: &str) -> &str {
-    name.rsplit('.').next().unwrap_or(name)
+/// How the folder of what was spawned is called: as its namespace ends, with two numbers.
+fn folder_of(name: &str) -> Option<String> {
+    let mut parts = name.rsplit('.').map(str::parse::<u64>);
+    let (number, host) = (parts.next()?.ok()?, parts.next()?.ok()?);
+    Some(format!("{host}.{number}"))
 }
 
 fn to_library(SpawnedPe { space, rank }: SpawnedPe) -> pmix::SpawnedPe {
@@ -373,4 +378,17 @@ fn said(upcall: Upcall) -> Vec<FromMix> {
             FromMix::Found { number, status, data: data.into() }
         }
     }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_called_by_numbers() {
+        assert_eq!(folder_of("psched.7.1.ab.0.12").as_deref(), Some("0.12"));
+        for wrong in ["", "12", "a.12", "a.0.", "a..", "0.../..", "0.-1"] {
+            assert_eq!(folder_of(wrong), None, "{wrong}");
+        }
+    }
 }
