@@ -117,10 +117,11 @@ fn kinds(folder: &Path) -> anyhow::Result<Vec<Kind>> {
     };
     let library = Path::new(env!("CARGO_MANIFEST_DIR")).join(SPAWNING_MPICH);
     if mpich && library.is_dir() && hydra::is_there() {
-        let program = programs::build(folder, "mpicc.mpich", "family")?;
-        // (Under the name by which Debian's compiler links it.)
-        std::os::unix::fs::symlink(library.join("libmpi.so.12"), folder.join("libmpich.so.12"))?;
-        let libraries = std::env::join_paths([folder, &library])?;
+        // (What it has is not looked for in Debian's.)
+        let file = library.join("libmpi.so.12");
+        let options = ["-Wl,--no-as-needed".as_ref(), file.as_os_str(), "-Wl,--as-needed".as_ref()];
+        let program = programs::build_with(folder, "mpicc.mpich", "family", &options)?;
+        let libraries = library.clone().into_os_string();
         for command in [APRUN_SPAWNS, hydra] {
             spawns(command, &program, "spawn (MPICH)", Some(&libraries));
         }

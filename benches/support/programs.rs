@@ -1,6 +1,7 @@
 //! MPI programs of the tests', built for a figure with the compilers that Debian names mpicc.mpich and mpicc.openmpi.
 
 use anyhow::Context;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -19,10 +20,24 @@ pub fn is_there(compiler: &str) -> bool {
 /// # Errors
 /// It can't be built.
 pub fn build(folder: &Path, compiler: &str, name: &str) -> anyhow::Result<PathBuf> {
+    build_with(folder, compiler, name, &[])
+}
+
+/// The same, with these options behind its source.
+///
+/// # Errors
+/// As there.
+#[allow(dead_code, reason = "not every bench needs it")]
+pub fn build_with(
+    folder: &Path,
+    compiler: &str,
+    name: &str,
+    options: &[&OsStr],
+) -> anyhow::Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let target = folder.join(format!("{name}.{compiler}"));
     let mut command = Command::new(compiler);
-    let status = command.args(["-O2", "-o"]).arg(&target).arg(&source).status();
+    let status = command.args(["-O2", "-o"]).arg(&target).arg(&source).args(options).status();
     let status = status.with_context(|| compiler.to_owned())?;
     anyhow::ensure!(status.success(), "{compiler} of {}: {status}", source.display());
     Ok(target)
