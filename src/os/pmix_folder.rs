@@ -413,7 +413,9 @@ mod tests {
         let all = tempfile::tempdir().expect("a folder");
         let (file, uid) = (all.path().join(Record::FILE), 61_302);
         let [his, root_s] = [0; 2].map(|_| make(&new_path().expect("random")).expect("made"));
-        std::os::unix::fs::chown(&his, Some(uid), None).expect("ours");
+        for path in [Path::new(&his), &Path::new(&his).join(KEPT)] {
+            std::os::unix::fs::chown(path, Some(uid), None).expect("ours");
+        }
         for path in [&his, &root_s] {
             std::fs::write(&file, Record { uid, path: path.clone() }.line()).expect("written");
             Record::remove_in(all.path());
