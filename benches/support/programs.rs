@@ -23,7 +23,7 @@ pub fn build(folder: &Path, compiler: &str, name: &str) -> anyhow::Result<PathBu
     build_with(folder, compiler, name, &[])
 }
 
-/// The same, with these options behind its source.
+/// As [`build`], with these options after the name of the source.
 ///
 /// # Errors
 /// As there.

@@ -222,8 +222,8 @@ fn effective_uid(pid: i32) -> io::Result<u32> {
     effective.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether the process has not ended. (A pidfd becomes readable at the end.)
-fn is_running(pidfd: &OwnedFd) -> bool {
+/// Whether the process of a pidfd has not ended. (It becomes readable at the end.)
+pub fn is_running(pidfd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(0))
 }

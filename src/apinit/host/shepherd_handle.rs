@@ -6,10 +6,11 @@ use super::shepherd_writer::ShepherdWriter;
 use crate::apteam::bounds::Bounds;
 use crate::apteam::protocol::node::PlaceCommand;
 use crate::apteam::protocol::shepherd::ToShepherd;
+use crate::os::peer::is_running;
 use crate::os::spawn::Failure;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -70,10 +71,10 @@ impl Shepherd {
 
     /// Whether it has ended, as far as can be told.
     pub fn has_ended(&self) -> bool {
-        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-        let Some(pidfd) = &self.pidfd else { return !lives(self.process.pid) };
-        let mut ended = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
-        poll(&mut ended, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+        match &self.pidfd {
+            Some(pidfd) => !is_running(pidfd),
+            None => !lives(self.process.pid),
+        }
     }
 
     pub fn kill(&self) {

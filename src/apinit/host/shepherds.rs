@@ -12,11 +12,11 @@ use crate::apteam::protocol::shepherd::{FromShepherd, Hello, misfit};
 use crate::node::frames::{Joiner, PACKET_MAX};
 use crate::node::groups::AppGroups;
 use crate::os::instance;
+use crate::os::peer::is_running;
 use crate::os::space::Space;
 use crate::os::spawn::{Ids, Namespaces, Spawn, spawn};
 use crate::rpc::pb;
 use anyhow::Context;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{MsgFlags, recv};
 use prost::Message;
@@ -201,7 +201,7 @@ pub(super) async fn find(
     let hello = match tokio::time::timeout(HELLO, reader.next()).await {
         Ok(Ok(Some(FromShepherd::Hello(hello)))) if hello.key == key => hello,
         // Its socket has taken the connection: it is stopped, or the host is busy.
-        Err(_) if unsure || pidfd.as_deref().is_some_and(is_alive) => {
+        Err(_) if unsure || pidfd.as_deref().is_some_and(is_running) => {
             tracing::warn!(%key, "the apshepherd of an application has not answered yet");
             tokio::spawn(hear(key, reader, pidfd.clone(), hears));
             let mouth = Some(mouth);
@@ -224,12 +224,6 @@ pub(super) async fn find(
         });
     }
     Some((Shepherd { process, pidfd, mouth, failure: None, hung_up }, Some(hello)))
-}
-
-/// Whether the process has not ended yet.
-fn is_alive(pidfd: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::ZERO) == Ok(0)
 }
 
 /// The side that hears.

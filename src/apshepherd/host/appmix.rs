@@ -44,8 +44,6 @@ const SEND_BUFFER: usize = 1024 * 1024;
 const DESCRIBED_FROM: usize = 4;
 /// The folder for files of the application's PEs.
 const OWN_FOLDER: &str = "0";
-/// The variable that has a PE's rank, which is set for each.
-const RANK: &[u8] = b"PMIX_RANK=";
 
 /// Sends messages, each whole: several threads have it. (A PE goes on with PMIx_Finalize when its message has been written: it
 /// may end at once.)
@@ -151,8 +149,7 @@ fn work(sender: &Sender, messages: Messages, job: &Job, whole: pmix::Job) -> boo
         Ok((server.environment(&job.name, first)?, server))
     });
     let server = match begun {
-        Ok((mut environment, server)) => {
-            environment.retain(|item| !item.starts_with(RANK));
+        Ok((environment, server)) => {
             sender.send(FromMix::Serves { environment, version: server.version() });
             server
         }
@@ -253,9 +250,7 @@ impl Registrar {
         if !job.is_here() {
             return Ok(Vec::new());
         }
-        let mut environment = self.server.environment(&job.name, 0)?;
-        environment.retain(|item| !item.starts_with(RANK));
-        Ok(environment)
+        self.server.environment(&job.name, 0)
     }
 }
 

@@ -311,7 +311,7 @@ impl Shell {
         }
     }
 
-    /// The application was restarted from a checkpoint. Its folder has gone with the one that was checkpointed.
+    /// After a restart from a checkpoint: the folder was removed when the application ended that was checkpointed.
     pub(super) fn remake_mix_folder(&mut self) {
         let folder = |item: &CString| Some(item.to_str().ok()?.strip_prefix(FOLDER)?.to_owned());
         let Some(folder) = self.mix.environment.iter().find_map(folder) else { return };

@@ -25,6 +25,8 @@ use upcalls::*;
 
 /// The file that is loaded.
 pub const LIBRARY: &str = "libpmix.so.2";
+/// The variable that has a PE's rank, which is set for each.
+const RANK: &[u8] = b"PMIX_RANK=";
 /// What Debian calls the package that has it.
 pub const PACKAGE: &str = "libpmix2";
 
@@ -459,7 +461,7 @@ impl Server {
         }
     }
 
-    /// The variables (NAME=VALUE) by which a PE of this namespace finds the server.
+    /// The variables (NAME=VALUE) by which PEs of this namespace find the server, that of the rank apart.
     ///
     /// # Errors
     /// The library refuses.
@@ -484,6 +486,7 @@ impl Server {
                 at = at.add(1);
             }
         }
+        found.retain(|item| !item.starts_with(RANK));
         Ok(found)
     }
 
