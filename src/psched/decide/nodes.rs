@@ -811,12 +811,15 @@ impl Scheduler {
         if !team.places.nids().all(|n| back(&n) || ended.contains(n) || self.is_down(n)) {
             return;
         }
-        if team.end.is_some() {
-            if !self.is_tried_again(now, apid, out) {
-                self.finish(now, apid, Said::ByPsched, out);
-            }
-        } else {
-            self.all_taken_back(now, apid, out);
+        let Some(end) = &team.end else { return self.all_taken_back(now, apid, out) };
+        let unknown: Vec<Nid> = team.places.nids().filter(|n| !ended.contains(*n)).collect();
+        if let Some(nid) = unknown.first().filter(|_| end.launched) {
+            // PEs ran elsewhere, and so all had gone: nobody knows how those of this part ended.
+            let order = self.closed.get(nid).filter(|_| self.is_down(*nid));
+            let why = order.map_or_else(|| LACKS.to_owned(), |order| format!("it was {order}"));
+            self.lose_nodes(now, apid, Some(&unknown), &why, out);
+        } else if !self.is_tried_again(now, apid, out) {
+            self.finish(now, apid, Said::ByPsched, out);
         }
     }
 }

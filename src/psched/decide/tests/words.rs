@@ -108,6 +108,21 @@ fn what_the_head_has_lost_is_not_waited_for() {
     assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
 }
 
+/// The same where all else has ended well: how the PEs of the head ended is not known.
+#[test]
+fn what_the_head_has_lost_has_not_ended_well() {
+    for hears_launched in [true, false] {
+        let mut s = spread();
+        s.apply(at(70), Event::Tick);
+        report(&mut s, 1, taken_back(key(1, 1)));
+        if hears_launched {
+            report(&mut s, 2, Report::Launched(key(1, 1)));
+        }
+        let over = report(&mut s, 2, ended(key(1, 1), &[1], None));
+        assert!(over.contains(&"tell 1 ended 125".to_owned()), "{over:?}");
+    }
+}
+
 #[test]
 fn who_has_no_part_of_it_says_nothing_of_its_moves_and_processes() {
     let mut s = Scheduler::new(machine(3, 2), alone());
