@@ -337,6 +337,12 @@ pub struct HostLaunch {
 impl HostLaunch {
     /// Other hosts of an application whose PEs spawn by PMIx: each of them is told of each program.
     pub const OTHERS_MAX: usize = 1023;
+
+    /// MPI_UNIVERSE_SIZE: the PEs that there are, and as many more as one of them can spawn at the same time on
+    /// the processors that it does not need itself. (mpi4py's MPIPoolExecutor() spawns as many workers.)
+    pub fn universe(&self) -> u32 {
+        self.width.saturating_add(self.depth.saturating_sub(1))
+    }
 }
 
 /// What PEs find by PMI-1 that were spawned.

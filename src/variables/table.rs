@@ -368,7 +368,7 @@ variables! {
         "output of an application kept on each host for an aprun that does not read it",
         "When there is as much, its PEs wait. On more than 32 hosts (or fan_out, if that is more) each has its \
          share of what so many may keep, and no less than 64 KiB.";
-    oversubscribe_max: Count, 1 => 1_024, default 32,
+    oversubscribe_max: Count, 1 => 1_024, default 64,
         "PEs of an oversubscribed application that may share a processor",
         "With 1 none may, and aprun's option --oversubscribe has no effect.";
     pids_max: Count, 16 => 4_194_304, default 16_384,

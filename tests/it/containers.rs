@@ -1,5 +1,5 @@
-//! MPI programs in containers, which aprun starts once for each PE: the examples of aprun(1) for bubblewrap, firejail
-//! and podman.
+//! MPI programs in containers, which aprun starts once for each PE: the examples of aprun(1) for bubblewrap and
+//! firejail, and its options for podman.
 
 use crate::support::mpi;
 use crate::support::*;
@@ -118,6 +118,18 @@ fn pes_in_podman_meet() {
     meet_by_tcp(&instance, line("-q -n 2 --pmi=port", &mpich, ""));
     let run = instance.aprun(line(BY_TCP, &open, APART)).expect(0);
     assert_eq!(run.sorted(), ring_of_two(0), "{}", run.stderr);
+}
+
+/// Where its options would take PEs apart, or out of the application.
+#[test]
+fn users_of_podman_are_told_what_it_needs() {
+    let instance = instance(1, 2);
+    let podman = instance.directory().join("podman");
+    write_program(&podman, "#!/bin/sh\n", 0o755);
+    let run = instance.aprun(["-n", "2", podman.to_str().expect("text"), "run", "image"]);
+    run.expect(0).says("--cgroups");
+    let run = instance.aprun(["-n", "2", podman.to_str().expect("text"), "version"]).expect(0);
+    assert_eq!(run.stderr, "");
 }
 
 /// firejail closes the descriptor of PMI-1, so that MPICH needs the port.

@@ -24,11 +24,11 @@ fn too_many_pes_are_refused_and_told_how() {
     let instance = instance(1, 2);
     let refused = instance.aprun(["-n", "4", "true"]).expect(125);
     refused.says("ask for -n 2 or less; or let PEs share 2 processors with --oversubscribe");
-    let many = instance.aprun(["-n", "65", "--oversubscribe", "true"]).expect(125);
+    let many = instance.aprun(["-n", "129", "--oversubscribe", "true"]).expect(125);
     many.says(
-        "65 PEs on 2 processors exceed the maximum of 32 PEs on a processor; ask for 64 or fewer",
+        "129 PEs on 2 processors exceed the maximum of 64 PEs on a processor; ask for 128 or fewer",
     );
-    instance.aprun(["-n", "64", "--oversubscribe", "true"]).expect(0);
+    instance.aprun(["-n", "128", "--oversubscribe", "true"]).expect(0);
     let nodes = instance.aprun(words("-n 6 -N 3 --oversubscribe true")).expect(125);
     nodes.says("6 PEs, 3 on each node, need 2 nodes, and there are 1 for them");
     let deep = instance.aprun(words("-n 3 -d 2 --oversubscribe true")).expect(125);

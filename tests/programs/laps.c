@@ -1,6 +1,6 @@
 /* Laps of a token around the ranks until a file is there, and then whether every rank has run all of
  * them and its memory is what it was: a program that is taken off in the midst of it and brought back.
- * Without MPI: compiled with -DPLAIN, it is a rank alone. */
+ * With a number, as many ranks more are spawned. Without MPI: compiled with -DPLAIN, it is a rank alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,8 +16,18 @@ int main(int argc, char **argv)
     long lap = 0, done = 0;
 #ifndef PLAIN
     MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm all = MPI_COMM_WORLD, others;
+    MPI_Comm_get_parent(&others);
+    int spawned = others != MPI_COMM_NULL;
+    if (argc > 2) {
+        char *arguments[] = {argv[1], NULL};
+        MPI_Comm_spawn(argv[0], arguments, atoi(argv[2]), MPI_INFO_NULL, 0, MPI_COMM_WORLD, &others,
+                       MPI_ERRCODES_IGNORE);
+    }
+    if (others != MPI_COMM_NULL)
+        MPI_Intercomm_merge(others, spawned, &all);
+    MPI_Comm_rank(all, &rank);
+    MPI_Comm_size(all, &size);
 #endif
     if (argc < 2)
         return 2;
@@ -31,12 +41,12 @@ int main(int argc, char **argv)
 #ifndef PLAIN
         if (size > 1) {
             if (rank == 0) {
-                MPI_Send(&token, 1, MPI_LONG, 1, 0, MPI_COMM_WORLD);
-                MPI_Recv(&token, 1, MPI_LONG, size - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                MPI_Send(&token, 1, MPI_LONG, 1, 0, all);
+                MPI_Recv(&token, 1, MPI_LONG, size - 1, 0, all, MPI_STATUS_IGNORE);
             } else {
-                MPI_Recv(&token, 1, MPI_LONG, rank - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                MPI_Recv(&token, 1, MPI_LONG, rank - 1, 0, all, MPI_STATUS_IGNORE);
                 token++;
-                MPI_Send(&token, 1, MPI_LONG, (rank + 1) % size, 0, MPI_COMM_WORLD);
+                MPI_Send(&token, 1, MPI_LONG, (rank + 1) % size, 0, all);
             }
         }
 #endif
@@ -54,7 +64,7 @@ int main(int argc, char **argv)
             usleep(200);
         }
 #ifndef PLAIN
-        MPI_Bcast(&done, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+        MPI_Bcast(&done, 1, MPI_LONG, 0, all);
 #endif
     }
 
@@ -63,8 +73,8 @@ int main(int argc, char **argv)
         wrong += memory[i] != i * 2654435761u + rank;
 #ifndef PLAIN
     long own = wrong;
-    MPI_Reduce(&own, &wrong, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-    MPI_Reduce(&lap, &laps, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&own, &wrong, 1, MPI_LONG, MPI_SUM, 0, all);
+    MPI_Reduce(&lap, &laps, 1, MPI_LONG, MPI_SUM, 0, all);
 #endif
     if (rank == 0)
         printf("ended %s, %ld words wrong\n", laps == lap * size ? "together" : "apart", wrong);

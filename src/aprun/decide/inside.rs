@@ -103,8 +103,8 @@ mod tests {
         let deep = super::place(&shape, false, Nid(2), &[1, 3, 5], 2).expect_err("too deep");
         assert!(deep.contains(": ask for -n 1 -d 3 or less, "), "{deep}");
         assert_eq!(
-            of(97, 1, true).expect_err("too many"),
-            "--inside: 97 PEs do not fit on 3 processors with at most 32 PEs on each: ask for -n 96 or less"
+            of(193, 1, true).expect_err("too many"),
+            "--inside: 193 PEs do not fit on 3 processors with at most 64 PEs on each: ask for -n 192 or less"
         );
     }
 }

@@ -627,6 +627,7 @@ impl Shepherd {
             let space_max = launch.bounds.pmi;
             let pmi = Pmi::new(name, launch.width, mapping, launch.alone, space_max, ranks);
             let entries = launch.spawned.as_ref().map_or(&[][..], |spawned| &spawned.entries);
+            let pmi = pmi.with_universe(launch.universe());
             let pmi = pmi.with_appnums(|rank| launch.launch.part_of(rank));
             self.pmi = Some(pmi.with_entries(entries));
             self.spawned = spawn::Spawned::of(&launch);

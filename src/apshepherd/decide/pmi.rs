@@ -133,6 +133,8 @@ enum NameQuestion {
 pub struct Pmi {
     name: String,
     width: u32,
+    /// What MPI_UNIVERSE_SIZE is.
+    universe: u32,
     mapping: String,
     /// No other host has PEs.
     alone: bool,
@@ -184,6 +186,7 @@ impl Pmi {
         Pmi {
             name,
             width,
+            universe: width,
             mapping,
             alone,
             space_max,
@@ -213,6 +216,12 @@ impl Pmi {
             client.appnum = appnum(*rank);
         }
         self
+    }
+
+    /// The same, with another MPI_UNIVERSE_SIZE than its width.
+    #[must_use]
+    pub fn with_universe(self, universe: u32) -> Pmi {
+        Pmi { universe, ..self }
     }
 
     /// The same server, with these entries in its key-value space from the beginning.
@@ -417,7 +426,7 @@ impl Pmi {
             ),
             b"get_appnum" => format!("cmd=appnum rc=0 appnum={}\n", client.appnum),
             b"get_my_kvsname" => format!("cmd=my_kvsname rc=0 kvsname={}\n", self.name),
-            b"get_universe_size" => format!("cmd=universe_size rc=0 size={}\n", self.width),
+            b"get_universe_size" => format!("cmd=universe_size rc=0 size={}\n", self.universe),
             b"put" => self.put(rank, words, effects)?,
             b"get" => return self.get(rank, words, effects),
             b"getbyidx" => "cmd=getbyidx_results rc=-1 reason=not_supported\n".into(),

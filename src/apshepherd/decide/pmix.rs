@@ -197,6 +197,8 @@ pub struct Job {
     pub ranks: Vec<u32>,
     /// A folder that it makes, for its files and those of PEs, and removes in the end.
     pub folder: String,
+    /// MPI_UNIVERSE_SIZE.
+    pub universe: u32,
 }
 
 /// What appmix is told.

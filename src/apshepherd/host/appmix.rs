@@ -277,6 +277,7 @@ fn known(job: &Job) -> pmix::Job {
     pmix::Job {
         name: job.name.clone(),
         ranks: ranks.collect(),
+        universe: job.universe,
         // Libraries look their own host up by its name, and compare those of others with it.
         hosts: (0..count as u32)
             .map(|host| if host == own { hostname() } else { format!("psched-host-{host}") })
@@ -305,6 +306,7 @@ fn spawned(whole: &pmix::Job, spawning: &Spawning) -> pmix::Job {
         own: u32::from(host != whole.own),
         programs: firsts.len() as u32 + 1,
         ranks: (0..*width).map(rank).collect(),
+        universe: *width,
         folder: whole.folder.clone(),
         own_folder: String::new(),
         describes_host: false,

@@ -445,6 +445,7 @@ fn job_of(launch: &HostLaunch, folder: String) -> Job {
         firsts: launch.launch.more.iter().map(|part| part.first).collect(),
         ranks: launch.pes.iter().map(|pe| pe.rank).collect(),
         folder,
+        universe: launch.universe(),
     }
 }
 

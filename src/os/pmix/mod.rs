@@ -171,6 +171,8 @@ pub struct Job {
     pub programs: u32,
     /// All ranks, from 0.
     pub ranks: Vec<Rank>,
+    /// MPI_UNIVERSE_SIZE.
+    pub universe: u32,
     /// A folder for files of the server, and of PEs of this host.
     pub folder: String,
     /// A folder for files of PEs of this namespace on this host; empty: it has none here.
@@ -348,7 +350,7 @@ impl Server {
         let width = job.ranks.len() as u32;
         let of_host = |number: u32| job.hosts.get(number as usize).map_or("", String::as_str);
         let mut all = vec![
-            number("pmix.univ.size", UINT32, width),
+            number("pmix.univ.size", UINT32, job.universe),
             number("pmix.job.size", UINT32, width),
             number("pmix.max.size", UINT32, width),
             info("pmix.nmap", REGEX, nodes),

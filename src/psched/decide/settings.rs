@@ -124,7 +124,7 @@ impl Default for Settings {
             isolation: Isolation::default(),
             user_bus: false,
             yield_nice: 0,
-            oversubscribe_max: 32,
+            oversubscribe_max: 64,
             launch_retries: 3,
             launch_failures_to_drain: 3,
             postings_max: 100_000,

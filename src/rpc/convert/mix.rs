@@ -16,6 +16,7 @@ message! {
     firsts: Numbers,
     ranks: Numbers,
     folder: Text,
+    universe: Same,
 }
 
 variants! {

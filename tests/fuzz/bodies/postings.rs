@@ -228,7 +228,7 @@ fn history(u: &mut Unstructured<'_>) -> Result<()> {
         for team in records.values().filter(|team| team.state.holds_processors()) {
             // (No more than the variable oversubscribe_max says share one.)
             let most = match team.posting.oversubscribe {
-                Oversubscribe::Shares(_) => 32,
+                Oversubscribe::Shares(_) => 64,
                 Oversubscribe::No | Oversubscribe::Allowed => 1,
             };
             for place in team.places.0.iter() {

@@ -1,5 +1,6 @@
 //! cpr -c and cpr -r as users type them, on real programs under real daemons.
 
+use crate::mpis::fetched;
 use crate::support::criu::criu;
 use crate::support::hand::Hand;
 use crate::support::*;
@@ -355,6 +356,32 @@ fn mpi_programs_are_restarted_whose_pes_have_met_over_tcp() {
         run(&mut rig.command("apkill", &format!("-9 {other}"))).expect(0);
         beside.wait(BOUND).expect(137);
     }
+}
+
+/// What PEs have spawned is saved and comes back with them.
+#[test]
+fn an_mpi_program_is_restarted_that_has_spawned() {
+    let test = "checkpoint::whole::an_mpi_program_is_restarted_that_has_spawned";
+    let Some(criu) = criu(test) else { return };
+    let Some(library) = fetched(test, "mpich-4.3.2").map(|folder| folder.join("lib")) else {
+        return;
+    };
+    let Some(laps) = mpi::of_abi(test, "laps", &library.join("libmpi.so.12")) else { return };
+    let rig = Rig::with(&criu, "nodes:\n  - { nids: 0-3, processors: 2, flavors: [su, os, ap] }\n");
+    let goal = rig.at("goal");
+    let line = format!("-n 1 -d 2 {} {} 1", laps.display(), goal.display());
+    let mut command = rig.writes_to("aprun", &line, "first");
+    let aprun = Running::start(command.env("LD_LIBRARY_PATH", library));
+    let apid = rig.running();
+    eventually(BOUND, "it runs", || rig.read("first").contains("lap 500\n"));
+    rig.cpr(&format!("-c tonight -k -p {apid}")).expect(0);
+    aprun.wait(BOUND).expect(137);
+    let cpr = Running::start(&mut rig.writes_to("cpr", "-r tonight", "second"));
+    eventually(BOUND, "it runs on", || rig.read("second").contains("lap "));
+    std::fs::write(&goal, "").expect("written");
+    cpr.wait(BOUND).expect(0);
+    let text = rig.read("second");
+    assert!(text.ends_with("ended together, 0 words wrong\n"), "{text}");
 }
 
 /// Any user of a host can connect to a port of an application, and that does not prevent a checkpoint. A connection of

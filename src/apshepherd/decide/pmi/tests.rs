@@ -34,7 +34,7 @@ fn a_client_of_another_version_has_not_begun() {
 
 #[test]
 fn the_conversation_of_an_mpich_rank() {
-    let mut pmi = server(true);
+    let mut pmi = server(true).with_universe(6);
     for (line, answer) in [
         (
             "cmd=init pmi_version=1 pmi_subversion=1",
@@ -42,7 +42,7 @@ fn the_conversation_of_an_mpich_rank() {
         ),
         ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
         ("cmd=get_appnum", "cmd=appnum rc=0 appnum=0"),
-        ("cmd=get_universe_size", "cmd=universe_size rc=0 size=4"),
+        ("cmd=get_universe_size", "cmd=universe_size rc=0 size=6"),
         ("cmd=get_my_kvsname", "cmd=my_kvsname rc=0 kvsname=psched_12_1"),
         (
             "cmd=get kvsname=psched_12_1 key=PMI_process_mapping",
