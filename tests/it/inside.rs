@@ -106,7 +106,9 @@ fn it_has_the_callers_processors_and_no_more() {
     let refused = script(&hand, &inside("-n 3 true")).expect(125);
     refused.says("may run on 2 processors: ask for -n 2 or less");
     script(&hand, &inside("-q -n 3 --oversubscribe true")).expect(0);
-    script(&hand, &inside("-n 65 --oversubscribe true")).expect(125).says("ask for -n 64 or less");
+    script(&hand, &inside("-n 129 --oversubscribe true"))
+        .expect(125)
+        .says("ask for -n 128 or less");
     script(&hand, &inside("-n 2 -N 1 true")).expect(125).says("leave out -N");
     let dry = script(&hand, &inside("-n 2 --dry-run true")).expect(0).out();
     assert_eq!(dry.lines().count(), 3, "{dry}");

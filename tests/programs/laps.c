@@ -80,6 +80,10 @@ int main(int argc, char **argv)
         printf("ended %s, %ld words wrong\n", laps == lap * size ? "together" : "apart", wrong);
     fflush(stdout);
 #ifndef PLAIN
+    if (others != MPI_COMM_NULL) {
+        MPI_Comm_free(&all);
+        MPI_Comm_disconnect(&others);
+    }
     MPI_Finalize();
 #endif
     return 0;
