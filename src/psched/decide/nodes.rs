@@ -38,6 +38,8 @@ use std::time::Duration;
 const REFUSED_MAX: usize = 100;
 /// What is said of an application that was lost because its apinit does not have it.
 pub const LACKS: &str = "its apinit no longer knows it";
+/// The same where it may have been the host that was restarted.
+const NOTHING_LEFT: &str = "nothing of it is left there";
 
 /// Bytes of a list of nodes in what is said of an apinit that is refused.
 const NIDS_SHOWN: usize = 200;
@@ -633,7 +635,7 @@ impl Scheduler {
         let ended = || team.end.as_ref().is_some_and(|end| end.nids.contains(&nid));
         let back = || self.taken_back.get(&key).is_some_and(|back| back.contains(&nid));
         if back() || ended() || self.is_down(nid) {
-            let cause = Cause::NodeLost { nid, text: LACKS.to_owned() };
+            let cause = Cause::NodeLost { nid, text: NOTHING_LEFT.to_owned() };
             let kill_after = self.kill_after(&cause);
             let command = Command::Terminate { key, cause, kill_after };
             out.push(Effect::Command { link, command });
@@ -816,7 +818,8 @@ impl Scheduler {
         if let Some(nid) = unknown.first().filter(|_| end.launched) {
             // PEs ran elsewhere, and so all had gone: nobody knows how those of this part ended.
             let order = self.closed.get(nid).filter(|_| self.is_down(*nid));
-            let why = order.map_or_else(|| LACKS.to_owned(), |order| format!("it was {order}"));
+            let why =
+                order.map_or_else(|| NOTHING_LEFT.to_owned(), |order| format!("it was {order}"));
             self.lose_nodes(now, apid, Some(&unknown), &why, out);
         } else if !self.is_tried_again(now, apid, out) {
             self.finish(now, apid, Said::ByPsched, out);
