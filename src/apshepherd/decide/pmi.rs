@@ -218,7 +218,7 @@ impl Pmi {
         self
     }
 
-    /// The same, with another MPI_UNIVERSE_SIZE than its width.
+    /// The same server with this MPI_UNIVERSE_SIZE. Without this call it is the width.
     #[must_use]
     pub fn with_universe(self, universe: u32) -> Pmi {
         Pmi { universe, ..self }

@@ -38,7 +38,7 @@ use std::time::Duration;
 const REFUSED_MAX: usize = 100;
 /// What is said of an application that was lost because its apinit does not have it.
 pub const LACKS: &str = "its apinit no longer knows it";
-/// The same where it may have been the host that was restarted.
+/// What is said of one whose part is gone, by a restart of its apinit or of its host.
 const NOTHING_LEFT: &str = "nothing of it is left there";
 
 /// Bytes of a list of nodes in what is said of an apinit that is refused.
@@ -816,7 +816,7 @@ impl Scheduler {
         let Some(end) = &team.end else { return self.all_taken_back(now, apid, out) };
         let unknown: Vec<Nid> = team.places.nids().filter(|n| !ended.contains(*n)).collect();
         if let Some(nid) = unknown.first().filter(|_| end.launched) {
-            // PEs ran elsewhere, and so all had gone: nobody knows how those of this part ended.
+            // PEs ran on other hosts, so all PEs were started. How those of these nodes ended is unknown.
             let order = self.closed.get(nid).filter(|_| self.is_down(*nid));
             let why =
                 order.map_or_else(|| NOTHING_LEFT.to_owned(), |order| format!("it was {order}"));

@@ -129,7 +129,7 @@ fn bound(path: &Path, mode: u32, descriptors: bool) -> Result<UnixListener, List
         rights::refuse(&socket).map_err(system("refuse descriptors on"))?;
     }
     // The file gets the mode of the socket less the umask, so that it never has more than `mode`. It has that mode from
-    // the first: an aprun that has no permission to connect ends, also while nobody listens yet.
+    // the first: aprun ends at once without permission to connect, even before the daemon listens.
     fchmod(&socket, Mode::from_bits_truncate(mode & 0o777))
         .map_err(|errno| system("set the mode of")(errno.into()))?;
     bind_without_umask(&socket, path).map_err(|error| match error.kind() {

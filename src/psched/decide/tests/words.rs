@@ -108,7 +108,7 @@ fn what_the_head_has_lost_is_not_waited_for() {
     assert!(over.contains(&"save 1.1 ended".to_owned()), "{over:?}");
 }
 
-/// The same where all else has ended well: how the PEs of the head ended is not known.
+/// All other PEs have ended well. How those on the host of PE 0 ended is unknown.
 #[test]
 fn what_the_head_has_lost_has_not_ended_well() {
     for hears_launched in [true, false] {
